@@ -1,0 +1,1 @@
+"""Verdicts: claim against accounting against observation, and what attacks recovered."""

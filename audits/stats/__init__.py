@@ -1,0 +1,1 @@
+"""Every interval, bound and statistical test of the project, once."""

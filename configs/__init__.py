@@ -1,0 +1,1 @@
+"""Plans that run as they are."""

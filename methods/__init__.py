@@ -1,0 +1,1 @@
+"""What clients send and how the server learns: one file per backend."""

@@ -1,0 +1,1 @@
+"""A run record in, pages out."""
