@@ -1,0 +1,156 @@
+"""How a field of a message was protected, and what its sender claims.
+
+A `Release` is what the accountant reads: the mechanism, its noise, the L2 sensitivity it was
+calibrated for, the adjacency that sensitivity is for, and the unit of privacy (one record). A
+field without a mechanism is `exact` and counts as such everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedassay.values import Extended, Frozen
+
+Adjacency = Literal["add_remove", "replace_one", "replace_one_same_label"]
+"""Which data sets are neighbours.
+
+`add_remove`: one holds one record more. `replace_one`: one record differs, its label too.
+`replace_one_same_label`: one record differs and keeps its label; labels and class counts are public.
+"""
+
+MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
+"""The mechanisms an accountant can represent.
+
+`exact`: computed from the records, nothing added. `public`: does not depend on any private record
+(an initialisation, a model trained on public data). `derived`: computed from fields already sent in
+this transcript and nothing else (post-processing). `gaussian`: normal noise of stated scale on a
+statistic of stated L2 sensitivity. `pure`: a mechanism of stated pure epsilon (Laplace and the
+like). `dp_sgd`: Poisson-subsampled Gaussian steps.
+"""
+
+
+class Release(Frozen):
+    """The protection of one field.
+
+    Attributes:
+        mechanism: See `MechanismName`.
+        depends_on: What the exact value is a function of. A function of labels alone (class counts,
+            the list of classes) is public under `replace_one_same_label` and under nothing else.
+        adjacency: The relation that `sensitivity` is for; None for exact, public and derived fields.
+        unit: What one neighbour differs in.
+        group: Fields of one message with the same group are one joint release: one noise draw on
+            the concatenated statistic, one ledger entry, one joint sensitivity repeated on each.
+        cells: The disjoint sets of records that the blocks of the release speak of. ("all",) is the
+            whole client; ("class/0", "class/4") means that the first block of the field is a function
+            of class 0's records alone, and so on. Blocks of different cells compose in parallel.
+        noise_scale: `gaussian`: standard deviation per isometric coordinate, one per cell.
+        sensitivity: `gaussian`: exact L2 sensitivity of the (joint, weighted) statistic, one per cell.
+        stated_sensitivity: The sensitivity that the source paper states, where it differs.
+        pure_epsilon: `pure`: total epsilon of the field over all its coordinates, one per cell.
+        noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.
+        sampling_rate: `dp_sgd`: Poisson sampling probability of a record in a step.
+        steps: `dp_sgd`: number of noisy steps.
+        note: Anything a reader of the ledger must know.
+    """
+
+    mechanism: MechanismName
+    depends_on: Literal["records", "labels"] = "records"
+    adjacency: Adjacency | None = None
+    unit: Literal["record"] = "record"
+    group: str | None = None
+    cells: tuple[str, ...] = ("all",)
+    noise_scale: tuple[float, ...] | None = None
+    sensitivity: tuple[float, ...] | None = None
+    stated_sensitivity: tuple[float, ...] | None = None
+    pure_epsilon: tuple[float, ...] | None = None
+    noise_multiplier: float | None = Field(default=None, ge=0)
+    sampling_rate: float | None = Field(default=None, gt=0, le=1)
+    steps: int | None = Field(default=None, ge=0)
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        needed = {
+            "gaussian": ("adjacency", "noise_scale", "sensitivity"),
+            "pure": ("adjacency", "pure_epsilon"),
+            "dp_sgd": ("adjacency", "noise_multiplier", "sampling_rate", "steps"),
+        }.get(self.mechanism, ())
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"a {self.mechanism} release must state {', '.join(missing)}")
+        for name in ("noise_scale", "sensitivity", "stated_sensitivity", "pure_epsilon"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(values) != len(self.cells):
+                raise ValueError(f"{name} has {len(values)} values for {len(self.cells)} cells")
+            if not all(0 <= value < float("inf") for value in values):
+                raise ValueError(f"{name} must be finite and at least 0, given {values}")
+        return self
+
+
+def exact(depends_on: Literal["records", "labels"] = "records", note: str = "") -> Release:
+    """A field that leaves as it is."""
+    return Release(mechanism="exact", depends_on=depends_on, note=note)
+
+
+def public(note: str = "") -> Release:
+    """A field that depends on no private record."""
+    return Release(mechanism="public", note=note)
+
+
+def derived(note: str = "") -> Release:
+    """A field computed from what this transcript already holds."""
+    return Release(mechanism="derived", note=note)
+
+
+class PrivacyClaim(Frozen):
+    """What somebody says about a transcript.
+
+    Attributes:
+        epsilon: The claimed epsilon, positive and finite.
+        delta: The claimed delta, in (0, 1), or 0 for pure differential privacy.
+        adjacency: The relation the claim is for.
+        unit: What one neighbour differs in.
+        covers: Names of the fields the claim speaks of; empty means everything that leaves a client.
+        source: Where the claim comes from (paper, section, formula, or the transcript's author).
+    """
+
+    kind: Literal["claim"] = "claim"
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    delta: float = Field(ge=0, lt=1)
+    adjacency: Adjacency
+    unit: Literal["record"] = "record"
+    covers: tuple[str, ...] = ()
+    source: str
+
+
+class NoClaim(Frozen):
+    """An explicit absence of any claim."""
+
+    kind: Literal["no_claim"] = "no_claim"
+    reason: str = "the method makes no differential-privacy claim"
+
+
+Claim = PrivacyClaim | NoClaim
+
+
+class PrivacyTarget(Frozen):
+    """The privacy that a plan asks a method for.
+
+    Attributes:
+        epsilon: Infinite: nothing is noised and nothing is claimed.
+        delta: In (0, 1).
+        adjacency: Named always; see `Adjacency`.
+    """
+
+    epsilon: Extended = Field(gt=0)
+    delta: float = Field(gt=0, lt=1)
+    adjacency: Adjacency
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is to be noised."""
+        return self.epsilon != float("inf")

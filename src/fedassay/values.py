@@ -1,0 +1,40 @@
+"""Small value types that every model on disk shares."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+Floats = NDArray[np.floating[Any]]
+"""An array of floats of any width; shapes are given where it is used."""
+Ints = NDArray[np.int64]
+Images = NDArray[np.uint8]
+"""Images, shape (n, height, width, channels), 0 to 255."""
+
+
+def _read_infinite(given: object) -> object:
+    if isinstance(given, str) and given.strip().lower() in {"inf", "+inf", ".inf", "infinity"}:
+        return math.inf
+    return given
+
+
+def _write_infinite(value: float) -> float | str:
+    return "inf" if value == math.inf else value
+
+
+Extended = Annotated[float, BeforeValidator(_read_infinite), PlainSerializer(_write_infinite)]
+"""A float that may be infinite, written as the string "inf" since JSON has no infinity."""
+
+
+class Frozen(BaseModel):
+    """A frozen model that refuses unknown keys: everything that goes to disk."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+
+
+class Parameters(Frozen):
+    """The plan parameters of a registered component: its fields are its keys in a plan."""
