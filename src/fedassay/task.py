@@ -1,0 +1,136 @@
+"""What a method is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from fedassay.progress import Progress
+from fedassay.release import PrivacyTarget
+from fedassay.seeds import Seeds
+from fedassay.transcript import Transcript
+from fedassay.values import Floats, Images, Ints
+
+if TYPE_CHECKING:
+    from fedassay.backbones.base import Backbone
+    from fedassay.privacy.statistics import StatisticMechanism
+
+
+@dataclass(frozen=True)
+class Records:
+    """Labelled images of one owner, with their features under the plan's backbone.
+
+    Attributes:
+        name: The owner: `client/3`, `test`, `attacker`, `public`.
+        images: Shape (n, H, W, C), uint8.
+        labels: Shape (n,).
+        extract: Computes the features of `images`; called once, when they are first needed.
+    """
+
+    name: str
+    images: Images
+    labels: Ints
+    extract: Callable[[Images], Floats] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def features(self) -> Floats:
+        """Features, shape (n, d), float32."""
+        return self.extract(self.images)
+
+    def take(self, indices: Ints, name: str | None = None) -> Records:
+        """The records at `indices`; features are taken from this set's, not computed again."""
+        chosen = np.asarray(indices, np.int64)
+        return Records(
+            name or self.name,
+            self.images[chosen],
+            self.labels[chosen],
+            lambda _images: self.features[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell's work for a method.
+
+    Attributes:
+        clients: Each client's own records; names are `client/0` onwards.
+        test: Records that accuracy is measured on.
+        public: Records that everybody may use, or None.
+        classes: Number of classes C.
+        backbone: The frozen feature extractor f.
+        privacy: What the plan asks for.
+        seeds: Random streams of this cell.
+        device: `cpu` or `cuda`.
+        progress: Where long steps report.
+        scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    public: Records | None
+    classes: int
+    backbone: Backbone
+    privacy: PrivacyTarget
+    seeds: Seeds
+    device: str
+    progress: Progress
+    scratch: Path | None = None
+
+
+class Model(Protocol):
+    """A trained global model."""
+
+    def predict(self, records: Records) -> Ints:
+        """Predicted classes, shape (n,)."""
+        ...
+
+
+class Generator(Protocol):
+    """Something a method sent that generates images (a diffusion model, a decoder)."""
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """`count` generated images, shape (count, H, W, C), uint8."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method gives back.
+
+    Attributes:
+        transcript: Everything that was sent.
+        model: The global model, or None where the method trains none.
+        utility: Figures besides test accuracy (personalized accuracy, rounds to target, ...).
+        communication: The paper's closed forms, by name, in bytes or parameters (named so).
+        mechanisms: The noised statistics in use, so that an audit can rerun them on canaries.
+        generators: By sender, for methods that send a generative model.
+        notes: Fallbacks taken and anything the verdict must name.
+    """
+
+    transcript: Transcript
+    model: Model | None
+    utility: Mapping[str, float] = field(default_factory=dict)
+    communication: Mapping[str, float] = field(default_factory=dict)
+    mechanisms: tuple[StatisticMechanism, ...] = ()
+    generators: Mapping[str, Generator] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Method(Protocol):
+    """A one-shot (or few-round) federated method; its fields are its plan parameters.
+
+    Registered classes may set `has_private_form` (ClassVar[bool], default True) and
+    `default_adjacency` (ClassVar, default `add_remove`).
+    """
+
+    def run(self, task: Task) -> Outcome:
+        """Fit each client on its own records, send, aggregate, and return the model."""
+        ...

@@ -1,0 +1,101 @@
+"""Feature-like vectors that messages give away, whatever method sent them.
+
+Reconstruction attacks work on any vector that lives in feature space. This module reads them from
+the kinds of a message's fields: features as they are, samples of mixtures, class means. An attack
+may offer more (features recovered by algebra), as a `VectorSource` of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedassay.mixtures import sample_message_mixtures
+from fedassay.threat import View
+from fedassay.transcript import Message
+from fedassay.values import Floats, Ints
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """Vectors in feature space and where they come from.
+
+    Attributes:
+        name: `raw`, `mixture_samples`, `class_means`, or the name of the attack that recovered them.
+        vectors: Shape (n, d), float32.
+        labels: Class of each vector, shape (n,), -1 where unknown.
+        senders: Sender of each vector, length n.
+        rows: Position in the sender's own record order where the vector is the encoding of that very
+            record, shape (n,); -1 where there is no such record.
+    """
+
+    name: str
+    vectors: Floats
+    labels: Ints
+    senders: tuple[str, ...]
+    rows: Ints
+
+    @property
+    def paired(self) -> bool:
+        """Whether every vector is the encoding of one known record."""
+        return bool((self.rows >= 0).all())
+
+    def take(self, indices: Ints) -> VectorSource:
+        """The vectors at `indices`."""
+        senders = tuple(self.senders[i] for i in indices)
+        return VectorSource(self.name, self.vectors[indices], self.labels[indices], senders, self.rows[indices])
+
+
+def sources(view: View, rng: np.random.Generator) -> tuple[VectorSource, ...]:
+    """Every feature-like source in a view; mixtures are sampled as often as their counts say."""
+    found: dict[str, list[VectorSource]] = {}
+    for message in view.from_clients():
+        for source in _of_message(message, view.classes, rng):
+            found.setdefault(source.name, []).append(source)
+    return tuple(_concatenate(name, parts) for name, parts in found.items())
+
+
+def _of_message(message: Message, classes: int, rng: np.random.Generator) -> list[VectorSource]:
+    found = []
+    ids = message.of_kind("class_ids")
+    order = np.arange(classes) if ids is None else ids.astype(np.int64)
+    features = message.of_kind("features")
+    if features is not None:
+        labels = message.of_kind("labels")
+        known = np.full(len(features), -1) if labels is None else labels
+        found.append(_source("raw", features, known, message.sender, np.arange(len(features))))
+    if message.of_kind("mixture_means") is not None:
+        vectors, labels = sample_message_mixtures(message, rng)
+        found.append(_source("mixture_samples", vectors, labels, message.sender, None))
+    means = message.of_kind("class_means")
+    counts = message.of_kind("class_counts")
+    sums = message.of_kind("class_sums")
+    if means is None and sums is not None and counts is not None:
+        kept = counts > 0.5  # a noised count below one half says that the class is absent
+        means, order = sums[kept] / counts[kept, None], order[kept]
+    if means is not None:
+        found.append(_source("class_means", means, order, message.sender, None))
+    return found
+
+
+def _source(name: str, vectors: Floats, labels: Ints, sender: str, rows: Ints | None) -> VectorSource:
+    size = len(vectors)
+    where = np.full(size, -1) if rows is None else rows
+    return VectorSource(
+        name,
+        np.asarray(vectors, np.float32),
+        np.asarray(labels, np.int64),
+        (sender,) * size,
+        np.asarray(where, np.int64),
+    )
+
+
+def _concatenate(name: str, parts: list[VectorSource]) -> VectorSource:
+    return VectorSource(
+        name,
+        np.concatenate([part.vectors for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        tuple(sender for part in parts for sender in part.senders),
+        np.concatenate([part.rows for part in parts]),
+    )
