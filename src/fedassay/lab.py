@@ -1,0 +1,171 @@
+"""What attacks and audits are given: knowledge for attacks, a laboratory for audits.
+
+An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
+An audit gets the attack's result and a `Lab`, with which it runs its controls without any room
+importing another: the same attack on another view, the same method on other records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.progress import Progress
+from fedassay.record import Finding
+from fedassay.seeds import Seeds
+from fedassay.task import Outcome, Records, Task
+from fedassay.threat import ThreatModel, View
+from fedassay.values import Floats, Images
+from fedassay.vectors import VectorSource
+
+if TYPE_CHECKING:
+    from fedassay.backbones.base import Backbone
+    from fedassay.similarity.metrics import Similarity
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the adversary knows besides what it sees.
+
+    Attributes:
+        attacker: Its own labelled images, from no private record; None where the plan gives it none.
+        classes: Number of classes C.
+        backbone: The feature extractor; `white_box` says whether gradients through it are allowed.
+        white_box: See `backbone`.
+        seeds: Random streams of the attack.
+        device: `cpu` or `cuda`.
+        progress: Where long steps report.
+        recovered: Feature vectors that other attacks of the same cell recovered.
+        scratch: Folder for checkpoints that a resumed run may use, or None.
+    """
+
+    attacker: Records | None
+    classes: int
+    backbone: Backbone | None
+    white_box: bool
+    seeds: Seeds
+    device: str
+    progress: Progress
+    recovered: tuple[VectorSource, ...] = ()
+    scratch: Path | None = None
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """Images reconstructed from vectors.
+
+    Attributes:
+        source: The vectors; row i of `images` was made from vector i.
+        images: Shape (n, k, H, W, C), uint8: k samples a vector.
+    """
+
+    source: VectorSource
+    images: Images
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What an attack computed; no verdict.
+
+    Attributes:
+        attack: Registered name.
+        reconstructions: Images, by source.
+        vectors: Feature vectors recovered from the view.
+        scores: Per-trial scores by name.
+        artifacts: Other arrays by name.
+        notes: Fallbacks and limits met.
+    """
+
+    attack: str
+    reconstructions: tuple[Reconstruction, ...] = ()
+    vectors: tuple[VectorSource, ...] = ()
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    artifacts: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Attack(Protocol):
+    """An attack; its fields are its plan parameters.
+
+    Raises `fedassay.errors.NotRunError` with the reason where the view lacks what it requires.
+    """
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Attack what is visible."""
+        ...
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """The ledger's totals for a transcript under the plan's adjacency.
+
+    Attributes:
+        epsilon: Accounted epsilon at the target delta; infinite where something leaves exactly.
+        epsilon_stated: The same on the sources' own stated sensitivities.
+        mu: Total Gaussian-DP parameter where everything is Gaussian, else None.
+        exact_fields: Names of the fields that leave exactly and break the adjacency.
+        reason: Why epsilon is infinite, or how it was composed.
+    """
+
+    epsilon: float
+    epsilon_stated: float
+    mu: float | None
+    exact_fields: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What an audit may do and know.
+
+    Attributes:
+        task: The cell's work: true records of every client, test and public records, seeds.
+        outcome: What the method gave back.
+        view: What the adversary saw.
+        threat: Under which threat model.
+        attacker: The adversary's own records, or None.
+        method: Label of the method entry.
+        attack: Runs the audited attack on another view; None for audits that need no attack.
+        rerun: Runs the method on other clients' records with other seeds.
+        similarity: The image metrics of this plan.
+        accounted: What the ledger says about the cell.
+        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        folder: Run folder; pictures and arrays go under artifacts/ there.
+        prefix: Unique file-name prefix of this cell.
+        shared: Results that cells of one run share (control results), by content key.
+    """
+
+    task: Task
+    outcome: Outcome
+    view: View
+    threat: ThreatModel
+    attacker: Records | None
+    method: str
+    attack: Callable[[View], AttackResult] | None
+    rerun: Callable[[Sequence[Records], Seeds], Outcome]
+    similarity: Similarity
+    accounted: Accounted
+    bounds: int
+    folder: Path
+    prefix: str
+    shared: dict[str, object] = field(default_factory=dict)
+
+    def records(self, sender: str) -> Records | None:
+        """The true records of a sender, or None for the aggregate."""
+        return next((client for client in self.task.clients if client.name == sender), None)
+
+
+class Audit(Protocol):
+    """An audit; its fields are its plan parameters.
+
+    Registered classes set `reads` (ClassVar): the name of the attack whose result they read, or None.
+    """
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """Join the truth, run the controls, and give one finding per source and selection."""
+        ...

@@ -1,0 +1,275 @@
+"""The run record: one versioned document that every report is a pure function of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+
+from fedassay.atomic import write_text
+from fedassay.errors import DataError
+from fedassay.release import Adjacency
+from fedassay.values import Extended, Frozen
+
+SCHEMA = 1
+"""Version of record.json; older versions still load, newer ones are refused."""
+
+FILE = "record.json"
+
+Verdict = Literal["sound", "unsupported", "unsound", "leak", "no_leak_found", "inconclusive", "not_run"]
+
+
+class Metric(Frozen):
+    """A measured number with its 95 % interval and sample size.
+
+    Attributes:
+        value: The estimate; None where it was not measured, and `reason` says why.
+        low: Lower end of the interval; None where there is none (an exact figure).
+        high: Upper end.
+        n: Number of independent observations behind it.
+        unit: `dB`, `bytes`, ...; empty for pure numbers.
+        reason: Why `value` is None, or a remark on how it was estimated.
+    """
+
+    value: Extended | None
+    low: Extended | None = None
+    high: Extended | None = None
+    n: int | None = None
+    unit: str = ""
+    reason: str = ""
+
+
+def unmeasured(reason: str) -> Metric:
+    """A metric that was not measured."""
+    return Metric(value=None, reason=reason)
+
+
+class PositiveControl(Frozen):
+    """A release known to leak in the audited way; it must be caught."""
+
+    release: str
+    caught: bool
+    value: Extended | None = None
+    n: int | None = None
+    detail: str = ""
+
+
+class NegativeControl(Frozen):
+    """A release that cannot leak in the audited way; it must not be flagged."""
+
+    release: str
+    flagged: bool
+    value: Extended | None = None
+    n: int | None = None
+    detail: str = ""
+
+
+class Controls(Frozen):
+    """The two controls of a finding; None only where the audit could not run at all."""
+
+    positive: PositiveControl | None = None
+    negative: NegativeControl | None = None
+
+
+class PictureColumn(Frozen):
+    """One column of a picture grid: a caption and the numbers printed under it."""
+
+    caption: str = ""
+    metrics: dict[str, Extended | None] = Field(default_factory=dict)
+
+
+class Picture(Frozen):
+    """A grid of equal tiles in one PNG file.
+
+    Attributes:
+        file: Path of the PNG, relative to the run folder.
+        title: What the grid shows.
+        tile: Height and width of a tile in the file, in pixels.
+        rows: Name of each row of tiles, top to bottom.
+        columns: One entry a column, left to right.
+    """
+
+    file: str
+    title: str
+    tile: tuple[int, int]
+    rows: tuple[str, ...]
+    columns: tuple[PictureColumn, ...]
+
+
+class Series(Frozen):
+    """Named columns of equal length behind a figure (a histogram, a ROC curve)."""
+
+    title: str
+    columns: dict[str, tuple[Extended | str | None, ...]]
+
+
+class Finding(Frozen):
+    """What one audit says about one cell.
+
+    Attributes:
+        audit: Registered name of the audit.
+        attack: Registered name of the attack whose result was read, or None.
+        source: Which vectors or fields were attacked.
+        selection: Which targets were scored (`all`, `attacker`, `oracle`, ...).
+        metrics: Measured figures by name.
+        baseline: The same figures for what an adversary could do without the attack.
+        controls: The positive and the negative control of this very run.
+        verdict: See `Verdict`.
+        reason: One sentence in plain words: what was found, or why nothing could be said.
+        assumptions: What the verdict rests on.
+        pictures: Picture grids, files beside the record.
+        series: Data behind figures, by name.
+    """
+
+    audit: str
+    attack: str | None = None
+    source: str | None = None
+    selection: str | None = None
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+    baseline: dict[str, Metric] = Field(default_factory=dict)
+    controls: Controls = Field(default_factory=Controls)
+    verdict: Verdict
+    reason: str
+    assumptions: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    series: dict[str, Series] = Field(default_factory=dict)
+
+
+class LedgerRow(Frozen):
+    """One field that leaves the clients, summed over the messages that carry it."""
+
+    field: str
+    kind: str
+    direction: Literal["up", "down"]
+    messages: int
+    shape: str
+    dtype: str
+    nbytes: int
+    mechanism: str
+    exact: bool
+    public_under_adjacency: bool
+    secure: bool
+    adjacency: Adjacency | None
+    unit: str
+    sensitivity: tuple[float, float] | None
+    noise_scale: tuple[float, float] | None
+    group: str | None
+    dp_sgd: dict[str, float] | None = None
+    note: str = ""
+
+
+class CellPrivacy(Frozen):
+    """The three numbers of a claim, and what leaves exactly."""
+
+    claimed: Extended | None
+    accounted: Extended | None
+    accounted_stated: Extended | None = None
+    observed: float | None = None
+    mu: Extended | None = None
+    exact_fields: tuple[str, ...] = ()
+    verdict: Verdict
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class CellRecord(Frozen):
+    """Everything measured on one method entry at one epsilon, delta and seed."""
+
+    method: str
+    label: str
+    params: dict[str, Any]
+    params_given: dict[str, Any]
+    epsilon: Extended
+    delta: float
+    adjacency: Adjacency
+    seed: int | None
+    utility: dict[str, Extended | None]
+    communication: dict[str, float]
+    privacy: CellPrivacy
+    ledger: tuple[LedgerRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
+class ErrorRecord(Frozen):
+    """Something that failed: where, and the message."""
+
+    cell: str
+    stage: str
+    message: str
+
+
+Plain = Annotated[Any, BeforeValidator(lambda given: given), PlainSerializer(lambda given: finite_json(given))]
+
+
+def finite_json(value: Any) -> Any:
+    """Replace infinities by the string "inf", as plans and records write them."""
+    if isinstance(value, dict):
+        return {key: finite_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_json(item) for item in value]
+    return "inf" if isinstance(value, float) and value == float("inf") else value
+
+
+class RunRecord(Frozen):
+    """The document that `fedassay run` writes and that every report reads.
+
+    Attributes:
+        schema_: Version of this document.
+        plan: The resolved plan, every default filled in.
+        environment: Versions, machine facts, git revision, times: not part of the result.
+        data: What the roles and clients held (counts), and what was dropped and why.
+        cells: One entry per method entry, epsilon, delta and seed.
+        errors: What failed; other cells are unaffected.
+    """
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    plan: Plain
+    environment: dict[str, Any]
+    data: Plain = Field(default_factory=dict)
+    cells: tuple[CellRecord, ...]
+    errors: tuple[ErrorRecord, ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write record.json into `folder`, whole or not at all."""
+        write_text(folder / FILE, self.to_json())
+
+    def to_json(self) -> str:
+        """The document as it stands on disk."""
+        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+
+
+def load_record(run: Path) -> RunRecord:
+    """Read the record of a run folder, or a record.json itself.
+
+    Raises:
+        DataError: Missing, truncated, hand-edited out of shape, or of a newer schema.
+    """
+    path = run / FILE if run.is_dir() else run
+    if not path.is_file():
+        raise DataError(f"{run}: no {FILE} there; RUN is a folder that `fedassay run` wrote, or its {FILE}")
+    content = path.read_bytes()
+    try:
+        return RunRecord.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        version = _version(content)
+        if version is not None and version > SCHEMA:
+            raise DataError(
+                f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads"
+            ) from None
+        raise DataError(f"{path}: {where or 'not a record'}: {problem['msg']}") from None
+
+
+def _version(content: bytes) -> int | None:
+    import json
+
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    version = found.get("schema") if isinstance(found, dict) else None
+    return version if isinstance(version, int) else None
