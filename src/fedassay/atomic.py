@@ -1,27 +1,69 @@
-"""Writes that are whole or absent: a killed process leaves the old file or none."""
+"""Files that are either whole or absent.
+
+Each writer fills a temporary file in the target's own folder, flushes it to the disk and renames
+it over the target, so that an interrupted run (Ctrl-C, kill -9, a full disk) leaves the old file
+or none. Temporary names end in `.tmp` and start with a dot.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step; parents are created."""
+@contextmanager
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that replaces `path` when the block ends well, and vanishes otherwise.
+
+    Args:
+        path: The target; its folder is made if need be.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; results get the permissions of any other new file.
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
 
 
-def write_text(path: Path, content: str) -> None:
-    """Replace `path` by `content` (UTF-8) in one step; parents are created."""
-    write_bytes(path, content.encode())
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all."""
+    with open_atomic(path) as stream:
+        stream.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` as UTF-8, whole or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` as indented JSON, whole or not at all.
+
+    Raises:
+        ValueError: The value holds NaN or an infinity, which JSON does not have.
+    """
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _umask() -> int:
+    """The process's file mask; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

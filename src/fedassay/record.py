@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import Field, PlainSerializer, ValidationError
 
 from fedassay.atomic import write_text
 from fedassay.errors import DataError
@@ -201,9 +201,6 @@ class ErrorRecord(Frozen):
     message: str
 
 
-Plain = Annotated[Any, BeforeValidator(lambda given: given), PlainSerializer(lambda given: finite_json(given))]
-
-
 def finite_json(value: Any) -> Any:
     """Replace infinities by the string "inf", as plans and records write them."""
     if isinstance(value, dict):
@@ -211,6 +208,10 @@ def finite_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite_json(item) for item in value]
     return "inf" if isinstance(value, float) and value == float("inf") else value
+
+
+Plain = Annotated[Any, PlainSerializer(finite_json)]
+"""Anything JSON can hold, infinities written as the string "inf"."""
 
 
 class RunRecord(Frozen):

@@ -65,9 +65,7 @@ def register(kind: Kind, name: str) -> Callable[[_T], _T]:
 
     def keep(component: _T) -> _T:
         taken = _registered.get((kind, name))
-        if taken is not None and getattr(taken, "__qualname__", None) != getattr(
-            component, "__qualname__", None
-        ):
+        if taken is not None and getattr(taken, "__qualname__", None) != getattr(component, "__qualname__", None):
             raise ValueError(f"register: {kind} {name!r} is already defined by {taken!r}")
         _registered[kind, name] = component
         return component

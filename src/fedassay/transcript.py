@@ -163,9 +163,7 @@ class Transcript:
             name = f"{number:05d}.safetensors"
             write_bytes(folder / name, message.serialized)
             fields = {
-                key: _FieldRecord(
-                    kind=item.kind, release=item.release, additive=item.additive, secure=item.secure
-                )
+                key: _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
                 for key, item in message.fields.items()
             }
             records.append(

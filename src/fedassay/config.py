@@ -1,0 +1,323 @@
+"""Plan files: YAML in, a resolved `Scenario` out; nothing reads YAML after that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from fedassay.errors import PlanError
+from fedassay.release import Adjacency, PrivacyTarget
+from fedassay.threat import ThreatModel
+from fedassay.values import Extended, Frozen
+
+RESERVED = ("label", "epsilon", "delta", "adjacency")
+
+Epsilon = Annotated[Extended, Field(gt=0)]
+Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+class Split(Frozen):
+    """Shares of the records for each role; what they leave over is used by nobody."""
+
+    private: float = Field(gt=0, le=1)
+    attacker: float = Field(default=0.0, ge=0, le=1)
+    public: float = Field(default=0.0, ge=0, le=1)
+    test: float | None = Field(default=None, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> Split:
+        total = self.private + self.attacker + self.public + (self.test or 0.0)
+        if total > 1 + 1e-9:
+            raise ValueError(f"the shares sum to {total:.4g}; they must sum to at most 1")
+        return self
+
+
+class AttackerData(Frozen):
+    """`data.attacker_from`: an attacker whose images come from another data set (out of distribution)."""
+
+    name: str
+    root: str | None = None
+    path: str | None = None
+    limit: int | None = Field(default=None, gt=0)
+
+
+class DataSpec(Frozen):
+    """The `data` section."""
+
+    name: str
+    root: str | None = None
+    path: str | None = None
+    limit: int | None = Field(default=None, gt=0)
+    split: Split = Split(private=0.4, attacker=0.3, public=0.1, test=0.2)
+    attacker_from: AttackerData | None = None
+
+
+class ClientsSpec(Frozen):
+    """The `clients` section."""
+
+    count: int = Field(default=5, ge=1)
+    partition: Literal["iid", "dirichlet", "disjoint_labels", "domains"] = "dirichlet"
+    alpha: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    min_records: int = Field(default=1, ge=0)
+
+
+class BackboneSpec(Frozen):
+    """The `backbone` section."""
+
+    name: str = "small_cnn"
+    weights: str | None = None
+    input_size: int | None = Field(default=None, ge=1)
+
+
+class LpipsSpec(Frozen):
+    """`similarity.lpips`: which LPIPS network, and a trunk file to use in place of the official one."""
+
+    net: Literal["alex", "squeeze"] = "alex"
+    trunk: str | None = None
+
+
+class SimilaritySpec(Frozen):
+    """The `similarity` section; without `lpips` only PSNR and SSIM are measured."""
+
+    lpips: LpipsSpec | None = None
+
+
+class PrivacySpec(Frozen):
+    """The `privacy` section; method entries may override each key."""
+
+    epsilon: Epsilon | tuple[Epsilon, ...] = math.inf
+    delta: Delta | tuple[Delta, ...] = 1e-5
+    adjacency: Adjacency | None = None
+
+
+class Plan(Frozen):
+    """A plan file. Unknown keys are refused by name."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seeds: tuple[int | None, ...] = Field(default=(0,), min_length=1)
+    data: DataSpec
+    clients: ClientsSpec = ClientsSpec()
+    backbone: BackboneSpec = BackboneSpec()
+    similarity: SimilaritySpec = SimilaritySpec()
+    privacy: PrivacySpec = PrivacySpec()
+    threat: ThreatModel = ThreatModel()
+    methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
+    attacks: tuple[dict[str, dict[str, Any]], ...] = ()
+    audits: tuple[dict[str, dict[str, Any]], ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _normalise(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        out = dict(given)
+        for key in ("methods", "attacks", "audits"):
+            if isinstance(out.get(key), Sequence) and not isinstance(out[key], str):
+                out[key] = [_entry(item, f"{key}.{i}") for i, item in enumerate(out[key])]
+        if "seeds" in out and (out["seeds"] is None or isinstance(out["seeds"], int)):
+            out["seeds"] = [out["seeds"]]
+        return out
+
+
+def _entry(item: Any, where: str) -> Any:
+    """`name`, `{name: null}` and `{name: {...}}` are the same entry."""
+    if isinstance(item, str):
+        return {item: {}}
+    if isinstance(item, Mapping) and len(item) == 1:
+        name, params = next(iter(item.items()))
+        return {name: {} if params is None else params}
+    raise ValueError(f"{where}: an entry is one name with its parameters, given {item!r}")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A resolved entry of `methods`, `attacks` or `audits`.
+
+    Attributes:
+        name: Registered name.
+        label: Unique among its kind.
+        build: The registered object with its parameters.
+        given: The parameters as written, reserved keys included.
+    """
+
+    name: str
+    label: str
+    build: Any
+    given: dict[str, Any]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters used, defaults filled in."""
+        dumped = self.build.model_dump(mode="json")
+        assert isinstance(dumped, dict)
+        return dumped
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method entry at one epsilon, delta and seed."""
+
+    key: str
+    method: Component
+    privacy: PrivacyTarget
+    seed: int | None
+    seed_index: int
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The resolved plan.
+
+    Attributes:
+        plan: The validated plan.
+        base: Folder that relative paths are looked up beside.
+        methods: In plan order.
+        attacks: In plan order, which is the order they run in.
+        audits: In plan order.
+        cells: Every method entry x epsilon x delta x seed.
+    """
+
+    plan: Plan
+    base: Path
+    methods: tuple[Component, ...]
+    attacks: tuple[Component, ...]
+    audits: tuple[Component, ...]
+    cells: tuple[Cell, ...]
+
+    def resolved(self) -> dict[str, Any]:
+        """The plan with every default filled in, as it goes into the record."""
+        out = self.plan.model_dump(mode="json")
+        for key, parts in (("methods", self.methods), ("attacks", self.attacks), ("audits", self.audits)):
+            out[key] = [
+                {
+                    part.name: {
+                        **part.params,
+                        **{name: part.given[name] for name in RESERVED if name in part.given},
+                    }
+                }
+                for part in parts
+            ]
+        return out
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping, refusing repeated keys.
+
+    Raises:
+        PlanError: The file is missing, empty, not YAML or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: cannot be read ({error})") from None
+    try:
+        content = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise PlanError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else type(content).__name__
+        raise PlanError(f"{path}: a mapping of keys is expected at the top, found {found}")
+    return content
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, and reads 1e-5 as a number."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def override(content: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Apply `--set a.b=c` assignments; list positions are numbers, values are YAML.
+
+    Raises:
+        PlanError: No `=`, or the path runs through something that is neither mapping nor list.
+    """
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise PlanError(f"--set {assignment}: allowed: KEY=VALUE, such as methods.0.fedpft.components=5")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise PlanError(f"--set {assignment}: {text!r} is not a YAML value") from None
+        *parents, last = path.split(".")
+        place: Any = content
+        for part in parents:
+            if isinstance(place, dict) and place.get(part) is None:
+                place[part] = {}
+            place = _step(place, part, assignment)
+        if isinstance(place, list):
+            _step(place, last, assignment)
+            place[int(last)] = value
+        elif isinstance(place, dict):
+            place[last] = value
+        else:
+            raise PlanError(f"--set {assignment}: nothing can be set inside {place!r}")
+    return content
+
+
+def _step(place: Any, part: str, assignment: str) -> Any:
+    if isinstance(place, dict):
+        return place[part]
+    if isinstance(place, list):
+        if not part.isdigit() or int(part) >= len(place):
+            raise PlanError(f"--set {assignment}: {part!r} is no position; allowed: 0 to {len(place) - 1}")
+        return place[int(part)]
+    raise PlanError(f"--set {assignment}: nothing can be set inside {place!r}")
+
+
+def parse_plan(content: Mapping[str, Any], where: str) -> Plan:
+    """Validate the contents of a plan file.
+
+    Raises:
+        PlanError: The first thing that is wrong: the key, what was given, what is allowed.
+    """
+    try:
+        return Plan.model_validate(content)
+    except ValidationError as error:
+        raise PlanError(explain(error, Plan, where)) from None
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """One message for a validation error: where, what was given, what is allowed."""
+    # An unknown key is the likeliest typing mistake; a missing one is often its shadow.
+    problems = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    problem = problems[0]
+    location = [part for part in problem["loc"] if not (isinstance(part, str) and "[" in part)]
+    key = ".".join(str(part) for part in location)
+    if problem["type"] == "extra_forbidden":
+        allowed = _keys_at(model, location[:-1])
+        return f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}"
+    if problem["type"] == "missing":
+        return f"{where}: {key}: missing; it must be given"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    given = problem["input"]
+    shown = repr(given) if not isinstance(given, (dict, list)) else f"a {type(given).__name__}"
+    return f"{where}: {key or 'top level'}: given {shown}; {message}"
+
+
+def _keys_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    current = model
+    for part in location:
+        annotation = current.model_fields[str(part)].annotation if str(part) in current.model_fields else None
+        options = [annotation, *get_args(annotation)]
+        nested = [item for item in options if isinstance(item, type) and issubclass(item, BaseModel)]
+        if not nested:
+            break
+        current = nested[0]
+    return list(current.model_fields)

@@ -1,0 +1,165 @@
+"""From a validated plan to a `Scenario`: components with their parameters, and the cells to run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedassay.config import (
+    RESERVED,
+    Cell,
+    Component,
+    Delta,
+    Epsilon,
+    Plan,
+    Scenario,
+    explain,
+    override,
+    parse_plan,
+    read_yaml,
+)
+from fedassay.errors import PlanError
+from fedassay.registry import Kind, entries, lookup
+from fedassay.release import Adjacency, PrivacyTarget
+
+_EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
+_DELTAS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Delta, ...])
+
+
+def load_scenario(path: Path, assignments: Sequence[str] = ()) -> Scenario:
+    """Read, override, validate and resolve a plan file.
+
+    Raises:
+        PlanError: The first thing that is wrong with it.
+    """
+    content = override(read_yaml(path), assignments)
+    return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
+
+
+def resolve(plan: Plan, base: Path, where: str) -> Scenario:
+    """Look up every component, check its parameters and lay out the cells.
+
+    Raises:
+        PlanError: An unknown name, a wrong parameter, a role that is needed and empty.
+    """
+    for kind, name, key in (
+        ("dataset", plan.data.name, "data.name"),
+        ("backbone", plan.backbone.name, "backbone.name"),
+    ):
+        _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
+    methods = _components("method", plan.methods, f"{where}: methods")
+    attacks = _components("attack", plan.attacks, f"{where}: attacks")
+    audits = _components("audit", plan.audits, f"{where}: audits")
+    for audit in audits:
+        reads = getattr(audit.build, "reads", None)
+        if reads and not any(attack.name in reads for attack in attacks):
+            raise PlanError(
+                f"{where}: audits: {audit.name} reads the result of {' or '.join(reads)}, which the plan's "
+                f"attacks do not hold; allowed: add it to attacks, or leave the audit out"
+            )
+    for attack in attacks:
+        share = plan.data.split.attacker
+        if "attacker" in getattr(attack.build, "needs", ()) and share == 0 and plan.data.attacker_from is None:
+            raise PlanError(
+                f"{where}: data.split.attacker: given {share:g}; {attack.name} needs attacker records, so more "
+                f"than 0 is required"
+            )
+    cells = tuple(
+        cell
+        for index, seed in enumerate(plan.seeds)
+        for method in methods
+        for cell in _cells(method, plan, seed, index, where)
+    )
+    return Scenario(plan, base, methods, attacks, audits, cells)
+
+
+def _known(kind: Kind, name: str, where: str) -> None:
+    known = entries(kind)
+    if kind == "backbone" and name not in known:
+        from fedassay.backbones import is_torchvision_name
+
+        if is_torchvision_name(name):
+            return
+    if name not in known:
+        raise PlanError(f"{where}: given {name!r}; allowed: {', '.join(known)}")
+
+
+def _components(kind: Kind, given: Sequence[Mapping[str, Mapping[str, Any]]], where: str) -> tuple[Component, ...]:
+    found: list[Component] = []
+    for index, entry in enumerate(given):
+        name, params = next(iter(entry.items()))
+        at = f"{where}.{index}"
+        _known(kind, name, at)
+        own = {key: value for key, value in params.items() if kind != "method" or key not in RESERVED}
+        factory = lookup(kind, name)
+        try:
+            build = factory.model_validate(own)
+        except ValidationError as error:
+            raise PlanError(explain(error, factory, f"{at}.{name}")) from None
+        label = _label(params.get("label") if kind == "method" else None, name, found, at)
+        found.append(Component(name, label, build, dict(params)))
+    return tuple(found)
+
+
+def _label(given: Any, name: str, others: Sequence[Component], where: str) -> str:
+    taken = {other.label for other in others}
+    if given is not None:
+        if not isinstance(given, str) or not given.strip():
+            raise PlanError(f"{where}.label: given {given!r}; a label is a piece of text")
+        if given in taken:
+            raise PlanError(f"{where}.label: given {given!r}; it is taken, labels are unique")
+        return given
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}#{number}" in taken:
+        number += 1
+    return f"{name}#{number}"
+
+
+def _cells(method: Component, plan: Plan, seed: int | None, index: int, where: str) -> list[Cell]:
+    at = f"{where}: methods.{method.label}"
+    private_form = getattr(method.build, "has_private_form", True)
+    own = method.given
+    epsilons = _numbers(own.get("epsilon", plan.privacy.epsilon), _EPSILONS, f"{at}.epsilon")
+    deltas = _numbers(own.get("delta", plan.privacy.delta), _DELTAS, f"{at}.delta")
+    if not private_form:
+        if "epsilon" in own and any(math.isfinite(value) for value in epsilons):
+            raise PlanError(
+                f"{at}.epsilon: given {own['epsilon']}; {method.name} has no private form, allowed: .inf"
+            )
+        epsilons = (math.inf,)
+    adjacency = own.get("adjacency", plan.privacy.adjacency)
+    if adjacency is None:
+        adjacency = getattr(method.build, "default_adjacency", "add_remove")
+    if adjacency not in get_args(Adjacency):
+        raise PlanError(f"{at}.adjacency: given {adjacency!r}; allowed: {', '.join(get_args(Adjacency))}")
+    found = []
+    for epsilon in dict.fromkeys(epsilons):
+        # Without noise delta has no effect: one cell, at the first delta.
+        for delta in dict.fromkeys(deltas) if math.isfinite(epsilon) else deltas[:1]:
+            target = PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency)
+            key = f"{_slug(method.label)}-eps{epsilon:g}-delta{delta:g}-seed{'none' if seed is None else seed}"
+            key += f"-{index}" if seed is None else ""
+            found.append(Cell(key, method, target, seed, index))
+    return found
+
+
+def _numbers(given: Any, adapter: TypeAdapter[tuple[float, ...]], where: str) -> tuple[float, ...]:
+    values = given if isinstance(given, (list, tuple)) else (given,)
+    if not values:
+        raise PlanError(f"{where}: given an empty list; at least one value is needed")
+    try:
+        return adapter.validate_python(tuple(values))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        allowed = "a number above 0, or .inf" if adapter is _EPSILONS else "a number in (0, 1)"
+        raise PlanError(f"{where}: given {problem['input']!r}; allowed: {allowed}") from None
+
+
+def _slug(label: str) -> str:
+    return "".join(char if char.isalnum() or char in "._-" else "_" for char in label)
