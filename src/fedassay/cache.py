@@ -1,0 +1,189 @@
+"""A content-addressed cache on disk for results that are dear to make.
+
+An entry is a safetensors file named by the hash of what went into it, and carries the hash of
+what came out. Reading checks both, so that a truncated, tampered or foreign file counts as
+absent and is made again. Writing is atomic; several processes may share a cache. When the folder
+outgrows its limit, the entries that have been unused for longest go first.
+
+The folder is `FEDASSAY_CACHE`, else `fedassay` under the user's cache folder (`XDG_CACHE_HOME`,
+else `~/.cache`). The limit is `FEDASSAY_CACHE_LIMIT` in GiB, by default 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedassay.atomic import write_bytes
+from fedassay.errors import PlanError
+from fedassay.hashing import digest_arrays
+
+_FORMAT = 1
+_ENTRY = re.compile(r"[0-9a-f]{64}\.safetensors")
+_LEFTOVER = re.compile(r"\.[0-9a-f]{64}\.safetensors\..*\.tmp")
+_LEFTOVER_AGE = 86_400.0
+"""Seconds after which a temporary file is taken to be an interrupted write's."""
+
+Key = Mapping[str, str | int | float | bool | None]
+"""What a result depends on: names to JSON scalars."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """Where the cache is, what it holds and how much it may hold (bytes)."""
+
+    folder: Path
+    entries: int
+    bytes: int
+    limit: int
+
+
+def cached_arrays(key: Key, build: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays kept under `key`, or build and keep them.
+
+    Args:
+        key: Everything the result depends on, versions of the code that makes it included.
+        build: Makes the arrays; called when there is no sound entry.
+
+    Returns:
+        The arrays, equal bit for bit whether they were built or read.
+
+    Raises:
+        ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
+        PlanError: `FEDASSAY_CACHE_LIMIT` is not a number of GiB.
+    """
+    text = json.dumps({"format": _FORMAT, **key}, sort_keys=True, allow_nan=False)
+    if any(not isinstance(part, str | int | float | bool | None) for part in key.values()):
+        raise ValueError(f"cache key {text}: values must be text, numbers, booleans or None")
+    name = hashlib.sha256(text.encode()).hexdigest()
+    path = folder() / name[:2] / f"{name}.safetensors"
+    kept = _read(path, text)
+    if kept is not None:
+        return kept
+    arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in build().items()}
+    try:
+        _write(path, text, arrays)
+    except OSError as error:
+        # A cache that cannot be written costs time, not results.
+        _log.warning("nothing kept in the cache %s: %s", folder(), error.strerror or error)
+    return arrays
+
+
+def folder() -> Path:
+    """The cache's folder; it need not exist."""
+    if given := os.environ.get("FEDASSAY_CACHE"):
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification has relative values ignored.
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "fedassay"
+
+
+def info() -> CacheInfo:
+    """Count the entries and their bytes."""
+    sizes = [size for _, size, _ in _entries()]
+    return CacheInfo(folder(), len(sizes), sum(sizes), _limit())
+
+
+def clear() -> CacheInfo:
+    """Remove every entry, and no file that the cache did not write; return what there was."""
+    before = info()
+    for path, _, _ in _entries():
+        path.unlink(missing_ok=True)
+    _remove_leftovers(older_than=0.0)
+    for shelf in _shelves():
+        with suppress(OSError):  # not empty: somebody else's file is in it
+            shelf.rmdir()
+    return before
+
+
+def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
+    try:
+        with safe_open(path, framework="np") as entry:
+            metadata = entry.metadata() or {}
+            arrays = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, OSError, ValueError) as error:
+        _log.warning("cache entry %s is damaged and will be made again: %s", path.name, error)
+        return None
+    if metadata.get("key") != key or metadata.get("sha256") != digest_arrays(arrays):
+        _log.warning("cache entry %s is not what was written and will be made again", path.name)
+        return None
+    with suppress(OSError):  # a read-only cache is still a cache
+        os.utime(path)
+    return arrays
+
+
+def _write(path: Path, key: str, arrays: dict[str, NDArray[Any]]) -> None:
+    data = save(arrays, metadata={"key": key, "sha256": digest_arrays(arrays)})
+    limit = _limit()
+    if len(data) > limit:
+        _log.warning("a result of %d bytes is larger than the whole cache and is not kept", len(data))
+        return
+    write_bytes(path, data)
+    _remove_leftovers(older_than=_LEFTOVER_AGE)
+    entries = sorted(_entries(), key=lambda entry: entry[2])
+    excess = sum(size for _, size, _ in entries) - limit
+    for old, size, _ in entries:
+        if excess <= 0:
+            break
+        if old != path:
+            old.unlink(missing_ok=True)
+            excess -= size
+
+
+def _limit() -> int:
+    text = os.environ.get("FEDASSAY_CACHE_LIMIT", "4")
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not (math.isfinite(limit) and limit >= 0):
+        raise PlanError(f"FEDASSAY_CACHE_LIMIT: {text!r} given; allowed: a number of GiB, 0 or more")
+    return int(limit * 2**30)
+
+
+def _shelves() -> list[Path]:
+    try:
+        return [path for path in folder().iterdir() if re.fullmatch("[0-9a-f]{2}", path.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _entries() -> list[tuple[Path, int, float]]:
+    """Path, size and time of last use of each entry; another process may remove some meanwhile."""
+    found = []
+    for shelf in _shelves():
+        with suppress(OSError):
+            for path in shelf.iterdir():
+                if _ENTRY.fullmatch(path.name):
+                    with suppress(FileNotFoundError):
+                        status = path.stat()
+                        found.append((path, status.st_size, status.st_mtime))
+    return found
+
+
+def _remove_leftovers(older_than: float) -> None:
+    now = time.time()
+    for shelf in _shelves():
+        with suppress(OSError):
+            for path in shelf.iterdir():
+                if _LEFTOVER.fullmatch(path.name) and now - path.stat().st_mtime >= older_than:
+                    path.unlink(missing_ok=True)

@@ -1,0 +1,99 @@
+"""Labelled images in memory: what every data set becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.hashing import digest_arrays
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A set of labelled images; a record is an image with its label. May be empty.
+
+    Attributes:
+        images: (n, height, width, channels) uint8, channels last.
+        labels: (n,) int64, positions in `class_names`.
+        class_names: One name per class, those without a record included.
+        domains: (n,) int64, positions in `domain_names`; None where the set has no domains.
+        domain_names: One name per domain.
+
+    Raises:
+        ValueError: Shapes or types are others than these, or a label has no name.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    domains: NDArray[np.int64] | None = None
+    domain_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != np.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images are {_describe(self.images)}; must be uint8 (n, height, width, channels)"
+            )
+        _check_positions("labels", self.labels, len(self.images), len(self.class_names))
+        if self.domains is not None:
+            _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
+
+    @property
+    def classes(self) -> int:
+        """The number of classes, those without a record included."""
+        return len(self.class_names)
+
+    def take(self, indices: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> ImageSet:
+        """The records at `indices` (integers or a mask), in that order, as a copy."""
+        return ImageSet(
+            self.images[indices],
+            self.labels[indices],
+            self.class_names,
+            None if self.domains is None else self.domains[indices],
+            self.domain_names,
+        )
+
+    def digest(self) -> str:
+        """Content hash of images, labels and domains, 64 hexadecimal digits."""
+        arrays: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
+        if self.domains is not None:
+            arrays["domains"] = self.domains
+        return digest_arrays(arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedData:
+    """What a data set's loader returns.
+
+    Attributes:
+        train: The records that the roles are drawn from.
+        test: The official test set, where the data set has one.
+        source: Where the records came from, for the record and the report.
+    """
+
+    train: ImageSet
+    test: ImageSet | None
+    source: str
+
+
+def _check_positions(what: str, values: NDArray[np.int64], records: int, names: int) -> None:
+    if values.dtype != np.int64 or values.shape != (records,):
+        raise ValueError(f"{what} are {_describe(values)}; must be int64 ({records},)")
+    if records and not (values.min() >= 0 and values.max() < names):
+        raise ValueError(f"{what} span {values.min()}..{values.max()}; {names} names are given")
+
+
+def _describe(array: NDArray[Any]) -> str:
+    return f"{array.dtype} {array.shape}"

@@ -1,0 +1,110 @@
+"""From the plan's `data` section to images in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.sampling import stratified_sample
+from fedassay.errors import DataError, PlanError
+from fedassay.registry import lookup
+
+MIN_SIDE = 7
+"""Smallest height and width accepted: the window of SSIM is 7 x 7 pixels."""
+
+Source = Literal["root", "path", "size"]
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """What a plan says about its data.
+
+    Attributes:
+        name: Registered name of the data set.
+        root: Folder where torchvision's data sets are or go; None: environment FEDASSAY_DATA.
+        path: File or folder of the user's own (`npz`, `image_folder`).
+        limit: Keep at most so many records, of the training set and of the official test set
+            each; a seeded draw, stratified by class.
+        seed: Seed of that draw; None: drawn from the system.
+        base: Folder of the plan; relative paths are looked up beside it first.
+        size: Height and width that `image_folder` resizes to; None: as they are.
+    """
+
+    name: str
+    root: Path | None
+    path: Path | None
+    limit: int | None
+    seed: int | None
+    base: Path
+    size: int | None = None
+
+
+def load(request: DataRequest) -> LoadedData:
+    """Load the data set that the plan names.
+
+    Returns:
+        The images, after `limit`.
+
+    Raises:
+        PlanError: No such data set, or a key that it does not take.
+        DataError: A file is missing, broken or not what the data set is.
+    """
+    if request.limit is not None and request.limit < 1:
+        raise PlanError(f"data.limit: {request.limit} given; allowed: 1 or more")
+    loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
+    data = loader(request)
+    check_usable(data.train, f"data set {request.name}")
+    if request.limit is None:
+        return data
+    return dataclasses.replace(
+        data,
+        train=limited(data.train, request.limit, request.seed),
+        test=None if data.test is None else limited(data.test, request.limit, request.seed),
+    )
+
+
+def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
+    """At most `limit` records of a set, stratified by class, in their order."""
+    if len(images) <= limit:
+        return images
+    return images.take(stratified_sample(images.labels, limit, np.random.default_rng(seed)))
+
+
+def allow_only(request: DataRequest, *allowed: Source) -> None:
+    """Refuse those of `root`, `path` and `size` that the data set has no use for.
+
+    Raises:
+        PlanError: One of them is given.
+    """
+    for key, value in (("root", request.root), ("path", request.path), ("size", request.size)):
+        if value is not None and key not in allowed:
+            takes = ", ".join(allowed) or "none of root, path, size"
+            raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
+
+
+def check_usable(images: ImageSet, where: str) -> None:
+    """Refuse sets that nothing can be measured on.
+
+    Raises:
+        DataError: No records, images smaller than `MIN_SIDE`, or fewer than two classes.
+    """
+    height, width, channels = images.image_shape
+    if len(images) == 0:
+        raise DataError(f"{where}: holds no images")
+    if min(height, width) < MIN_SIDE:
+        raise DataError(
+            f"{where}: images of {height}x{width} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
+            "(the window of SSIM)"
+        )
+    if channels not in (1, 3):
+        raise DataError(
+            f"{where}: images with {channels} channels; allowed: 1 (grey) or 3 (red, green, blue)"
+        )
+    if len(np.unique(images.labels)) < 2:
+        raise DataError(f"{where}: all records are of one class; allowed: two classes or more")

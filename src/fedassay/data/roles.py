@@ -1,0 +1,130 @@
+"""Who holds which records: private, attacker, public, test.
+
+Private records are the clients' own and what an audit is about; the attacker has its own records
+of the same distribution; the public ones are known to everybody (a backbone may be trained on
+them); test records measure accuracy. A reconstruction or membership score means nothing if the
+attacker already holds the very image, so no image may be in two roles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.sampling import apportion, by_class
+from fedassay.errors import PlanError
+from fedassay.hashing import digest_records
+
+Role = Literal["private", "attacker", "public", "test"]
+"""What a record is for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Disjoint sets of records; a role without a share is an empty set.
+
+    Attributes:
+        private: The clients' records.
+        attacker: The adversary's own records.
+        public: Records known to everybody.
+        test: Records that measure accuracy; the official test set where there is one.
+        indices: Role to positions in `LoadedData.train` (in `LoadedData.test` for the test role
+            of a data set with an official test set), in the order of the role's records.
+        duplicates: Training records whose image is that of an earlier one; each is in the same
+            role as the first.
+        dropped: Official test records left out because their image is in the training set.
+    """
+
+    private: ImageSet
+    attacker: ImageSet
+    public: ImageSet
+    test: ImageSet
+    indices: Mapping[Role, NDArray[np.int64]]
+    duplicates: int
+    dropped: int
+
+
+def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
+    """Share records out to roles, class by class, keeping identical images together.
+
+    Identical images form one group (with the label of the first); groups are drawn in random
+    order and each class is divided by the shares, rounding carried over between classes. Shares
+    count groups, so roles may be off by a few records where there are duplicates.
+
+    Args:
+        data: A loaded data set.
+        shares: Role to its share of the training records; a role left out has none.
+        rng: Source of randomness.
+
+    Returns:
+        The roles, records in their original order.
+
+    Raises:
+        PlanError: An unknown role, a share outside [0, 1], shares that sum to more than 1, or a
+            test share where the data set has an official test set.
+    """
+    _check(shares, official_test=data.test is not None)
+    groups, first = _group_duplicates(data.train.images)
+    names = get_args(Role)
+    parts = np.array([shares.get(role, 0.0) for role in names] + [0.0])
+    parts[-1] = max(0.0, 1.0 - parts.sum())
+    drawn = by_class(data.train.labels[first], rng)
+    counts = apportion(np.array([len(group) for group in drawn], dtype=np.int64), parts)
+    part_of_group = np.empty(len(first), dtype=np.int64)
+    for group, count in zip(drawn, counts, strict=True):
+        part_of_group[group] = np.repeat(np.arange(len(parts)), count)
+    part = part_of_group[groups]
+    indices: dict[Role, NDArray[np.int64]] = {
+        role: np.flatnonzero(part == position) for position, role in enumerate(names)
+    }
+    dropped, test = 0, data.train.take(indices["test"])
+    if data.test is not None:
+        indices["test"] = _unseen(data.train.images, data.test.images)
+        test = data.test.take(indices["test"])
+        dropped = len(data.test) - len(test)
+    return Roles(
+        private=data.train.take(indices["private"]),
+        attacker=data.train.take(indices["attacker"]),
+        public=data.train.take(indices["public"]),
+        test=test,
+        indices=indices,
+        duplicates=len(groups) - len(first),
+        dropped=dropped,
+    )
+
+
+def _check(shares: Mapping[Role, float], official_test: bool) -> None:
+    for role, share in shares.items():
+        if role not in get_args(Role):
+            raise PlanError(f"data.split: {role!r} given; allowed: {', '.join(get_args(Role))}")
+        if not (math.isfinite(share) and 0 <= share <= 1):
+            raise PlanError(f"data.split.{role}: {share} given; allowed: a share from 0 to 1")
+    if (total := math.fsum(shares.values())) > 1 + 1e-9:
+        raise PlanError(f"data.split: the shares sum to {total:g}; allowed: at most 1")
+    if official_test and shares.get("test", 0) > 0:
+        raise PlanError(
+            f"data.split.test: {shares['test']} given, but the data set has an official test set, "
+            "which is the test role; leave the key out"
+        )
+
+
+def _group_duplicates(images: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group of each record (identical images share one), and the first record of each group."""
+    seen: dict[bytes, int] = {}
+    groups = np.array([seen.setdefault(key, len(seen)) for key in digest_records(images)], dtype=np.int64)
+    _, first = np.unique(groups, return_index=True)
+    return groups, first.astype(np.int64)
+
+
+def _unseen(train: NDArray[np.uint8], test: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Positions of the test images that are not in the training set."""
+    known = set(digest_records(train))
+    return np.array(
+        [position for position, key in enumerate(digest_records(test)) if key not in known], dtype=np.int64
+    )
