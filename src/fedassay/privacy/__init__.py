@@ -1,0 +1,1 @@
+"""Differential privacy: mechanisms, exact sensitivities, accounting."""
