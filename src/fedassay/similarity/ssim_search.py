@@ -1,0 +1,281 @@
+"""Exact nearest neighbours by SSIM, and the other all-pairs questions the audits ask.
+
+The search takes a block of queries against a block of the gallery. It bounds the SSIM of
+every pair in the block from above, evaluates the pairs with the highest bounds exactly
+(float64, the same function as `fedassay.similarity.ssim.ssim`), and then every other pair
+whose bound reaches the k-th best value found so far. What it returns is therefore what a
+double loop over `ssim` would return, ties included: of equal values the lowest index wins.
+Memory depends on the block sizes, not on the number of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedassay.similarity.images import check_images, check_same_size
+from fedassay.similarity.ssim import Moments, moments, ssim_of_moments, window_side
+from fedassay.similarity.ssim_dense import dense_block
+
+Progress = Callable[[int, int], None]
+"""Called with (pairs settled, pairs in all) after each block."""
+
+QUERY_BLOCK = 256
+GALLERY_BLOCK = 512
+EXACT_BATCH = 64  # pairs evaluated in float64 at a time
+DENSE_ERROR = 2e-5  # float32 against float64, bounded generously (measured: under 1e-6 on photographs)
+
+
+class Matches(NamedTuple):
+    """Best matches of each query, best first."""
+
+    indices: NDArray[np.int64]
+    """(n,) or (n, k), positions in the gallery."""
+    values: NDArray[np.float64]
+    """Same shape, their SSIM."""
+
+
+class _Best:
+    """The k best pairs of each query of one block so far, ordered by falling value, then rising index."""
+
+    def __init__(self, queries: int, k: int) -> None:
+        self.index = np.full((queries, k), np.iinfo(np.int64).max, dtype=np.int64)
+        self.value = np.full((queries, k), -np.inf)
+
+    def add(self, query: NDArray[np.int64], index: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+        queries, k = self.index.shape
+        all_query = np.concatenate([np.repeat(np.arange(queries), k), query])
+        all_index = np.concatenate([self.index.ravel(), index])
+        all_value = np.concatenate([self.value.ravel(), value])
+        order = np.lexsort((all_index, -all_value, all_query))
+        starts = np.searchsorted(all_query[order], np.arange(queries))
+        keep = order[starts[:, None] + np.arange(k)]
+        self.index, self.value = all_index[keep], all_value[keep]
+
+
+def most_similar(
+    queries: NDArray[Any],
+    gallery: NDArray[Any],
+    *,
+    exclude_self: bool = False,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Matches:
+    """The image of the gallery with the highest SSIM to each query.
+
+    Args:
+        queries: (N, H, W) or (N, H, W, C), uint8 or float in [0, 1].
+        gallery: (M, H, W) or (M, H, W, C), the same image size.
+        exclude_self: the two are the same images in the same order, and no image may match itself.
+        device: where to compute.
+        progress: called with (pairs settled, pairs in all).
+
+    Returns:
+        Matches: indices (N,) and values (N,). Equal values: the lowest index.
+
+    Raises:
+        ValueError: as `top_k`.
+    """
+    found = top_k(queries, gallery, 1, exclude_self=exclude_self, device=device, progress=progress)
+    return Matches(found.indices[:, 0], found.values[:, 0])
+
+
+def top_k(
+    queries: NDArray[Any],
+    gallery: NDArray[Any],
+    k: int,
+    *,
+    exclude_self: bool = False,
+    device: str | torch.device = "cpu",
+    query_block: int = QUERY_BLOCK,
+    gallery_block: int = GALLERY_BLOCK,
+    progress: Progress | None = None,
+) -> Matches:
+    """The k images of the gallery with the highest SSIM to each query, best first.
+
+    Args:
+        queries: (N, H, W) or (N, H, W, C), uint8 or float in [0, 1].
+        gallery: (M, H, W) or (M, H, W, C), the same image size.
+        k: how many matches per query.
+        exclude_self: the two are the same images in the same order, and no image may match itself.
+        device: where to compute.
+        query_block: queries in memory at a time.
+        gallery_block: gallery images in memory at a time.
+        progress: called with (pairs settled, pairs in all).
+
+    Returns:
+        Matches: indices (N, k) and values (N, k). Equal values: the lowest index first.
+
+    Raises:
+        ValueError: images of another type, range or size; fewer than k candidates; `exclude_self`
+            with different numbers of images.
+    """
+    queries, gallery = check_images(queries, "queries"), check_images(gallery, "gallery")
+    check_same_size(queries, gallery)
+    if exclude_self and len(queries) != len(gallery):
+        raise ValueError(
+            f"exclude_self compares a set with itself: {len(queries)} queries, {len(gallery)} in the gallery"
+        )
+    candidates = len(gallery) - int(exclude_self)
+    if not 1 <= k <= candidates:
+        raise ValueError(f"k = {k}: between 1 and the {candidates} candidates of the gallery")
+    side = window_side(queries.shape[1], queries.shape[2])
+    index = np.empty((len(queries), k), dtype=np.int64)
+    value = np.empty((len(queries), k))
+    settled, pairs = 0, len(queries) * len(gallery)
+    for start in range(0, len(queries), query_block):
+        block = queries[start : start + query_block]
+        block_moments = moments(block, side, device)
+        best = _Best(len(block), k)
+        for first in range(0, len(gallery), gallery_block):
+            part = gallery[first : first + gallery_block]
+            bound = dense_block(block, part, side, device).cpu().numpy() + np.float32(DENSE_ERROR)
+            if exclude_self:
+                own = np.arange(start, start + len(block)) - first
+                inside = (own >= 0) & (own < len(part))
+                bound[np.flatnonzero(inside), own[inside]] = -np.inf
+            _settle_block(bound, block_moments, moments(part, side, device), best, side=side, offset=first)
+            settled += len(block) * len(part)
+            if progress is not None:
+                progress(settled, pairs)
+        index[start : start + len(block)] = best.index
+        value[start : start + len(block)] = best.value
+    return Matches(index, value)
+
+
+def _settle_block(
+    bound: NDArray[np.float32], x: Moments, y: Moments, best: _Best, *, side: int, offset: int
+) -> None:
+    """Evaluates every pair of a block whose bound says that it may be among the k best."""
+    k = min(best.value.shape[1], bound.shape[1])
+    # The likeliest first, so that the k-th best value is high before the rest is looked at.
+    likely = np.argpartition(-bound, k - 1, axis=1)[:, :k]
+    pair = np.zeros(bound.shape, dtype=bool)
+    np.put_along_axis(pair, likely, values=True, axis=1)
+    for _ in range(2):
+        query, index = np.nonzero(pair & np.isfinite(bound) & (bound >= best.value[:, -1:]))
+        best.add(query, index + offset, _evaluate(x, y, query, index, side))
+        bound[pair] = -np.inf
+        pair[:] = True
+
+
+def _evaluate(
+    x: Moments, y: Moments, query: NDArray[np.int64], index: NDArray[np.int64], side: int
+) -> NDArray[np.float64]:
+    values = np.empty(len(query))
+    for start in range(0, len(query), EXACT_BATCH):
+        part = slice(start, start + EXACT_BATCH)
+        left = x.select(torch.from_numpy(query[part]).to(x.mean.device))
+        right = y.select(torch.from_numpy(index[part]).to(y.mean.device))
+        values[part] = ssim_of_moments(left, right, side).cpu().numpy()
+    return values
+
+
+def near_duplicates(
+    private: NDArray[Any],
+    attacker: NDArray[Any],
+    drop: int,
+    *,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Splits private images into those to keep and the `drop` most similar to an attacker image.
+
+    The near-duplicate filter of the FedPFT reconstruction attack (appendix E there): it removes the
+    1,000 of 10,000 private images with the highest SSIM to any image the attacker trains on.
+
+    Args:
+        private: (N, H, W, C) images that will be scored.
+        attacker: (M, H, W, C) images the attacker holds.
+        drop: how many to drop, 0 to N. Equal SSIM: the lowest index is dropped first.
+        device: where to compute.
+        progress: called with (pairs settled, pairs in all).
+
+    Returns:
+        (keep, dropped): positions in `private`, each in rising order.
+
+    Raises:
+        ValueError: `drop` out of range, or as `top_k`.
+    """
+    if not 0 <= drop <= len(private):
+        raise ValueError(f"drop = {drop}: between 0 and the {len(private)} private images")
+    value = most_similar(private, attacker, device=device, progress=progress).values
+    order = np.argsort(-value, kind="stable")
+    return np.sort(order[drop:]), np.sort(order[:drop])
+
+
+def ssim_matrix(
+    x: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    device: str | torch.device = "cpu",
+    query_block: int = QUERY_BLOCK,
+    gallery_block: int = GALLERY_BLOCK,
+    progress: Progress | None = None,
+) -> NDArray[np.float32]:
+    """SSIM of all pairs: (N, M), float32, within 1e-5 of `ssim`.
+
+    For matrices that fit in memory; `most_similar` and `top_k` need none.
+
+    Args:
+        x: (N, H, W) or (N, H, W, C), uint8 or float in [0, 1].
+        y: (M, H, W) or (M, H, W, C), the same image size.
+        device: where to compute.
+        query_block: rows computed at a time.
+        gallery_block: columns computed at a time.
+        progress: called with (pairs settled, pairs in all).
+
+    Raises:
+        ValueError: images of another type, range or size.
+    """
+    x, y = check_images(x, "x"), check_images(y, "y")
+    check_same_size(x, y)
+    side = window_side(x.shape[1], x.shape[2])
+    matrix = np.empty((len(x), len(y)), dtype=np.float32)
+    settled = 0
+    for start in range(0, len(x), query_block):
+        rows = slice(start, start + query_block)
+        for first in range(0, len(y), gallery_block):
+            columns = slice(first, first + gallery_block)
+            matrix[rows, columns] = dense_block(x[rows], y[columns], side, device).cpu().numpy()
+            settled += matrix[rows, columns].size
+            if progress is not None:
+                progress(settled, matrix.size)
+    return matrix
+
+
+def mean_pairwise_ssim(
+    groups: NDArray[Any], *, device: str | torch.device = "cpu", progress: Progress | None = None
+) -> NDArray[np.float64]:
+    """Mean SSIM over the k (k - 1) / 2 pairs inside each group.
+
+    The `attacker` selection ranks targets by how alike several reconstructions of each are.
+
+    Args:
+        groups: (N, k, H, W) or (N, k, H, W, C) with k at least 2, uint8 or float in [0, 1].
+        device: where to compute.
+        progress: called with (groups done, groups in all).
+
+    Returns:
+        (N,) in [-1, 1].
+
+    Raises:
+        ValueError: k under 2, images of another type or range.
+    """
+    if groups.ndim not in (4, 5) or groups.shape[1] < 2:
+        raise ValueError(f"groups: shape {groups.shape}; (N, k, H, W) or (N, k, H, W, C) with k >= 2")
+    count, k = groups.shape[:2]
+    flat = check_images(groups.reshape(count * k, *groups.shape[2:]), "groups")
+    side = window_side(flat.shape[1], flat.shape[2])
+    left, right = np.triu_indices(k, 1)
+    values = np.empty(count)
+    for group in range(count):
+        known = moments(flat[group * k : (group + 1) * k], side, device)
+        values[group] = _evaluate(known, known, left, right, side).mean()
+        if progress is not None:
+            progress(group + 1, count)
+    return values
