@@ -45,6 +45,7 @@ class AttackerData(Frozen):
     root: str | None = None
     path: str | None = None
     limit: int | None = Field(default=None, gt=0)
+    size: int | None = Field(default=None, gt=0)
 
 
 class DataSpec(Frozen):
@@ -54,6 +55,7 @@ class DataSpec(Frozen):
     root: str | None = None
     path: str | None = None
     limit: int | None = Field(default=None, gt=0)
+    size: int | None = Field(default=None, gt=0)
     split: Split = Split(private=0.4, attacker=0.3, public=0.1, test=0.2)
     attacker_from: AttackerData | None = None
 

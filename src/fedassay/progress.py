@@ -12,7 +12,7 @@ Advance = Callable[[int, int], None]
 """Called with (done, total) as a step goes on."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Progress:
     """Where steps report.
 
@@ -33,6 +33,10 @@ class Progress:
             yield lambda done, total: self.bars.update(task, completed=done, total=total)
         finally:
             self.bars.remove_task(task)
+
+
+SILENT = Progress()
+"""Reports nowhere."""
 
 
 @contextmanager

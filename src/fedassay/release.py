@@ -11,14 +11,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedassay.privacy.adjacency import Adjacency
 from fedassay.values import Extended, Frozen
-
-Adjacency = Literal["add_remove", "replace_one", "replace_one_same_label"]
-"""Which data sets are neighbours.
-
-`add_remove`: one holds one record more. `replace_one`: one record differs, its label too.
-`replace_one_same_label`: one record differs and keeps its label; labels and class counts are public.
-"""
 
 MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
 """The mechanisms an accountant can represent.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.mixtures import sample_message_mixtures
+from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.threat import View
 from fedassay.transcript import Message
 from fedassay.values import Floats, Ints
@@ -65,9 +65,10 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
         labels = message.of_kind("labels")
         known = np.full(len(features), -1) if labels is None else labels
         found.append(_source("raw", features, known, message.sender, np.arange(len(features))))
-    if message.of_kind("mixture_means") is not None:
-        vectors, labels = sample_message_mixtures(message, rng)
-        found.append(_source("mixture_samples", vectors, labels, message.sender, None))
+    mixtures = message_mixtures(message)
+    if mixtures is not None:
+        vectors, groups = sample_mixtures(mixtures, mixtures.counts, rng)
+        found.append(_source("mixture_samples", vectors, order[groups], message.sender, None))
     means = message.of_kind("class_means")
     counts = message.of_kind("class_counts")
     sums = message.of_kind("class_sums")
@@ -77,6 +78,31 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     if means is not None:
         found.append(_source("class_means", means, order, message.sender, None))
     return found
+
+
+def message_mixtures(message: Message) -> Mixtures | None:
+    """The mixtures that a message holds, one per entry of `class_ids`, valid again after rounding; or None.
+
+    Noised counts are rounded and raised to 0; without `component_counts` every class has one component.
+    """
+    means = message.of_kind("mixture_means")
+    covariances = message.of_kind("mixture_covariances")
+    if means is None or covariances is None:
+        return None
+    size, width = means.shape
+    parts = message.of_kind("component_counts")
+    components = np.ones(size, np.int64) if parts is None else parts.astype(np.int64)
+    weights = message.of_kind("mixture_weights")
+    counts = message.of_kind("class_counts")
+    whole = np.zeros(len(components), np.int64) if counts is None else np.rint(counts).clip(min=0).astype(np.int64)
+    family: Family = "full"
+    if covariances.ndim == 1:
+        family = "spherical"
+    elif covariances.shape[1] == width:
+        family = "diag"
+    return from_transport(
+        family, components, whole, np.ones(size) if weights is None else weights, means, covariances
+    )
 
 
 def _source(name: str, vectors: Floats, labels: Ints, sender: str, rows: Ints | None) -> VectorSource:

@@ -1,0 +1,244 @@
+"""The command line. Nothing here imports torch before a command needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fedassay import __version__
+from fedassay.errors import FedassayError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
+_FORMATS = ("html", "md", "json", "csv", "sarif", "junit")
+
+
+def main() -> None:
+    """Entry point: user errors end in one message and exit code 2, failed work in 1."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except FedassayError as error:
+        click.echo(f"fedassay: {error}", err=True)
+        sys.exit(2)
+    except click.exceptions.Abort:
+        click.echo("fedassay: stopped; what was finished is kept, continue with --resume", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _quiet(function: _F) -> _F:
+    return click.option("--quiet", is_flag=True, help="Print nothing but errors and what was asked for.")(function)
+
+
+def _json(function: _F) -> _F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fedassay")
+def cli() -> None:
+    """Assay what a one-shot federated learning method gives away."""
+
+
+@cli.command()
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/<name>-<UTC time>."
+)
+@click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
+@click.option(
+    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where cells run."
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Cells at once.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--resume", is_flag=True, help="Continue the run in OUTPUT; finished cells are kept.")
+@click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
+@click.option("--dry-run", is_flag=True, help="Check the plan and print its cells; run nothing.")
+@_quiet
+@_json
+def run(
+    plan: Path,
+    output: Path | None,
+    assignments: tuple[str, ...],
+    engine: str,
+    jobs: int,
+    device: str,
+    resume: bool,
+    force: bool,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run PLAN: every method, attacked and audited, into one record and report."""
+    from fedassay.scenario import load_scenario
+
+    scenario = load_scenario(plan, assignments)
+    if dry_run:
+        from fedassay.console import print_cells
+
+        print_cells(scenario, as_json)
+        return 0
+    from fedassay.console import print_summary
+    from fedassay.runner import RunOptions, run_scenario
+
+    options = RunOptions(device=device, jobs=jobs, resume=resume, force=force, quiet=quiet, command=_command())
+    folder, record = run_scenario(scenario, output, options)
+    if as_json:
+        click.echo(record.to_json(), nl=False)
+    elif not quiet:
+        print_summary(record, folder)
+    return 1 if record.errors else 0
+
+
+@cli.command()
+@click.argument("transcript", type=click.Path(path_type=Path))
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="A plan with attacker data, backbone, attacks, audits."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/audit-<UTC time>.")
+@click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
+@_quiet
+@_json
+def audit(
+    transcript: Path,
+    plan: Path | None,
+    output: Path | None,
+    assignments: tuple[str, ...],
+    device: str,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Audit the messages of somebody's own system, captured in the folder TRANSCRIPT."""
+    from fedassay.captured import audit_transcript
+    from fedassay.console import print_summary
+    from fedassay.runner import RunOptions
+
+    options = RunOptions(device=device, force=force, quiet=quiet, command=_command())
+    folder, record = audit_transcript(transcript, plan, assignments, output, options)
+    if as_json:
+        click.echo(record.to_json(), nl=False)
+    elif not quiet:
+        print_summary(record, folder)
+    return 1 if record.errors else 0
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--format", "format_", type=click.Choice(_FORMATS), default="html", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File (for csv: folder); default beside the record."
+)
+@_quiet
+def report(run: Path, format_: str, output: Path | None, quiet: bool) -> int:
+    """Render the record of RUN again."""
+    from fedassay.record import load_record
+    from fedassay.reports import write_report
+
+    record = load_record(run)
+    folder = run if run.is_dir() else run.parent
+    written = write_report(record, folder, format_, output)
+    if not quiet:
+        click.echo(str(written))
+    return 0
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("compare.html"), show_default=True)
+@_quiet
+def compare(runs: tuple[Path, ...], output: Path, quiet: bool) -> int:
+    """Put several RUNS on one page, side by side."""
+    from fedassay.record import load_record
+    from fedassay.reports.compare import write_comparison
+
+    if len(runs) < 2:
+        raise click.UsageError("compare needs at least two runs")
+    written = write_comparison([(run, load_record(run)) for run in runs], output)
+    if not quiet:
+        click.echo(str(written))
+    return 0
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--policy", required=True, type=click.Path(path_type=Path), help="Policy file; see docs/policy.md.")
+@click.option("--sarif", type=click.Path(path_type=Path), help="Also write SARIF here.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML here.")
+@_quiet
+@_json
+def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet: bool, as_json: bool) -> int:
+    """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
+    from fedassay.record import load_record
+    from fedassay.reports.policy import check_record, load_policy
+
+    outcome = check_record(load_record(run), load_policy(policy), sarif=sarif, junit=junit)
+    if as_json:
+        click.echo(json.dumps(outcome.as_dict(), indent=1))
+    elif not quiet:
+        click.echo(outcome.text())
+    return outcome.exit_code
+
+
+@cli.command("list")
+@click.argument("what", type=click.Choice(_LISTED))
+@_json
+def list_(what: str, as_json: bool) -> int:
+    """List what a plan can name."""
+    from fedassay.console import listing
+
+    rows = listing(what)
+    if as_json:
+        click.echo(json.dumps([{"name": name, "summary": summary} for name, summary in rows], indent=1))
+    else:
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, summary in rows:
+            click.echo(f"{name:<{width}}  {summary}".rstrip())
+    return 0
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path), default=Path("plan.yaml"))
+def init(file: Path) -> int:
+    """Write a commented plan to start from."""
+    from fedassay.console import write_starter
+
+    write_starter(file)
+    click.echo(f"{file}: written; try `fedassay run {file} --dry-run`")
+    return 0
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@_json
+def cache(action: str, as_json: bool) -> int:
+    """Show or empty the cache of features and attacker models."""
+    from fedassay import cache as store
+
+    facts = store.clear() if action == "clear" else store.info()
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+    else:
+        for name, value in facts.items():
+            click.echo(f"{name}: {value}")
+    return 0
+
+
+def _command() -> list[str]:
+    return ["fedassay", *sys.argv[1:]]
+
+
+from fedassay.privacy.command import account  # noqa: E402 - a group of its own, beside the accounting
+
+cli.add_command(account)

@@ -1,0 +1,90 @@
+"""Facts about the machine and the software a run was made with; not part of its result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedassay import __version__
+
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "torch",
+    "torchvision",
+    "diffusers",
+    "opacus",
+    "dp-accounting",
+    "python-dp",
+    "scikit-learn",
+    "scikit-image",
+    "lpips",
+)
+
+
+def describe(device: str, command: list[str], started: datetime) -> dict[str, Any]:
+    """Versions, machine, git revision of the checkout that fedassay runs from, and times (UTC)."""
+    import torch
+
+    return {
+        "fedassay": __version__,
+        "git_revision": _revision(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "device": device,
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "torch_threads": torch.get_num_threads(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "command": command,
+        "started": started.isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def choose_device(asked: str) -> str:
+    """`auto` is cuda where there is one, else cpu.
+
+    Raises:
+        PlanError: cuda was asked for and there is none.
+    """
+    import torch
+
+    from fedassay.errors import PlanError
+
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise PlanError("--device: given cuda, but torch finds none; allowed here: auto, cpu")
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return asked
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _revision() -> str | None:
+    """Revision of the checkout that holds this file; None for an installed package."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

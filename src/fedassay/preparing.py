@@ -1,0 +1,165 @@
+"""From the resolved plan to records: load, split into roles, partition over clients, extract features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedassay.backbones import BackboneRequest, build, features_of
+from fedassay.backbones.base import Backbone
+from fedassay.config import DataSpec, Plan
+from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.loading import DataRequest, load
+from fedassay.data.partition import partition
+from fedassay.data.roles import Role, split_roles
+from fedassay.errors import PlanError
+from fedassay.progress import Progress
+from fedassay.seeds import Seeds
+from fedassay.task import Records
+from fedassay.values import Floats, Images
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that the cells of one seed share.
+
+    Attributes:
+        clients: The private role, partitioned; names `client/0` onwards.
+        test: The test role.
+        public: The public role, or None where it has no records.
+        attacker: The adversary's records after `attacker_share`, or None.
+        classes: Number of classes C.
+        backbone: The frozen feature extractor.
+        facts: Counts and sources, for the record.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    public: Records | None
+    attacker: Records | None
+    classes: int
+    backbone: Backbone
+    facts: dict[str, Any]
+
+
+def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Progress) -> Prepared:
+    """Prepare the records of one seed.
+
+    A null seed leaves only the noise unseeded: split, partition and initialisation then use seed 0,
+    so that a killed run can be resumed.
+
+    Raises:
+        PlanError: A role that is needed has no records, or the partition cannot be made.
+        DataError: A file cannot be used.
+    """
+    seeds = Seeds(0 if seed is None else seed).child("data")
+    data = _load(plan.data, base, seeds)
+    roles = split_roles(data, _shares(plan.data, data), seeds.numpy("roles"))
+    for role in ("private", "test"):
+        if len(getattr(roles, role)) == 0:
+            raise PlanError(f"data.split.{role}: no records; the plan needs some in this role")
+    parts = partition(
+        roles.private,
+        plan.clients.partition,
+        plan.clients.count,
+        alpha=plan.clients.alpha,
+        min_records=plan.clients.min_records,
+        rng=seeds.numpy("partition"),
+    )
+    public = roles.public if len(roles.public) else None
+    backbone = build(
+        BackboneRequest(
+            name=plan.backbone.name,
+            weights=plan.backbone.weights,
+            input_size=plan.backbone.input_size,
+            image_shape=roles.private.image_shape,
+            classes=roles.private.classes,
+            public=public,
+            seed=seeds.integer("backbone"),
+            device=device,
+            base=base,
+        )
+    )
+
+    def extract(images: Images) -> Floats:
+        with progress.step("features") as advance:
+            return features_of(backbone, images, device=device, progress=advance)
+
+    private = _records("private", roles.private, extract)
+    attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)
+    facts = {
+        "source": data.source,
+        "records": {role: len(getattr(roles, role)) for role in ("private", "attacker", "public", "test")},
+        "attacker": {"records": 0 if attacker is None else len(attacker), "source": attacker_source},
+        "duplicates_kept_together": roles.duplicates,
+        "test_records_dropped_as_duplicates": roles.dropped,
+        "image_shape": list(roles.private.image_shape),
+        "class_names": list(roles.private.class_names),
+        "client_records": [len(part) for part in parts],
+        "backbone": {
+            "description": backbone.description,
+            "width": backbone.width,
+            "fingerprint": backbone.fingerprint,
+        },
+    }
+    return Prepared(
+        clients=tuple(private.take(part, f"client/{i}") for i, part in enumerate(parts)),
+        test=_records("test", roles.test, extract),
+        public=None if public is None else _records("public", public, extract),
+        attacker=None if attacker is None else _records("attacker", attacker, extract),
+        classes=roles.private.classes,
+        backbone=backbone,
+        facts=facts,
+    )
+
+
+def _load(spec: DataSpec, base: Path, seeds: Seeds) -> LoadedData:
+    return load(
+        DataRequest(
+            name=spec.name,
+            root=None if spec.root is None else Path(spec.root).expanduser(),
+            path=None if spec.path is None else Path(spec.path).expanduser(),
+            limit=spec.limit,
+            seed=seeds.integer("limit"),
+            base=base,
+            size=spec.size,
+        )
+    )
+
+
+def _shares(spec: DataSpec, data: LoadedData) -> dict[Role, float]:
+    shares: dict[Role, float] = {
+        "private": spec.split.private,
+        "attacker": spec.split.attacker,
+        "public": spec.split.public,
+    }
+    # The default split has a test share; it gives way to an official test set.
+    defaulted = "split" not in spec.model_fields_set and data.test is not None
+    if spec.split.test is not None and not defaulted:
+        shares["test"] = spec.split.test
+    return shares
+
+
+def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[ImageSet | None, str]:
+    held, source = own, "the data set's attacker role"
+    other = plan.data.attacker_from
+    if other is not None:
+        loaded = _load(DataSpec(**other.model_dump()), base, seeds.child("attacker"))
+        held, source = loaded.train, f"out of distribution: {loaded.source}"
+        if held.image_shape != own.image_shape:
+            raise PlanError(
+                f"data.attacker_from: images of {other.name} are {held.image_shape}, the private ones "
+                f"{own.image_shape}; they must be equal"
+            )
+    if plan.threat.attacker_share < 1:
+        size = round(plan.threat.attacker_share * len(held))
+        chosen = np.sort(seeds.numpy("attacker_share").permutation(len(held))[:size])
+        held = held.take(chosen)
+    return (held if len(held) else None), source
+
+
+def _records(name: str, images: ImageSet, extract: Any) -> Records:
+    return Records(name, images.images, images.labels, extract)

@@ -1,0 +1,243 @@
+"""The release ledger: what leaves each client, how it was protected, and what it adds up to.
+
+The worst record decides. A record sits at one client and in one class; what can reveal it are the
+releases over the whole client (cell `all`) and those over its own class (cell `class/c`). Releases
+over other clients and other classes are computed from other records and compose in parallel. Under
+`replace_one` a record may move between two classes, so two class cells change at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from fedassay.lab import Accounted
+from fedassay.privacy.accounting import (
+    Event,
+    GaussianEvent,
+    PureEvent,
+    SubsampledGaussianEvent,
+    Total,
+    Unbounded,
+    compose,
+)
+from fedassay.privacy.adjacency import Adjacency, class_counts_public
+from fedassay.record import LedgerRow
+from fedassay.release import PrivacyClaim, PrivacyTarget, Release
+from fedassay.transcript import SERVER, MessageField, Transcript
+
+_ALL = "all"
+
+
+def account(transcript: Transcript, adjacency: Adjacency, delta: float) -> Accounted:
+    """Total of everything that leaves the clients, for the worst record.
+
+    Args:
+        transcript: What was sent; messages of the server count where they are not derived or public.
+        adjacency: The relation asked about; a release made for another one is converted where that
+            is sound, else counted as unbounded.
+        delta: In (0, 1).
+
+    Returns:
+        Epsilon on the exact and on the sources' stated sensitivities, mu, and what leaves exactly.
+    """
+    exact = exact_fields(transcript, adjacency)
+    ours = _worst(_events(transcript, adjacency, stated=False), adjacency, delta)
+    stated = _worst(_events(transcript, adjacency, stated=True), adjacency, delta)
+    reason = ours.method
+    if exact:
+        reason = f"{', '.join(exact)} leave{'s' if len(exact) == 1 else ''} exactly"
+    return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
+
+
+def exact_fields(transcript: Transcript, adjacency: Adjacency) -> tuple[str, ...]:
+    """Names of the fields that leave exactly and that the adjacency does not make public."""
+    names = {
+        name: None
+        for message in transcript.messages
+        for name, item in message.fields.items()
+        if _breaks(item.release, adjacency)
+    }
+    return tuple(names)
+
+
+def _breaks(release: Release, adjacency: Adjacency) -> bool:
+    if release.mechanism != "exact":
+        return False
+    return not (release.depends_on == "labels" and class_counts_public(adjacency))
+
+
+def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[str, dict[str, list[Event]]]:
+    """Events by client and cell; a joint release counts once, a securely summed one once a client."""
+    found: dict[str, dict[str, list[Event]]] = {}
+    for number, message in enumerate(transcript.messages):
+        seen: set[str] = set()
+        cells = found.setdefault(message.sender, {_ALL: []})
+        for name, item in message.fields.items():
+            group = item.release.group
+            if group is not None and group in seen:
+                continue
+            if group is not None:
+                seen.add(group)
+            where = f"{name} in message {number} of {message.sender}"
+            for cell, event in _of_release(item.release, adjacency, stated, where):
+                cells.setdefault(cell, []).append(event)
+    return found
+
+
+def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str) -> Iterable[tuple[str, Event]]:
+    if release.mechanism in {"public", "derived"}:
+        return []
+    if release.mechanism == "exact":
+        return [(_ALL, Unbounded(f"{where} is exact"))] if _breaks(release, adjacency) else []
+    factor = _conversion(release.adjacency, adjacency)
+    if factor is None:
+        return [(_ALL, Unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
+    if release.mechanism == "dp_sgd":
+        if factor != 1:
+            return [(_ALL, Unbounded(f"{where}: DP-SGD under {release.adjacency}, asked {adjacency}"))]
+        assert release.noise_multiplier is not None
+        assert release.sampling_rate is not None
+        assert release.steps is not None
+        if release.noise_multiplier == 0 and release.steps > 0:
+            return [(_ALL, Unbounded(f"{where}: DP-SGD without noise"))]
+        event = SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps)
+        return [(_ALL, event)]
+    if release.mechanism == "pure":
+        assert release.pure_epsilon is not None
+        pures = zip(release.cells, release.pure_epsilon, strict=True)
+        return [(cell, PureEvent(factor * epsilon)) for cell, epsilon in pures]
+    sensitivity = release.stated_sensitivity if stated else release.sensitivity
+    sensitivity = release.sensitivity if sensitivity is None else sensitivity
+    assert sensitivity is not None
+    assert release.noise_scale is not None
+    return [
+        (cell, _gaussian(factor * moved, scale, where))
+        for cell, moved, scale in zip(release.cells, sensitivity, release.noise_scale, strict=True)
+    ]
+
+
+def _gaussian(sensitivity: float, scale: float, where: str) -> Event:
+    if sensitivity == 0:
+        return GaussianEvent(0.0)
+    return GaussianEvent(sensitivity / scale) if scale > 0 else Unbounded(f"{where}: no noise")
+
+
+def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float | None:
+    """By how much a sensitivity grows from one relation to another; None where nothing follows.
+
+    Replacing a record is removing one and adding one, so add_remove converts with a factor of 2. A
+    same-label replacement is a replacement. Nothing else follows.
+    """
+    if made_for == asked or (made_for == "replace_one" and asked == "replace_one_same_label"):
+        return 1.0
+    return 2.0 if made_for == "add_remove" else None
+
+
+def _worst(events: dict[str, dict[str, list[Event]]], adjacency: Adjacency, delta: float) -> Total:
+    """The total of the worst record over clients and cells."""
+    candidates: dict[tuple[Event, ...], None] = {(): None}
+    for cells in events.values():
+        whole = cells[_ALL]
+        own = [part for name, part in cells.items() if name != _ALL]
+        if adjacency == "replace_one" and len(own) > 1:
+            own = [first + second for first, second in combinations(own, 2)]
+        for part in own or [[]]:
+            candidates[tuple(sorted([*whole, *part], key=repr))] = None
+    # Most clients release alike, so few distinct compositions remain.
+    totals = [compose(list(candidate), delta) for candidate in _undominated(list(candidates))]
+    return max(totals, key=lambda total: total.epsilon)
+
+
+def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
+    """Of purely Gaussian candidates only the one with the largest mu can be the worst."""
+    gaussian = [c for c in candidates if all(isinstance(event, GaussianEvent) for event in c)]
+    rest = [c for c in candidates if c not in set(gaussian)]
+    best = max(gaussian, key=lambda c: math.fsum(e.mu**2 for e in c if isinstance(e, GaussianEvent)))
+    return [best, *rest] if gaussian else rest
+
+
+def ledger_rows(transcript: Transcript, adjacency: Adjacency) -> tuple[LedgerRow, ...]:
+    """One row for each field and direction, summed over the messages that carry it."""
+    found: dict[tuple[str, Literal["up", "down"]], list[MessageField]] = {}
+    for message in transcript.messages:
+        direction: Literal["up", "down"] = "down" if message.sender == SERVER else "up"
+        for name, item in message.fields.items():
+            found.setdefault((name, direction), []).append(item)
+    return tuple(_row(name, direction, items, adjacency) for (name, direction), items in found.items())
+
+
+def _row(
+    name: str, direction: Literal["up", "down"], items: list[MessageField], adjacency: Adjacency
+) -> LedgerRow:
+    first = items[0]
+    # A field may be noised by one sender and exact at another: the ledger names every mechanism.
+    mechanisms = list(dict.fromkeys(item.release.mechanism for item in items))
+    exact = "exact" in mechanisms
+    dp_sgd = None
+    if first.release.mechanism == "dp_sgd":
+        dp_sgd = {
+            "noise_multiplier": float(first.release.noise_multiplier or 0.0),
+            "sampling_rate": float(first.release.sampling_rate or 0.0),
+            "steps": float(first.release.steps or 0),
+        }
+    return LedgerRow(
+        field=name,
+        kind=first.kind,
+        direction=direction,
+        messages=len(items),
+        shape=_shapes(items),
+        dtype=str(first.values.dtype),
+        nbytes=sum(item.values.nbytes for item in items),
+        mechanism="+".join(mechanisms),
+        exact=exact,
+        public_under_adjacency=exact and not any(_breaks(item.release, adjacency) for item in items),
+        secure=first.secure,
+        adjacency=first.release.adjacency,
+        unit=first.release.unit,
+        sensitivity=_range([item.release.sensitivity for item in items]),
+        noise_scale=_range([item.release.noise_scale for item in items]),
+        group=first.release.group,
+        dp_sgd=dp_sgd,
+        note=first.release.note,
+    )
+
+
+def _shapes(items: list[MessageField]) -> str:
+    shapes = np.array([[*item.values.shape] for item in items if item.values.ndim == items[0].values.ndim])
+    if shapes.size == 0:
+        return "()"
+    low, high = shapes.min(axis=0), shapes.max(axis=0)
+    sides = [f"{a}" if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
+    return f"({', '.join(sides)})"
+
+
+def _range(values: list[tuple[float, ...] | None]) -> tuple[float, float] | None:
+    known = [value for part in values if part is not None for value in part]
+    return (min(known), max(known)) if known else None
+
+
+def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
+    """What a reader of the claim must know besides the numbers.
+
+    Args:
+        transcript: What was sent.
+        target: What was asked for.
+        smallest: Records of the smallest client; 0 where it is not known.
+    """
+    claim = transcript.claim
+    if not isinstance(claim, PrivacyClaim):
+        return ()
+    found = []
+    if smallest and claim.delta >= 1 / smallest:
+        found.append(
+            f"delta = {claim.delta:g} is at least 1/n for the smallest client (n = {smallest}): such a claim "
+            f"allows a record to be published outright"
+        )
+    if claim.adjacency != target.adjacency:
+        found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
+    return tuple(found)

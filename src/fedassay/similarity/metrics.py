@@ -1,0 +1,69 @@
+"""The image metrics of a plan: PSNR and SSIM always, LPIPS where the plan names a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.config import LpipsSpec
+from fedassay.similarity.lpips import Lpips, Unavailable, load_lpips
+from fedassay.similarity.psnr import psnr
+from fedassay.similarity.ssim import ssim
+from fedassay.values import Images
+
+PSNR_CAP = 100.0
+"""Identical images have infinite PSNR; they count as this many dB, so that means stay finite."""
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How like each other two images are.
+
+    Attributes:
+        lpips: The loaded network, or why there is none.
+        device: Where SSIM and LPIPS are computed.
+    """
+
+    lpips: Lpips | Unavailable
+    device: str = "cpu"
+
+    def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
+        """PSNR (dB, data range 255), SSIM and, where it is available, LPIPS of each pair.
+
+        Args:
+            truth: Shape (n, H, W, C), uint8.
+            images: The same shape.
+
+        Returns:
+            Arrays of shape (n,) by metric name.
+        """
+        values: dict[str, NDArray[np.float64]] = {
+            "psnr": np.minimum(psnr(truth, images), PSNR_CAP),
+            "ssim": ssim(truth, images, device=self.device),
+        }
+        if isinstance(self.lpips, Lpips):
+            values["lpips"] = self.lpips.score(truth, images)
+        return values
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What to say beside each metric: which network, or why it was not measured."""
+        if isinstance(self.lpips, Unavailable):
+            return {"lpips": self.lpips.reason}
+        return {"lpips": self.lpips.description}
+
+
+def make_similarity(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
+    """The metrics that a plan's `similarity` section asks for.
+
+    Raises:
+        DataError: A trunk file is named and cannot be used.
+    """
+    if spec is None:
+        return Similarity(Unavailable("the plan has no similarity.lpips"), device)
+    arguments: dict[str, Any] = {"net": spec.net, "trunk": spec.trunk, "base": base, "device": device}
+    return Similarity(load_lpips(**arguments), device)
