@@ -1,0 +1,76 @@
+"""Post-processing of noised statistics: costs no privacy, and is said in the method's docstring.
+
+Noise makes covariances indefinite, counts negative. Each function states what it repairs and
+how, so that nothing is clamped silently.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.privacy.mechanisms import Moments
+from fedassay.privacy.sensitivities import Family
+from fedassay.privacy.symmetric import project_psd
+
+Floats = NDArray[np.float64]
+
+
+class Repaired(NamedTuple):
+    """Usable counts (...,), means (..., d) and raw second moments, and how many counts were raised."""
+
+    counts: Floats
+    means: Floats
+    second: Floats
+    raised: int
+
+
+def covariance_from_moments(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Floats:
+    """Covariance M - mu mu^T of a noised mean and RAW second moment, eigenvalues raised to `floor`.
+
+    Returns:
+        (..., d, d) for full; (..., d) variances for diag; (...,) the variance per coordinate,
+        (E||x||^2 - ||mu||^2) / d, for spherical.
+    """
+    mean, second = release
+    if family == "full":
+        return project_psd(second - mean[..., :, None] * mean[..., None, :], floor=floor)
+    if family == "diag":
+        return np.asarray(np.maximum(second - mean**2, floor), dtype=np.float64)
+    trace = second - np.sum(mean**2, axis=-1)
+    return np.asarray(np.maximum(trace / mean.shape[-1], floor), dtype=np.float64)
+
+
+def covariance_from_release(release: Moments, family: Family = "full", *, floor: float = 0.0) -> Floats:
+    """Usable covariance of a noised mean and CENTRED covariance: FedPFT's projection (Theorem 4.1).
+
+    Shapes as `covariance_from_moments`; a spherical release holds the trace, divided by d here.
+    """
+    if family == "full":
+        return project_psd(release.second, floor=floor)
+    if family == "diag":
+        return np.asarray(np.maximum(release.second, floor), dtype=np.float64)
+    return np.asarray(np.maximum(release.second / release.mean.shape[-1], floor), dtype=np.float64)
+
+
+def moments_from_sums(
+    counts: Floats, sums: Floats, second: Floats, family: Family = "full", *, least: float = 1.0
+) -> Repaired:
+    """Means and raw second moments from noised sums, counts under `least` raised to it first.
+
+    Args:
+        counts: (...,).
+        sums: (..., d).
+        second: (..., d, d), (..., d) or (...,) by family.
+        family: what `second` holds.
+        least: smallest count that is divided by, greater than 0.
+    """
+    if not least > 0:
+        raise ValueError(f"least must be greater than 0, got {least}")
+    usable = np.maximum(counts, least)
+    extra = {"full": 2, "diag": 1, "spherical": 0}[family]
+    divisor = usable.reshape(usable.shape + (1,) * extra)
+    raised = int(np.count_nonzero(counts < least))
+    return Repaired(usable, sums / usable[..., None], second / divisor, raised)
