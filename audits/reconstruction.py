@@ -8,22 +8,14 @@ caught, a release without information on the records must not be flagged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.stats.resampling import (
-    Interval,
-    Statistic,
-    difference,
-    mean_of,
-    mean_of_top,
-    resampled,
-)
+from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
+from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.pictures import write_grid
@@ -35,58 +27,56 @@ from fedassay.record import (
     Picture,
     PictureColumn,
     PositiveControl,
+    Verdict,
     unmeasured,
 )
 from fedassay.registry import register
 from fedassay.release import exact
-from fedassay.similarity.groups import group_agreement
-from fedassay.similarity.nearest import nearest
-from fedassay.similarity.ssim_search import most_similar
+from fedassay.task import Records
 from fedassay.threat import View
 from fedassay.transcript import Message, MessageField
-from fedassay.values import Floats, Images, Ints, Parameters
-from fedassay.vectors import VectorSource
+from fedassay.values import Images, Ints, Parameters
 
-_ASSUMPTIONS = (
-    "PSNR on the data range 255, SSIM with a 7x7 uniform window",
-    "leak: mean SSIM above the baseline at 95 % one-sided, corrected for the number of tests in the run",
-)
+_UNITS = {"psnr": "dB"}
 
 
 @dataclass(frozen=True)
-class _Scored:
-    """One selection of one source: images beside truth, and the baseline's.
+class _Judged:
+    """One selection with its intervals.
 
     Attributes:
-        truth: Private images, shape (n, H, W, C).
-        images: Reconstructions of them.
-        baseline: What the adversary shows without a generator.
-        rank: Score by which the reconstructions are selected, shape (n,).
-        baseline_rank: The same for the baseline.
-        top: How many of the n are kept; n keeps all.
+        scored: The selection.
+        metrics: Of the reconstructions, `ssim_gain` among them.
+        baseline: Of the baseline.
+        gain: SSIM over the baseline.
     """
 
-    truth: Images
-    images: Images
-    baseline: Images
-    rank: NDArray[np.float64]
-    baseline_rank: NDArray[np.float64]
-    top: int
+    scored: Scored
+    metrics: dict[str, Metric]
+    baseline: dict[str, Metric]
+    gain: Interval
+
+    @property
+    def beats(self) -> bool:
+        """Whether the gain is above 0 after correction for the number of tests."""
+        return self.gain.corrected_low > 0
 
 
 @register("audit", "reconstruction")
 class ReconstructionAudit(Parameters):
-    """Are reconstructed images closer to the private ones than the baseline's?"""
+    """Are reconstructed images closer to the private ones than what needs no generator?"""
 
     reads: ClassVar[tuple[str, ...]] = ("feature_diffusion",)
-    tests_per_cell: ClassVar[int] = 4
+    tests_per_cell: ClassVar[int] = 6
 
     near_duplicates: float = Field(default=0.1, ge=0, lt=1)
     """Share of the private images dropped beforehand: those most similar (SSIM) to an attacker image."""
     top: float = Field(default=0.01, gt=0, le=1)
-    """Share that the selections `attacker` and `oracle` keep."""
+    """Share of the targets that the selections `attacker` and `oracle` keep."""
     at_least: int = Field(default=20, ge=2)
     """They keep at least so many."""
+    control_records: int = Field(default=300, ge=20)
+    """Records that each control is run on."""
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
     pictures: int = Field(default=8, ge=0)
@@ -99,11 +89,215 @@ class ReconstructionAudit(Parameters):
             raise NotRunError("no attacker records: the baselines need some")
         if not result.reconstructions:
             raise NotRunError("the attack reconstructed nothing")
-        truth = _Truth.of(lab, self.near_duplicates)
+        truth = self._truth(lab)
+        controls = self._controls(truth, lab)
         findings = []
         for reconstruction in result.reconstructions:
+            name = reconstruction.source.name
             if reconstruction.source.paired:
-                findings += self._paired(reconstruction, result, truth, lab)
+                selections = paired_selections(
+                    reconstruction, truth, lab.attacker, lab.similarity, self._top(len(truth.images))
+                )
             else:
-                findings += self._set_level(reconstruction, result, truth, lab)
+                selections = self._set_level(reconstruction.images[:, 0], truth, lab, name)
+            for selection, scored in selections.items():
+                judged = self._judge(scored, lab, f"{name}/{selection}")
+                paired = reconstruction.source.paired
+                findings.append(self._finding(result.attack, name, selection, paired, judged, controls, lab))
         return findings
+
+    def _truth(self, lab: Lab) -> Truth:
+        """The private images that count; the same for every cell of a seed."""
+        key = f"truth/{self.near_duplicates}"
+        kept = lab.shared.get(key)
+        if not isinstance(kept, Truth):
+            kept = lab.shared[key] = private_truth(lab, self.near_duplicates)
+        return kept
+
+    def _top(self, n: int) -> int:
+        return max(self.at_least, round(self.top * n))
+
+    def _set_level(self, images: Images, truth: Truth, lab: Lab, name: str) -> dict[str, Scored]:
+        assert lab.attacker is not None
+        rng = lab.task.seeds.numpy("reconstruction", "sets", name)
+        return set_selections(
+            images, truth.images, lab.attacker.images, lab.similarity, self._top(len(truth.images)), rng
+        )
+
+    def _judge(self, scored: Scored, lab: Lab, path: str) -> _Judged:
+        rng = lab.task.seeds.numpy("reconstruction", "bootstrap", path)
+
+        def interval(statistic: Statistic) -> Interval:
+            return resampled(len(scored.truth), statistic, rng, tests=lab.bounds, draws=self.draws)
+
+        def statistics(ours: bool, name: str) -> Statistic:
+            values = (scored.values if ours else scored.baseline_values)[name]
+            if scored.top == len(values):
+                return mean_of(values)
+            return mean_of_top(values, scored.rank if ours else scored.baseline_rank, scored.top)
+
+        metrics = {name: _metric(interval(statistics(True, name)), name, scored.top) for name in scored.values}
+        baseline = {name: _metric(interval(statistics(False, name)), name, scored.top) for name in scored.values}
+        gain = interval(difference(statistics(True, "ssim"), statistics(False, "ssim")))
+        metrics["ssim_gain"] = _metric(gain, "ssim_gain", scored.top)
+        for name, remark in lab.similarity.remarks.items():
+            metrics[name] = _remarked(metrics.get(name), remark)
+            baseline[name] = _remarked(baseline.get(name), remark)
+        return _Judged(scored, metrics, baseline, gain)
+
+    def _controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], _Judged]:
+        """Both controls, by kind and selection; run once for all cells of a seed and attack."""
+        key = f"controls/{self.model_dump_json()}/{lab.attack_key}"
+        kept = lab.shared.get(key)
+        if isinstance(kept, dict):
+            return kept
+        assert lab.attacker is not None
+        assert lab.attack is not None
+        rng = np.random.default_rng(0)  # the same records for every cell
+        size = min(self.control_records, len(truth.images))
+        chosen = np.sort(rng.permutation(len(truth.images))[:size])
+        everything = _pooled(lab.task.clients)
+        where = {owner: i for i, owner in enumerate(_owners(lab.task.clients))}
+        records = everything.take(np.array([where[truth.owner[i]] for i in chosen]), "control")
+        known = Truth(records.images, tuple(("control", i) for i in range(size)))
+        # A cyclic shift of a random order gives every record another record's feature.
+        order = rng.permutation(size)
+        wrong = np.empty(size, np.int64)
+        wrong[order] = np.roll(order, 1)
+        fresh = lab.task.test.take(np.sort(rng.permutation(len(lab.task.test))[:size]), "control")
+        found: dict[tuple[str, str], _Judged] = {}
+        top = self._top(size)
+        for kind, features in (("positive", records), ("negative", records.take(wrong))):
+            raw = _only(lab.attack(_raw_view(features, lab)))
+            for selection, scored in paired_selections(raw, known, lab.attacker, lab.similarity, top).items():
+                found[kind, selection] = self._judge(scored, lab, f"{kind}/{selection}")
+            if kind == "negative":
+                # Shuffling leaves a set as it is; only other records' features are free of the truth.
+                raw = _only(lab.attack(_raw_view(fresh, lab)))
+            for selection, scored in set_selections(
+                raw.images[:, 0], known.images, lab.attacker.images, lab.similarity, top, rng
+            ).items():
+                found[kind, f"set/{selection}"] = self._judge(scored, lab, f"{kind}/set/{selection}")
+        lab.shared[key] = found
+        return found
+
+    def _finding(
+        self,
+        attack: str,
+        source: str,
+        selection: str,
+        paired: bool,
+        judged: _Judged,
+        controls: dict[tuple[str, str], _Judged],
+        lab: Lab,
+    ) -> Finding:
+        name = selection if paired else f"set/{selection}"
+        positive, negative = controls["positive", name], controls["negative", name]
+        verdict, reason = _verdict(judged, positive, negative)
+        return Finding(
+            audit="reconstruction",
+            attack=attack,
+            source=source,
+            selection=selection,
+            metrics=judged.metrics,
+            baseline=judged.baseline,
+            controls=Controls(
+                positive=PositiveControl(
+                    release="raw features of the same records",
+                    caught=positive.beats,
+                    value=positive.gain.value,
+                    n=positive.scored.top,
+                    detail="SSIM over the same baseline",
+                ),
+                negative=NegativeControl(
+                    release="shuffled raw features" if paired else "raw features of fresh (test) records",
+                    flagged=negative.beats,
+                    value=negative.gain.value,
+                    n=negative.scored.top,
+                    detail="SSIM over the same baseline",
+                ),
+            ),
+            verdict=verdict,
+            reason=reason,
+            assumptions=(
+                "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
+                f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
+                f"leak: mean SSIM above the baseline, one-sided 95 %, corrected for {lab.bounds} tests",
+            ),
+            pictures=self._pictures(judged, source, selection, lab),
+        )
+
+    def _pictures(self, judged: _Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
+        scored = judged.scored
+        count = min(self.pictures, scored.top)
+        if count == 0:
+            return ()
+        chosen = _examples(scored, count)
+        columns = [
+            PictureColumn(
+                caption=f"target {i}", metrics={name: float(scored.values[name][i]) for name in scored.values}
+            )
+            for i in chosen
+        ]
+        rows = {
+            "private image": scored.truth[chosen],
+            "baseline: attacker's image": scored.baseline[chosen],
+            "reconstruction": scored.images[chosen],
+        }
+        name = f"{lab.prefix}-{source}-{selection}"
+        return (write_grid(lab.folder, name, f"{source}, selection {selection}", rows, columns),)
+
+
+def _examples(scored: Scored, count: int) -> Ints:
+    """Evenly spaced among the targets in order where all count, the best-ranked ones otherwise."""
+    if scored.top == len(scored.truth):
+        return np.linspace(0, len(scored.truth) - 1, count).astype(np.int64)
+    return np.argsort(-scored.rank, kind="stable")[:count]
+
+
+def _verdict(judged: _Judged, positive: _Judged, negative: _Judged) -> tuple[Verdict, str]:
+    ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
+    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline, gain {_span(judged.gain)}"
+    if negative.beats:
+        return "inconclusive", f"the negative control was flagged (gain {_span(negative.gain)}); {shown}"
+    if not positive.beats:
+        return "inconclusive", (
+            f"the attack is too weak here: raw features of the same records gain {_span(positive.gain)}; {shown}"
+        )
+    if judged.beats:
+        return "leak", f"reconstructions come closer than the baseline: {shown}"
+    return "no_leak_found", f"{shown}; the positive control was caught at {_span(positive.gain)}"
+
+
+def _span(interval: Interval) -> str:
+    return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def _metric(interval: Interval, name: str, n: int) -> Metric:
+    return Metric(value=interval.value, low=interval.low, high=interval.high, n=n, unit=_UNITS.get(name, ""))
+
+
+def _remarked(metric: Metric | None, remark: str) -> Metric:
+    return unmeasured(remark) if metric is None else metric.model_copy(update={"reason": remark})
+
+
+def _owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:
+    return [(client.name, row) for client in clients for row in range(len(client))]
+
+
+def _pooled(clients: tuple[Records, ...]) -> Records:
+    images = np.concatenate([client.images for client in clients])
+    labels = np.concatenate([client.labels for client in clients])
+    return Records(
+        "private", images, labels, lambda _images: np.concatenate([client.features for client in clients])
+    )
+
+
+def _raw_view(records: Records, lab: Lab) -> View:
+    fields = {"features": MessageField(records.features, "features", exact())}
+    fields["labels"] = MessageField(records.labels, "labels", exact("labels"))
+    return View((Message(0, "control", "server", fields),), lab.task.classes, lab.threat)
+
+
+def _only(result: AttackResult) -> Reconstruction:
+    return next(item for item in result.reconstructions if item.source.name == "raw")

@@ -63,10 +63,7 @@ def resampled(
     value = float(statistic(np.arange(n)[None])[0])
     block = max(1, _BLOCK // n)
     values = np.concatenate(
-        [
-            statistic(rng.integers(0, n, size=(min(block, draws - start), n)))
-            for start in range(0, draws, block)
-        ]
+        [statistic(rng.integers(0, n, size=(min(block, draws - start), n))) for start in range(0, draws, block)]
     )
     low, high = np.percentile(values, [2.5, 97.5])
     level = 0.05 / tests

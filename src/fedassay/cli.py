@@ -100,41 +100,6 @@ def run(
 
 
 @cli.command()
-@click.argument("transcript", type=click.Path(path_type=Path))
-@click.option(
-    "--plan", type=click.Path(path_type=Path), help="A plan with attacker data, backbone, attacks, audits."
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/audit-<UTC time>.")
-@click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
-@_quiet
-@_json
-def audit(
-    transcript: Path,
-    plan: Path | None,
-    output: Path | None,
-    assignments: tuple[str, ...],
-    device: str,
-    force: bool,
-    quiet: bool,
-    as_json: bool,
-) -> int:
-    """Audit the messages of somebody's own system, captured in the folder TRANSCRIPT."""
-    from fedassay.captured import audit_transcript
-    from fedassay.console import print_summary
-    from fedassay.runner import RunOptions
-
-    options = RunOptions(device=device, force=force, quiet=quiet, command=_command())
-    folder, record = audit_transcript(transcript, plan, assignments, output, options)
-    if as_json:
-        click.echo(record.to_json(), nl=False)
-    elif not quiet:
-        print_summary(record, folder)
-    return 1 if record.errors else 0
-
-
-@cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(_FORMATS), default="html", show_default=True)
 @click.option(

@@ -131,6 +131,7 @@ class Lab:
         attacker: The adversary's own records, or None.
         method: Label of the method entry.
         attack: Runs the audited attack on another view; None for audits that need no attack.
+        attack_key: Label and parameters of that attack, to share its control results under.
         rerun: Runs the method on other clients' records with other seeds.
         similarity: The image metrics of this plan.
         accounted: What the ledger says about the cell.
@@ -147,6 +148,7 @@ class Lab:
     attacker: Records | None
     method: str
     attack: Callable[[View], AttackResult] | None
+    attack_key: str
     rerun: Callable[[Sequence[Records], Seeds], Outcome]
     similarity: Similarity
     accounted: Accounted

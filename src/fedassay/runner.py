@@ -265,6 +265,7 @@ class _Work:
             attacker=self.prepared.attacker,
             method=self.cell.method.label,
             attack=None if attack is None else attack_again,
+            attack_key="" if attack is None else f"{attack.label}:{attack.params}",
             rerun=rerun,
             similarity=_similarity(self.scenario.plan.model_dump_json(), self.scenario.base, self.device),
             accounted=accounted,

@@ -1,0 +1,174 @@
+"""Which reconstructions are held against which private images (paper 000, appendix E).
+
+Where each vector is the encoding of one record (raw features), a reconstruction belongs to that
+record: `all` scores every target, `attacker` the targets whose reconstructions agree most with each
+other (the adversary can compute that), `oracle` those with the highest true SSIM. Where vectors are
+samples, every private image is held against its most similar reconstruction: `oracle_all` scores
+all private images and `oracle` the best of them. Each selection has the baseline that goes with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.lab import Lab, Reconstruction
+from fedassay.similarity.groups import group_agreement
+from fedassay.similarity.metrics import Similarity
+from fedassay.similarity.nearest import top_k_l2
+from fedassay.similarity.ssim_search import most_similar
+from fedassay.task import Records
+from fedassay.values import Floats, Images, Ints
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Private images that are scored.
+
+    Attributes:
+        images: Shape (n, H, W, C).
+        owner: Sender and row of each image, in order.
+    """
+
+    images: Images
+    owner: tuple[tuple[str, int], ...]
+
+    def positions(self, senders: tuple[str, ...], rows: Ints) -> Ints:
+        """Position of each (sender, row) among the images, -1 for one that is not scored."""
+        where = {owner: position for position, owner in enumerate(self.owner)}
+        return np.array(
+            [where.get((sender, int(row)), -1) for sender, row in zip(senders, rows, strict=True)], np.int64
+        )
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One selection: metrics per target, of the reconstructions and of the baseline.
+
+    Attributes:
+        truth: Private images, shape (n, H, W, C).
+        images: What the attack shows for each.
+        baseline: What the adversary shows for each without a generator.
+        values: Metric name to (n,) values of `images`.
+        baseline_values: The same of `baseline`.
+        rank: The `top` targets with the highest rank count, shape (n,).
+        baseline_rank: The same for the baseline; differs where the baseline chooses its own targets.
+        top: Number of targets that count; n where all do.
+    """
+
+    truth: Images
+    images: Images
+    baseline: Images
+    values: dict[str, NDArray[np.float64]]
+    baseline_values: dict[str, NDArray[np.float64]]
+    rank: NDArray[np.float64]
+    baseline_rank: NDArray[np.float64]
+    top: int
+
+
+def private_truth(lab: Lab, near_duplicates: float) -> Truth:
+    """The private images without those most similar to an attacker image.
+
+    Args:
+        lab: The audit's laboratory; its attacker records must exist.
+        near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image.
+    """
+    assert lab.attacker is not None
+    images = np.concatenate([client.images for client in lab.task.clients])
+    owner = [(client.name, row) for client in lab.task.clients for row in range(len(client))]
+    with lab.task.progress.step("near duplicates") as advance:
+        closest = most_similar(images, lab.attacker.images, device=lab.task.device, progress=advance)
+    dropped = round(near_duplicates * len(images))
+    # A stable sort, so that ties are dropped alike everywhere.
+    kept = np.sort(np.argsort(closest.values, kind="stable")[: len(images) - dropped])
+    return Truth(images[kept], tuple(owner[i] for i in kept))
+
+
+def paired_selections(
+    reconstruction: Reconstruction,
+    truth: Truth,
+    attacker: Records,
+    similarity: Similarity,
+    top: int,
+) -> dict[str, Scored]:
+    """`all`, `attacker` (with two samples a vector or more) and `oracle` of paired reconstructions.
+
+    Args:
+        reconstruction: n vectors with k images each.
+        truth: The private images that count.
+        attacker: The adversary's own records.
+        similarity: The metrics.
+        top: How many targets `attacker` and `oracle` keep.
+    """
+    source = reconstruction.source
+    position = truth.positions(source.senders, source.rows)
+    used = np.flatnonzero(position >= 0)
+    target = truth.images[position[used]]
+    samples = reconstruction.images[used]
+    near = attacker.images[top_k_l2(source.vectors[used], attacker.features, 1).indices[:, 0]]
+    near_values = similarity.measure(target, near)
+    first_values = similarity.measure(target, samples[:, 0])
+    n, top = len(used), min(top, len(used))
+    flat = np.zeros(n)
+    found = {"all": Scored(target, samples[:, 0], near, first_values, near_values, flat, flat, n)}
+    if samples.shape[1] > 1:
+        agreement, medoid = group_agreement(samples)
+        chosen = samples[np.arange(n), medoid]
+        found["attacker"] = Scored(
+            target,
+            chosen,
+            near,
+            similarity.measure(target, chosen),
+            near_values,
+            agreement,
+            agreement,
+            top,
+        )
+    own = attacker.images[most_similar(target, attacker.images).indices]
+    own_values = similarity.measure(target, own)
+    found["oracle"] = Scored(
+        target, samples[:, 0], own, first_values, own_values, first_values["ssim"], own_values["ssim"], top
+    )
+    return found
+
+
+def set_selections(
+    images: Images,
+    truth: Images,
+    attacker: Images,
+    similarity: Similarity,
+    top: int,
+    rng: np.random.Generator,
+) -> dict[str, Scored]:
+    """`oracle_all` and `oracle` of reconstructions that belong to no particular record.
+
+    Best-of-set matching grows with the size of the set, so reconstructions and attacker images are
+    drawn down to the same number.
+
+    Args:
+        images: The reconstructions, shape (m, H, W, C).
+        truth: Private images, shape (n, H, W, C).
+        attacker: The adversary's own images.
+        similarity: The metrics.
+        top: How many private images `oracle` keeps.
+        rng: Draws the equal sets.
+    """
+    size = min(len(images), len(attacker))
+    ours = images[np.sort(rng.permutation(len(images))[:size])]
+    theirs = attacker[np.sort(rng.permutation(len(attacker))[:size])]
+    shown = ours[most_similar(truth, ours).indices]
+    baseline = theirs[most_similar(truth, theirs).indices]
+    values, baseline_values = similarity.measure(truth, shown), similarity.measure(truth, baseline)
+    rank, baseline_rank = values["ssim"], baseline_values["ssim"]
+    kept = {"oracle_all": len(truth), "oracle": min(top, len(truth))}
+    return {
+        name: Scored(truth, shown, baseline, values, baseline_values, rank, baseline_rank, count)
+        for name, count in kept.items()
+    }
+
+
+def nearest_feature(vectors: Floats, attacker: Records) -> Images:
+    """The attacker image whose feature is nearest (L2) to each vector, shape (n, H, W, C)."""
+    return attacker.images[top_k_l2(vectors, attacker.features, 1).indices[:, 0]]

@@ -1,0 +1,119 @@
+"""What the command line prints and lists."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from fedassay.atomic import write_text
+from fedassay.config import Scenario
+from fedassay.errors import PlanError
+from fedassay.record import CellRecord, Finding, RunRecord
+from fedassay.registry import Kind, entries
+
+_KINDS: dict[str, Kind] = {
+    "methods": "method",
+    "attacks": "attack",
+    "audits": "audit",
+    "datasets": "dataset",
+    "backbones": "backbone",
+}
+_COLOURS = {
+    "sound": "green",
+    "no_leak_found": "green",
+    "unsupported": "yellow",
+    "inconclusive": "yellow",
+    "not_run": None,
+    "leak": "red",
+    "unsound": "red",
+}
+
+
+def listing(what: str) -> list[tuple[str, str]]:
+    """Names and one-line summaries of what a plan can name."""
+    if what == "configs":
+        return _configs()
+    rows = [(entry.name, entry.summary) for entry in entries(_KINDS[what]).values()]
+    if what == "backbones":
+        rows.append(("<torchvision name>", "Any torchvision classification model, such as resnet50 or vit_b_16"))
+    return rows
+
+
+def _configs() -> list[tuple[str, str]]:
+    """Shipped plans, each with the first sentence of its leading comment."""
+    root = resources.files("fedassay") / "configs"
+    with resources.as_file(root) as folder:
+        found = []
+        for path in sorted(folder.rglob("*.yaml")):
+            comment = [line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")]
+            found.append((f"configs/{path.relative_to(folder)}", comment[0] if comment else ""))
+    return found
+
+
+def print_cells(scenario: Scenario, as_json: bool) -> None:
+    """The cells that a plan would run."""
+    rows = [
+        {
+            "cell": cell.key,
+            "method": cell.method.name,
+            "epsilon": "inf" if math.isinf(cell.privacy.epsilon) else cell.privacy.epsilon,
+            "delta": cell.privacy.delta,
+            "adjacency": cell.privacy.adjacency,
+            "seed": cell.seed,
+        }
+        for cell in scenario.cells
+    ]
+    if as_json:
+        click.echo(json.dumps({"name": scenario.plan.name, "cells": rows}, indent=1))
+        return
+    click.echo(f"{scenario.plan.name}: {len(rows)} cells")
+    for row in rows:
+        click.echo(f"  {row['cell']}  ({row['adjacency']})")
+    attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
+    audits = ", ".join(audit.label for audit in scenario.audits) or "none"
+    click.echo(f"attacks: {attacks}\naudits: {audits}")
+
+
+def print_summary(record: RunRecord, folder: Path) -> None:
+    """The verdicts of a run, worst first in each cell, and where the report is."""
+    for cell in record.cells:
+        click.echo(_heading(cell))
+        for finding in cell.findings:
+            what = "/".join(part for part in (finding.source, finding.selection) if part)
+            verdict = click.style(f"{finding.verdict:<14}", fg=_COLOURS[finding.verdict], bold=True)
+            click.echo(f"  {verdict} {_audit_name(finding, what)}: {finding.reason}")
+        for warning in cell.privacy.warnings:
+            click.echo(f"  {click.style('warning', fg='yellow')}        {warning}")
+    for error in record.errors:
+        click.echo(click.style(f"error in {error.cell}, {error.stage}: {error.message}", fg="red"), err=True)
+    click.echo(f"report: {folder / 'report.html'}")
+
+
+def _heading(cell: CellRecord) -> str:
+    accuracy = cell.utility.get("accuracy")
+    parts = [f"epsilon {cell.epsilon:g}", f"seed {cell.seed}"]
+    if accuracy is not None:
+        parts.append(f"accuracy {accuracy:.3f}")
+    if "bytes_up" in cell.communication:
+        parts.append(f"{cell.communication['bytes_up']:,.0f} bytes up")
+    return f"{click.style(cell.label, bold=True)}  {', '.join(parts)}"
+
+
+def _audit_name(finding: Finding, what: str) -> str:
+    return f"{finding.audit} {what}".rstrip()
+
+
+def write_starter(file: Path) -> None:
+    """Write a commented plan.
+
+    Raises:
+        PlanError: The file exists.
+    """
+    if file.exists():
+        raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
+    text = (resources.files("fedassay") / "configs" / "quickstart.yaml").read_text(encoding="utf-8")
+    write_text(file, text)
