@@ -1,0 +1,244 @@
+"""What a backbone is: a frozen network from images to features, and how to run it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.cache import Key, cached_arrays
+from fedassay.data.images import ImageSet
+from fedassay.errors import PlanError
+from fedassay.hashing import digest_arrays
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+_BATCH = 256
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+@dataclass(frozen=True, eq=False)
+class BackboneRequest:
+    """What a plan says about its backbone, and the images it is for.
+
+    Attributes:
+        name: Registered name, or torchvision's.
+        weights: `public` (trained on the public split), `random`, `imagenet`, or a path; None:
+            the backbone's default.
+        input_size: Height and width that images are resized to; None: the backbone's default.
+        image_shape: Height, width and channels of the images.
+        classes: The number of classes.
+        public: Records that everybody knows; None or empty if there are none.
+        seed: Seed of initialisation and training.
+        device: `cpu` or `cuda`.
+        base: Folder of the plan, for paths.
+    """
+
+    name: str
+    weights: str | None
+    input_size: int | None
+    image_shape: tuple[int, int, int]
+    classes: int
+    public: ImageSet | None
+    seed: int
+    device: str
+    base: Path
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """A frozen feature extractor f.
+
+    Features are as the network gives them; clipping to norm 1 is a mechanism's matter. (`small_cnn`
+    normalises inside the network.)
+
+    Attributes:
+        name: As in the plan.
+        width: Feature width d.
+        module: Float images in [0, 1], shape (n, channels, height, width), to features (n, d).
+            Resizing and normalisation are inside, so that white-box attacks differentiate through
+            them; parameters are frozen, in evaluation mode, on `device`.
+        image_shape: Height, width and channels of the images it was built for.
+        device: `cpu` or `cuda`.
+        description: One line for the report.
+        pretrained_on: What the weights have seen.
+        fingerprint: Content hash of weights, layers and preprocessing.
+    """
+
+    name: str
+    width: int
+    module: nn.Module
+    image_shape: tuple[int, int, int]
+    device: str
+    description: str
+    pretrained_on: str
+    fingerprint: str
+
+    def extract(self, images: NDArray[np.uint8], batch: int = _BATCH) -> NDArray[np.float32]:
+        """Features of images, computed in batches: memory does not grow with their number.
+
+        Args:
+            images: (n, height, width, channels) uint8 of the shape the backbone was built for.
+            batch: Images at a time. The last bits of a feature may depend on it.
+
+        Returns:
+            (n, d) float32.
+
+        Raises:
+            ValueError: Images of another type or shape.
+        """
+        if images.dtype != np.uint8 or images.shape[1:] != self.image_shape:
+            raise ValueError(
+                f"backbone {self.name}: images are {images.dtype} {images.shape}; must be uint8 "
+                f"(n, {', '.join(map(str, self.image_shape))})"
+            )
+        features = np.empty((len(images), self.width), dtype=np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(images), batch):
+                part = slice(start, start + batch)
+                features[part] = self.module(to_input(images[part], self.device)).cpu().numpy()
+        return features
+
+    def features(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """`extract`, through the cache: the same images under the same backbone are extracted once.
+
+        A backbone without weights is not cached: it is as fast to compute as to read.
+        """
+        if not self.module.state_dict():
+            return self.extract(images)
+        key: Key = {
+            "what": "features",
+            "backbone": self.fingerprint,
+            "images": digest_arrays({"images": images}),
+            "device": self.device,
+            "torch": torch.__version__,
+        }
+        kept: NDArray[np.float32] = cached_arrays(key, lambda: {"features": self.extract(images)})["features"]
+        return kept
+
+
+class Preprocess(nn.Module):
+    """Images in [0, 1] to a network's own input; differentiable.
+
+    Grey images are repeated over three channels where the network wants them, images are resized
+    to a square (bilinear, antialiased; a rectangle changes its proportions, nothing is cropped
+    away), scaled and normalised.
+
+    Args:
+        size: Height and width; None: as they are.
+        channels: Channels of the network; None: as they are.
+        mean: Per channel, subtracted after scaling.
+        std: Per channel, divided by.
+        scale: Multiplies the [0, 1] range.
+        bgr: The network wants blue, green, red.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        size: int | None = None,
+        channels: int | None = None,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        scale: float = 1.0,
+        bgr: bool = False,
+    ) -> None:
+        super().__init__()
+        self.size, self.channels, self.scale, self.bgr = size, channels, scale, bgr
+        self.normalised = bool(mean)
+        if self.normalised:
+            self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
+            self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, channels, height, width) in [0, 1] to the network's input."""
+        if self.channels is not None and images.shape[1] == 1:
+            images = images.expand(-1, self.channels, -1, -1)
+        if self.size is not None and images.shape[-2:] != (self.size, self.size):
+            images = functional.interpolate(
+                images, size=(self.size, self.size), mode="bilinear", antialias=True, align_corners=False
+            )
+        if self.bgr:
+            images = images.flip(1)
+        return (images * self.scale - self.mean) / self.std if self.normalised else images
+
+    def extra_repr(self) -> str:
+        """Everything that shapes the input, so that it is part of the fingerprint."""
+        return f"size={self.size}, channels={self.channels}, scale={self.scale}, bgr={self.bgr}"
+
+
+def to_input(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
+    """(n, height, width, channels) uint8 to (n, channels, height, width) float32 in [0, 1]."""
+    return torch.tensor(images, device=device).permute(0, 3, 1, 2).float().div(255).contiguous()
+
+
+def initialised(make: Callable[[], _Module], seed: int) -> _Module:
+    """Make a module on the CPU with its random initialisation drawn from `seed` alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def finish(request: BackboneRequest, module: nn.Module, description: str, pretrained_on: str) -> Backbone:
+    """Freeze a network and find out its width and fingerprint.
+
+    Args:
+        request: What was asked for.
+        module: Float images in [0, 1], NCHW, to features (n, d).
+        description: One line for the report.
+        pretrained_on: What the weights have seen.
+
+    Raises:
+        PlanError: The network cannot take images of this size.
+    """
+    height, width, channels = request.image_shape
+    module = module.eval().requires_grad_(False).to(request.device)
+    try:
+        with torch.inference_mode():
+            features = module(torch.zeros(1, channels, height, width, device=request.device))
+    # How networks say that an image has shrunk to nothing on its way through them.
+    except (RuntimeError, AssertionError) as error:
+        raise PlanError(
+            f"backbone.input_size: {request.input_size or f'{height}x{width}'} is not a size that "
+            f"{request.name} takes ({str(error).strip().partition(chr(10))[0]})"
+        ) from None
+    arrays: dict[str, NDArray[Any]] = {name: t.cpu().numpy() for name, t in module.state_dict().items()}
+    fingerprint = hashlib.sha256(json.dumps([repr(module), digest_arrays(arrays)]).encode()).hexdigest()
+    return Backbone(
+        name=request.name,
+        width=features.shape[1],
+        module=module,
+        image_shape=request.image_shape,
+        device=request.device,
+        description=description,
+        pretrained_on=pretrained_on,
+        fingerprint=fingerprint,
+    )
+
+
+def check_size(request: BackboneRequest) -> None:
+    """Refuse an input size that is no size.
+
+    Raises:
+        PlanError: It is below 1.
+    """
+    if request.input_size is not None and request.input_size < 1:
+        raise PlanError(f"backbone.input_size: {request.input_size} given; allowed: 1 or more")
+
+
+def zero_fraction(features: NDArray[np.floating[Any]]) -> float:
+    """The share of exact zeros among all entries of (n, d) features."""
+    return float(np.mean(features == 0))

@@ -1,0 +1,120 @@
+"""The small ResNets of the CIFAR experiments (He et al. 2016, section 4.2)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.backbones.base import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Backbone,
+    BackboneRequest,
+    Preprocess,
+    check_size,
+    finish,
+    initialised,
+)
+from fedassay.errors import PlanError
+from fedassay.paths import find
+from fedassay.registry import register
+from fedassay.weights import assign, load_state
+
+_SIZE = 32
+
+
+@register("backbone", "cifar_resnet20")
+def cifar_resnet20(request: BackboneRequest) -> Backbone:
+    """ResNet-20 for 32x32 images, 64 features; weights from a path, or random.
+
+    Raises:
+        PlanError: No weights, or others than a path or `random`.
+        DataError: The file is missing, broken or another network's.
+    """
+    return _cifar_resnet(request, blocks=3)
+
+
+@register("backbone", "cifar_resnet56")
+def cifar_resnet56(request: BackboneRequest) -> Backbone:
+    """ResNet-56 for 32x32 images, 64 features; weights from a path, or random.
+
+    Raises:
+        PlanError: No weights, or others than a path or `random`.
+        DataError: The file is missing, broken or another network's.
+    """
+    return _cifar_resnet(request, blocks=9)
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut without parameters (He et al. 2016, option A).
+
+    Where a block halves the resolution and doubles the channels, the shortcut takes every other
+    pixel and pads with zero channels, half of them on either side.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride, self.padding = stride, (outputs - inputs) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        shortcut = functional.pad(
+            x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding)
+        )
+        out = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(out)) + shortcut)
+
+
+class CifarResNet(nn.Module):
+    """Three stages of 16, 32 and 64 channels with `blocks` blocks each, and a linear classifier."""
+
+    def __init__(self, blocks: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = _stage(16, 16, blocks, stride=1)
+        self.layer2 = _stage(16, 32, blocks, stride=2)
+        self.layer3 = _stage(32, 64, blocks, stride=2)
+        self.linear: nn.Module = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, h, w) normalised images to (n, classes)."""
+        out = functional.relu(self.bn1(self.conv1(x)))
+        out = self.layer3(self.layer2(self.layer1(out)))
+        logits: Tensor = self.linear(out.mean(dim=(2, 3)))
+        return logits
+
+
+def _stage(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential:
+    first = Block(inputs, outputs, stride)
+    return nn.Sequential(first, *(Block(outputs, outputs, 1) for _ in range(blocks - 1)))
+
+
+def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
+    """The features that the classifier reads: last activations (not negative), averaged over positions."""
+    check_size(request)
+    if request.weights in (None, "public", "imagenet"):
+        raise PlanError(
+            f"backbone.weights: {request.weights or 'nothing'} given; {request.name} takes the path of a "
+            "state dict, or random"
+        )
+    if request.weights == "random":
+        model = initialised(lambda: CifarResNet(blocks, request.classes), request.seed)
+        description, seen = "random weights", "nothing"
+    else:
+        state = load_state(find(str(request.weights), request.base, "backbone.weights"))
+        head = state.get("linear.weight")
+        classes = request.classes if head is None else len(head)
+        model = CifarResNet(blocks, classes)
+        assign(model, state, f"backbone.weights: {request.weights} as {request.name}")
+        description = f"weights of {request.weights}"
+        seen = f"a task of {classes} classes (file {request.weights})"
+    model.linear = nn.Identity()
+    preprocess = Preprocess(
+        size=request.input_size or _SIZE, channels=3, mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
+    return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)

@@ -1,0 +1,23 @@
+"""The identity: pixels as features."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish
+from fedassay.errors import PlanError
+from fedassay.registry import register
+
+
+@register("backbone", "pixels")
+def pixels(request: BackboneRequest) -> Backbone:
+    """The pixels themselves in [0, 1], flattened channel by channel: no network, nothing learned.
+
+    Raises:
+        PlanError: Weights are given.
+    """
+    if request.weights is not None:
+        raise PlanError(f"backbone.weights: {request.weights} given, but pixels has no weights; leave it out")
+    check_size(request)
+    module = nn.Sequential(Preprocess(size=request.input_size), nn.Flatten())
+    return finish(request, module, "pixels in [0, 1], flattened", "nothing")

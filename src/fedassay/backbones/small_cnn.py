@@ -1,0 +1,150 @@
+"""A convolutional network small enough to train on the public split in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish, initialised
+from fedassay.backbones.base import to_input as to_images
+from fedassay.cache import Key, cached_arrays
+from fedassay.data.images import ImageSet
+from fedassay.errors import PlanError
+from fedassay.registry import register
+
+_WIDTH = 64
+_VERSION = 1
+"""Raise it when layers or training change: trained weights are cached."""
+
+_BATCH = 64
+_EPOCHS = 8
+_STEPS = (200, 1500)
+"""Fewest and most training steps; between them, `_EPOCHS` passes."""
+_PEAK_RATE = 5e-3
+_WEIGHT_DECAY = 1e-3
+_SMOOTHING = 0.1
+_TEMPERATURE = 8.0
+"""Multiplies unit-norm features before the linear head, which could not be confident otherwise."""
+
+
+@register("backbone", "small_cnn")
+def small_cnn(request: BackboneRequest) -> Backbone:
+    """Three convolutions to 64 features of unit norm, trained on the public split or random.
+
+    Features are L2-normalised inside the network, so a mechanism's clipping to norm 1 changes
+    nothing. They keep a 4x4 grid of positions until the last layer, and with it much of the image.
+
+    Weights: `public` (default) or `random`.
+
+    Raises:
+        PlanError: Other weights, or `public` without public records.
+    """
+    check_size(request)
+    weights = "public" if request.weights is None else request.weights
+    if weights not in ("public", "random"):
+        raise PlanError(f"backbone.weights: {weights} given; small_cnn takes public or random")
+    height, width, channels = request.image_shape
+    side = request.input_size or max(height, width)
+    trunk = initialised(lambda: _network(channels, side), request.seed)
+    module = nn.Sequential(
+        Preprocess(size=request.input_size, mean=(0.5,) * channels, std=(0.5,) * channels), trunk
+    )
+    if weights == "random":
+        return finish(request, module, "small CNN, random weights", "nothing")
+    public = request.public
+    if public is None or len(np.unique(public.labels)) < 2:
+        raise PlanError(
+            "backbone.weights: small_cnn with public weights is trained on the public split, which "
+            f"{'is empty' if not public else 'is all of one class'}; raise data.split.public, or use random"
+        )
+    key: Key = {
+        "what": "small_cnn",
+        "version": _VERSION,
+        "public": public.digest(),
+        "classes": request.classes,
+        "input_size": request.input_size,
+        "seed": request.seed,
+        "device": request.device,
+        "torch": torch.__version__,
+    }
+    state = cached_arrays(
+        key,
+        lambda: {
+            name: tensor.cpu().numpy()
+            for name, tensor in _train(module, public, request).state_dict().items()
+        },
+    )
+    module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
+    return finish(
+        request,
+        module,
+        f"small CNN trained on {len(public)} public records",
+        f"the public split ({len(public)} records)",
+    )
+
+
+class UnitNorm(nn.Module):
+    """Divide each feature vector by its Euclidean norm."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(n, d) to (n, d)."""
+        return functional.normalize(features, dim=1)
+
+
+def _network(channels: int, side: int) -> nn.Module:
+    """Layers for images of about `side` pixels; group norm, so that no statistics are tracked."""
+    return nn.Sequential(
+        # Above 16 pixels, half the resolution at once: a quarter of the cost.
+        nn.Conv2d(channels, 32, 3, padding=1, stride=2 if side > 16 else 1),
+        nn.GroupNorm(8, 32),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.GroupNorm(8, 64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.GroupNorm(8, 64),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(64 * 4 * 4, _WIDTH),
+        UnitNorm(),
+    )
+
+
+def _train(module: nn.Module, public: ImageSet, request: BackboneRequest) -> nn.Module:
+    """Train network and a linear head on the public records by cross-entropy; the head is dropped.
+
+    AdamW with a one-cycle rate (Smith & Topin 2019); batches are shifted by up to an eighth of the
+    image, edges repeated.
+    """
+    head = initialised(lambda: nn.Linear(_WIDTH, request.classes), request.seed + 1).to(request.device)
+    module = module.to(request.device)
+    fewest, most = _STEPS
+    steps = min(max(fewest, _EPOCHS * len(public) // _BATCH), most)
+    parameters = [*module.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=_PEAK_RATE, weight_decay=_WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _PEAK_RATE, total_steps=steps)
+    rng = np.random.default_rng(request.seed)
+    largest = max(1, min(public.image_shape[:2]) // 8)
+    for _ in range(steps):
+        chosen = rng.integers(len(public), size=_BATCH)
+        images = to_images(public.images[chosen], request.device)
+        labels = torch.tensor(public.labels[chosen], device=request.device)
+        down, right = rng.integers(-largest, largest + 1, size=2).tolist()
+        features = module(_shift(images, down, right, largest))
+        loss = functional.cross_entropy(head(features * _TEMPERATURE), labels, label_smoothing=_SMOOTHING)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    return module
+
+
+def _shift(images: Tensor, down: int, right: int, largest: int) -> Tensor:
+    """Move (n, channels, height, width) by whole pixels, repeating the edge."""
+    padded = functional.pad(images, (largest,) * 4, mode="replicate")
+    top, left = largest - down, largest - right
+    return padded[:, :, top : top + images.shape[2], left : left + images.shape[3]]

@@ -1,0 +1,71 @@
+"""Where the files that a plan names are looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fedassay.errors import DataError, PlanError
+
+_FOLDERS = ("FEDASSAY_DATA", "FEDASSAY_WEIGHTS")
+"""Environment variables that name folders, in the order they are tried."""
+
+
+def find(path: str | Path, base: Path, key: str = "path") -> Path:
+    """Find a file or folder that a plan names.
+
+    An absolute path (or one from `~`) is itself. A relative one is tried beside the plan, then
+    under the folder that the environment variable FEDASSAY_DATA names, then FEDASSAY_WEIGHTS.
+
+    Args:
+        path: As written in the plan.
+        base: Folder of the plan.
+        key: The plan's key, for the error.
+
+    Returns:
+        An existing path.
+
+    Raises:
+        DataError: It is in none of these places; the message says which were tried.
+    """
+    given = _expand(path, key)
+    if given.is_absolute():
+        if given.exists():
+            return given
+        raise DataError(f"{key}: {path} does not exist")
+    tried = ["beside the plan"]
+    if (base / given).exists():
+        return base / given
+    for variable in _FOLDERS:
+        folder = os.environ.get(variable)
+        if not folder:
+            tried.append(f"{variable} (not set)")
+            continue
+        tried.append(variable)
+        if (found := Path(folder).expanduser() / given).exists():
+            return found
+    raise DataError(f"{key}: {path} does not exist; looked {tried[0]}, under {' and under '.join(tried[1:])}")
+
+
+def data_root(root: str | Path | None, base: Path) -> Path:
+    """The folder of torchvision's data sets; it need not exist.
+
+    Args:
+        root: As written in the plan; relative ones are beside the plan.
+        base: Folder of the plan.
+
+    Raises:
+        PlanError: No root is given and FEDASSAY_DATA is not set.
+    """
+    if root is not None:
+        return base / _expand(root, "data.root")
+    if folder := os.environ.get("FEDASSAY_DATA"):
+        return Path(folder).expanduser()
+    raise PlanError("data.root: not given, and the environment variable FEDASSAY_DATA is not set")
+
+
+def _expand(path: str | Path, key: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise PlanError(f"{key}: {path} given, but there is no such user") from None

@@ -1,0 +1,145 @@
+"""Weight files: found, checked and loaded without running code from them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlparse
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fedassay.errors import DataError
+
+_NAMED = 4
+"""How many keys an error names before it counts the rest."""
+
+_log = logging.getLogger(__name__)
+
+
+def load_state(path: Path) -> dict[str, Tensor]:
+    """Read a state dict from a `.safetensors` file or one written by `torch.save`.
+
+    Only tensors are read (`weights_only=True`): a file that holds code is refused. A checkpoint
+    that keeps its state dict under `state_dict` is unwrapped, and the prefix `module.` that
+    `DataParallel` adds is removed.
+
+    Raises:
+        DataError: The file cannot be read or holds no state dict.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            content: object = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise DataError(
+            f"weights {path.name}: not a file of plain tensors (anything else could run code on loading); "
+            "allowed: a state dict saved by torch.save or as .safetensors"
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
+    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
+        content = content["state_dict"]
+    if not isinstance(content, Mapping) or not content:
+        raise DataError(f"weights {path.name}: holds a {type(content).__name__}, not a state dict")
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise DataError(f"weights {path.name}: entry {key!r} is a {type(value).__name__}, not a tensor")
+    return {key.removeprefix("module."): value for key, value in content.items()}
+
+
+def assign(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+    """Fill a module with a state dict that must fit it exactly.
+
+    The batch counters of normalisation layers (`num_batches_tracked`), which inference does not
+    use and older files lack, may differ.
+
+    Args:
+        module: Filled in place.
+        state: Names to tensors.
+        where: What the state dict is, for the error.
+
+    Raises:
+        DataError: Missing keys, unexpected keys or other shapes; the message names them.
+    """
+    expected = {name: value for name, value in module.state_dict().items() if not _is_counter(name)}
+    given = {name: value for name, value in state.items() if not _is_counter(name)}
+    problems = []
+    if missing := [name for name in expected if name not in given]:
+        problems.append(f"missing {_some(missing)}")
+    if unexpected := [name for name in given if name not in expected]:
+        problems.append(f"unexpected {_some(unexpected)}")
+    misshapen = [
+        f"{name} {tuple(given[name].shape)} where {tuple(expected[name].shape)} is needed"
+        for name in expected
+        if name in given and given[name].shape != expected[name].shape
+    ]
+    if misshapen:
+        problems.append(f"wrong shapes: {_some(misshapen)}")
+    if problems:
+        raise DataError(f"{where}: does not fit this network: {'; '.join(problems)}")
+    module.load_state_dict(given, strict=False)
+    for name, value in module.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise DataError(f"{where}: {name} holds NaN or infinite values")
+
+
+def hub_file(url: str) -> Path:
+    """The file of a published weight URL in torch's hub folder, downloaded if it is not there.
+
+    Published names end in the first digits of the file's SHA-256 (`resnet50-11ad3fa6.pth`). A file
+    of the right name is not taken on trust: the digits are compared.
+
+    Returns:
+        Path of a file whose hash has been checked.
+
+    Raises:
+        DataError: The download failed, or the file is not the published one.
+    """
+    name = Path(urlparse(url).path).name
+    match = re.search(r"-([0-9a-f]{8,64})\.", name)
+    path = Path(torch.hub.get_dir()) / "checkpoints" / name
+    if not path.exists():
+        _log.info("downloading %s to %s", url, path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), match and match[1], progress=False)
+        # OSError covers urllib's URLError and HTTPError; RuntimeError is a wrong hash.
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"weights {name}: not in torch's hub folder and the download failed ({_first_line(error)}); "
+                f"allowed: place the file from {url} in $TORCH_HOME/hub/checkpoints (by default "
+                "~/.cache/torch/hub/checkpoints)"
+            ) from None
+    if match is not None and not _sha256(path).startswith(match[1]):
+        raise DataError(
+            f"weights {name} in torch's hub folder: not the published file (its SHA-256 does not begin with "
+            f"{match[1]}); delete it, or place the file from {url} there"
+        )
+    return path
+
+
+def _is_counter(name: str) -> bool:
+    return name.endswith("num_batches_tracked")
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(listed[:_NAMED]) + more
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
