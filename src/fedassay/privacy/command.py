@@ -1,0 +1,78 @@
+"""`fedassay account`: calibrate one mechanism, or add up a list of releases."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedassay.errors import PlanError
+
+
+@click.group()
+def account() -> None:
+    """Calibrate and account differential-privacy mechanisms."""
+
+
+@account.command()
+@click.option("--sigma", type=float, help="Noise standard deviation: prints epsilon and mu.")
+@click.option("--epsilon", type=float, help="Target epsilon: prints the smallest sigma and mu.")
+@click.option("--sensitivity", type=float, default=1.0, show_default=True, help="L2 sensitivity.")
+@click.option("--delta", type=float, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gaussian(sigma: float | None, epsilon: float | None, sensitivity: float, delta: float, as_json: bool) -> int:
+    """The analytic Gaussian mechanism (Balle and Wang 2018), exact for every epsilon."""
+    from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of, mu_of
+
+    if (sigma is None) == (epsilon is None):
+        raise PlanError("account gaussian: give one of --sigma and --epsilon")
+    _within("--delta", delta, 0, 1)
+    _within("--sensitivity", sensitivity, 0, math.inf)
+    if sigma is not None:
+        _within("--sigma", sigma, 0, math.inf)
+        mu = sensitivity / sigma
+        _show({"epsilon": epsilon_of(mu, delta), "mu": mu}, as_json)
+    if epsilon is not None:
+        _within("--epsilon", epsilon, 0, math.inf)
+        _show({"sigma": calibrate_sigma(epsilon, delta, sensitivity), "mu": mu_of(epsilon, delta)}, as_json)
+    return 0
+
+
+@account.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--delta", type=float, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compose(file: Path, delta: float, as_json: bool) -> int:
+    r"""Total epsilon of the releases listed in FILE (YAML or JSON).
+
+    \b
+    - {mechanism: gaussian, sigma: 4.0, sensitivity: 1.73, count: 3}
+    - {mechanism: dp_sgd, noise_multiplier: 1.1, sampling_rate: 0.01, steps: 1000}
+    - {mechanism: pure, epsilon: 0.1}
+    """
+    from fedassay.privacy.accounting import compose as add_up
+    from fedassay.privacy.listed import read_events
+
+    _within("--delta", delta, 0, 1)
+    events = read_events(file)
+    total = add_up(events, delta)
+    _show({"epsilon": total.epsilon, "mu": total.mu, "method": total.method}, as_json)
+    return 0
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low < value < high:
+        bound = f"in ({low:g}, {high:g})" if math.isfinite(high) else f"above {low:g}"
+        raise PlanError(f"account: {name}: given {value:g}; allowed: a number {bound}")
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({k: ("inf" if v == math.inf else v) for k, v in facts.items()}))
+        return
+    for name, value in facts.items():
+        if value is not None:
+            click.echo(f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}")

@@ -1,0 +1,71 @@
+"""Releases listed in a file by hand, for `fedassay account compose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fedassay.errors import PlanError
+from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.values import Frozen
+
+
+class _Gaussian(Frozen):
+    mechanism: Literal["gaussian"]
+    sigma: float = Field(gt=0, allow_inf_nan=False)
+    sensitivity: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    count: int = Field(default=1, ge=1)
+
+
+class _DpSgd(Frozen):
+    mechanism: Literal["dp_sgd"]
+    noise_multiplier: float = Field(gt=0, allow_inf_nan=False)
+    sampling_rate: float = Field(gt=0, le=1)
+    steps: int = Field(ge=1)
+
+
+class _Pure(Frozen):
+    mechanism: Literal["pure"]
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    count: int = Field(default=1, ge=1)
+
+
+_Release = Annotated[_Gaussian | _DpSgd | _Pure, Field(discriminator="mechanism")]
+_Releases: TypeAdapter[list[_Gaussian | _DpSgd | _Pure]] = TypeAdapter(list[_Release])
+
+
+def read_events(file: Path) -> list[Event]:
+    """The releases listed in a file, as events for the accountant.
+
+    Raises:
+        PlanError: The file cannot be read, or an entry is none that an accountant supports.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PlanError(f"{file}: cannot be read ({' '.join(str(error).split())})") from None
+    try:
+        releases = _Releases.validate_python(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "top level"
+        raise PlanError(
+            f"{file}: {where}: {problem['msg']}; allowed: a list of gaussian, dp_sgd and pure releases"
+        ) from None
+    if not releases:
+        raise PlanError(f"{file}: the list is empty; at least one release is needed")
+    events: list[Event] = []
+    for release in releases:
+        match release:
+            case _Gaussian():
+                events += [GaussianEvent(release.sensitivity / release.sigma)] * release.count
+            case _Pure():
+                events += [PureEvent(release.epsilon)] * release.count
+            case _DpSgd():
+                events.append(
+                    SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps)
+                )
+    return events

@@ -1,0 +1,129 @@
+"""Transcripts on disk: what is written comes back, and hostile folders are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.errors import DataError
+from fedassay.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
+
+
+def _transcript() -> Transcript:
+    noised = Release(
+        mechanism="gaussian",
+        adjacency="add_remove",
+        group="sums",
+        noise_scale=(2.0,),
+        sensitivity=(1.7,),
+    )
+    fields = {
+        "classes": MessageField(np.array([0, 2]), "class_ids", exact("labels")),
+        "counts": MessageField(np.array([3, 4]), "class_counts", exact("labels"), additive=True),
+        "sums": MessageField(np.arange(6.0).reshape(2, 3), "class_sums", noised, additive=True, secure=True),
+    }
+    claim = PrivacyClaim(epsilon=1.0, delta=1e-5, adjacency="add_remove", source="a test")
+    return Transcript("captured", 3, (Message(0, "client/0", "server", fields),), claim, ("a note",))
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    written = _transcript()
+    written.save(tmp_path)
+    read = load_transcript(tmp_path)
+    assert (read.method, read.classes, read.claim, read.notes) == (
+        written.method,
+        written.classes,
+        written.claim,
+        written.notes,
+    )
+    for ours, theirs in zip(written.messages[0].fields.values(), read.messages[0].fields.values(), strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+        assert (ours.kind, ours.release, ours.additive, ours.secure) == (
+            theirs.kind,
+            theirs.release,
+            theirs.additive,
+            theirs.secure,
+        )
+
+
+def test_bytes_are_the_bytes_on_disk(tmp_path: Path) -> None:
+    written = _transcript()
+    written.save(tmp_path)
+    assert written.bytes_up == (tmp_path / "00000.safetensors").stat().st_size
+    assert written.bytes_down == 0
+
+
+def test_no_claim_is_explicit(tmp_path: Path) -> None:
+    plain = _transcript()
+    Transcript(plain.method, plain.classes, plain.messages).save(tmp_path)
+    assert isinstance(load_transcript(tmp_path).claim, NoClaim)
+
+
+def _edit(folder: Path, change: object) -> None:
+    path = folder / MANIFEST
+    content = json.loads(path.read_text())
+    change(content)  # type: ignore[operator]
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.update(format=99), "format"),
+        (lambda c: c["messages"][0].update(file="../outside.safetensors"), "outside"),
+        (lambda c: c["messages"][0].update(file="missing.safetensors"), "not there"),
+        (lambda c: c["messages"][0]["fields"].pop("sums"), "declares"),
+        (lambda c: c["messages"][0]["fields"]["sums"]["release"].pop("noise_scale"), "noise_scale"),
+        (lambda c: c["messages"][0].update(weight=1), "weight"),
+        (lambda c: c.update(messages=[]), "messages"),
+        (lambda c: c.update(classes=2), "class_ids"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: object, says: str) -> None:
+    _transcript().save(tmp_path / "in")
+    (tmp_path / "outside.safetensors").write_bytes((tmp_path / "in" / "00000.safetensors").read_bytes())
+    _edit(tmp_path / "in", change)
+    with pytest.raises(DataError, match=says):
+        load_transcript(tmp_path / "in")
+
+
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    import pickle
+
+    _transcript().save(tmp_path)
+    (tmp_path / "00000.safetensors").write_bytes(pickle.dumps({"sums": [1.0]}))
+    with pytest.raises(DataError, match="not a safetensors file"):
+        load_transcript(tmp_path)
+
+
+def test_nan_is_refused_by_field_name(tmp_path: Path) -> None:
+    written = _transcript()
+    written.messages[0].fields["sums"].values[0, 0] = np.nan
+    written.save(tmp_path)
+    with pytest.raises(DataError, match="'sums' holds NaN"):
+        load_transcript(tmp_path)
+
+
+def test_shapes_that_contradict_the_classes_are_refused(tmp_path: Path) -> None:
+    written = _transcript()
+    fields = dict(written.messages[0].fields)
+    fields["sums"] = MessageField(np.zeros((3, 3)), "class_sums", exact())
+    Transcript("captured", 3, (Message(0, "client/0", "server", fields),)).save(tmp_path)
+    with pytest.raises(DataError, match="first side must be 2"):
+        load_transcript(tmp_path)
+
+
+def test_an_absent_manifest_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=MANIFEST):
+        load_transcript(tmp_path)
+
+
+def test_a_gaussian_release_must_be_complete() -> None:
+    with pytest.raises(ValueError, match="sensitivity"):
+        Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0,))
+    with pytest.raises(ValueError, match="2 values for 1 cells"):
+        Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0, 2.0), sensitivity=(1.0,))
