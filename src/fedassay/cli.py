@@ -189,14 +189,18 @@ def init(file: Path) -> int:
 @_json
 def cache(action: str, as_json: bool) -> int:
     """Show or empty the cache of features and attacker models."""
+    from dataclasses import asdict
+
     from fedassay import cache as store
 
-    facts = store.clear() if action == "clear" else store.info()
+    facts = asdict(store.clear() if action == "clear" else store.info())
     if as_json:
-        click.echo(json.dumps(facts, indent=1))
-    else:
-        for name, value in facts.items():
-            click.echo(f"{name}: {value}")
+        click.echo(json.dumps(facts, indent=1, default=str))
+        return 0
+    if action == "clear":
+        click.echo("removed:")
+    for name, value in facts.items():
+        click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     return 0
 
 

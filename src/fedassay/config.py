@@ -12,7 +12,8 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fedassay.errors import PlanError
-from fedassay.release import Adjacency, PrivacyTarget
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.release import PrivacyTarget
 from fedassay.threat import ThreatModel
 from fedassay.values import Extended, Frozen
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedassay.backbones import BackboneRequest, build, features_of
-from fedassay.backbones.base import Backbone
+from fedassay.backbones import build
+from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.config import DataSpec, Plan
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
@@ -85,8 +85,8 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
     )
 
     def extract(images: Images) -> Floats:
-        with progress.step("features") as advance:
-            return features_of(backbone, images, device=device, progress=advance)
+        with progress.step("features"):
+            return backbone.features(images)
 
     private = _records("private", roles.private, extract)
     attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)

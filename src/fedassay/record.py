@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, ValidationError
 
 from fedassay.atomic import write_text
 from fedassay.errors import DataError
-from fedassay.release import Adjacency
+from fedassay.privacy.adjacency import Adjacency
 from fedassay.values import Extended, Frozen
 
 SCHEMA = 1

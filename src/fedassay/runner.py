@@ -229,7 +229,8 @@ class _Work:
         for audit in self.scenario.audits:
             reads = audit.build.reads
             attacks = [attack for attack in self.scenario.attacks if reads and attack.name in reads]
-            for attack in attacks or [None]:
+            choices: list[Component | None] = [*attacks] or [None]
+            for attack in choices:
                 if attack is not None and attack.label not in results:
                     findings.append(_not_run(audit, attack, reasons[attack.label]))
                     continue

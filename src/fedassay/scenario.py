@@ -24,7 +24,8 @@ from fedassay.config import (
 )
 from fedassay.errors import PlanError
 from fedassay.registry import Kind, entries, lookup
-from fedassay.release import Adjacency, PrivacyTarget
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.release import PrivacyTarget
 
 _EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
 _DELTAS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Delta, ...])

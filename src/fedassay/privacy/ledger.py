@@ -94,19 +94,20 @@ def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str
         return []
     if release.mechanism == "exact":
         return [(_ALL, Unbounded(f"{where} is exact"))] if _breaks(release, adjacency) else []
-    factor = _conversion(release.adjacency, adjacency)
-    if factor is None:
-        return [(_ALL, Unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
     if release.mechanism == "dp_sgd":
-        if factor != 1:
-            return [(_ALL, Unbounded(f"{where}: DP-SGD under {release.adjacency}, asked {adjacency}"))]
+        # The accountant knows Poisson sampling under every relation.
         assert release.noise_multiplier is not None
         assert release.sampling_rate is not None
         assert release.steps is not None
         if release.noise_multiplier == 0 and release.steps > 0:
             return [(_ALL, Unbounded(f"{where}: DP-SGD without noise"))]
-        event = SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps)
+        event = SubsampledGaussianEvent(
+            release.noise_multiplier, release.sampling_rate, release.steps, adjacency
+        )
         return [(_ALL, event)]
+    factor = _conversion(release.adjacency, adjacency)
+    if factor is None:
+        return [(_ALL, Unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
     if release.mechanism == "pure":
         assert release.pure_epsilon is not None
         pures = zip(release.cells, release.pure_epsilon, strict=True)

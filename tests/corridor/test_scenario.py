@@ -1,0 +1,160 @@
+"""Plans: what is resolved, and one message naming the key for everything that is wrong."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedassay.config import override, parse_plan, read_yaml
+from fedassay.errors import PlanError
+from fedassay.scenario import load_scenario, resolve
+
+PLAN: dict[str, Any] = {
+    "name": "test",
+    "data": {"name": "digits", "split": {"private": 0.4, "attacker": 0.3, "public": 0.1, "test": 0.2}},
+    "clients": {"count": 3, "partition": "dirichlet", "alpha": 0.5},
+    "backbone": {"name": "pixels"},
+    "privacy": {"epsilon": [math.inf, 1], "delta": [1e-5, 1e-2]},
+    "methods": [{"fedpft": {"components": 1}}, {"fedcgs": {}}, {"fedpft": {"components": 1, "epsilon": 2}}],
+    "attacks": [{"feature_diffusion": {"preset": "tiny"}}],
+    "audits": ["reconstruction"],
+}
+
+
+def _with(path: str, value: object) -> dict[str, Any]:
+    plan = copy.deepcopy(PLAN)
+    *parents, last = path.split(".")
+    place: Any = plan
+    for part in parents:
+        place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+    if isinstance(place, list):
+        place[int(last)] = value
+    else:
+        place[last] = value
+    return plan
+
+
+def _resolve(plan: dict[str, Any]) -> Any:
+    return resolve(parse_plan(plan, "plan.yaml"), Path(), "plan.yaml")
+
+
+def test_cells_are_entry_by_epsilon_by_delta_by_seed() -> None:
+    scenario = _resolve({**PLAN, "seeds": [0, 1]})
+    keys = [cell.key for cell in scenario.cells]
+    assert len(set(keys)) == len(keys)
+    # At inf delta has no effect, so one cell; at 1 there is one for each delta.
+    assert len(keys) == 2 * ((1 + 2) + (1 + 2) + 2)
+    assert [method.label for method in scenario.methods] == ["fedpft", "fedcgs", "fedpft#2"]
+
+
+def test_a_method_without_private_form_runs_once_at_infinity() -> None:
+    scenario = _resolve({**PLAN, "methods": ["raw_features"]})
+    assert [cell.privacy.epsilon for cell in scenario.cells] == [math.inf]
+    with pytest.raises(PlanError, match=r"raw_features has no private form"):
+        _resolve({**PLAN, "methods": [{"raw_features": {"epsilon": 1}}]})
+
+
+def test_default_adjacency_is_the_method_s() -> None:
+    found = {cell.method.label: cell.privacy.adjacency for cell in _resolve(PLAN).cells}
+    assert found["fedpft"] == "replace_one_same_label"
+    assert found["fedcgs"] == "add_remove"
+
+
+def test_parameters_used_and_given_are_kept_apart() -> None:
+    method = _resolve(PLAN).methods[0]
+    assert method.given == {"components": 1}
+    assert method.params["covariance"] == "diag"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("colour", "red", r"colour: unknown key; allowed: name, seeds, data"),
+        ("clients.cuont", 3, r"clients\.cuont: unknown key; allowed: count, partition, alpha"),
+        ("clients.count", 0, r"clients\.count: given 0; .*greater than or equal to 1"),
+        ("clients.count", "five", r"clients\.count: given 'five'"),
+        ("clients.alpha", 0, r"clients\.alpha: given 0; .*greater than 0"),
+        ("clients.partition", "random", r"clients\.partition: given 'random'; .*iid"),
+        ("data.name", "cats", r"data\.name: given 'cats'; allowed: .*digits"),
+        ("data.split.private", 0.9, r"data\.split: .*sum to 1\.5"),
+        ("data.split.attacker", 0, r"data\.split\.attacker: given 0; feature_diffusion needs"),
+        ("backbone.name", "vgg99", r"backbone\.name: given 'vgg99'"),
+        ("privacy.epsilon", [1, 0], r"privacy\.epsilon.*given 0"),
+        ("privacy.epsilon", -1, r"privacy\.epsilon.*given -1"),
+        ("privacy.delta", 1, r"privacy\.delta.*given 1"),
+        ("privacy.delta", 0, r"privacy\.delta.*given 0"),
+        ("privacy.adjacency", "swap", r"privacy\.adjacency: given 'swap'; .*add_remove"),
+        ("methods.0", {"fedsgd": {}}, r"methods\.0: given 'fedsgd'; allowed: .*fedcgs"),
+        ("methods.0.fedpft.component", 3, r"methods\.0\.fedpft: component: unknown key; allowed: components"),
+        ("methods.0.fedpft.components", 0, r"components: given 0"),
+        ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
+        ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
+        ("methods.0.fedpft.label", "fedcgs", r"methods"),
+        ("methods", [], r"methods"),
+        ("attacks", [], r"audits: reconstruction reads the result of feature_diffusion"),
+        ("audits.0", {"reconstruction": {}, "dp_claim": {}}, r"audits\.0: an entry is one name"),
+        ("threat.attacker_share", 0, r"threat\.attacker_share: given 0"),
+        ("seeds", ["a"], r"seeds\.0.*given 'a'"),
+        ("name", "../escape", r"name: given '\.\./escape'"),
+    ],
+)
+def test_one_message_says_where_what_and_what_is_allowed(path: str, value: object, says: str) -> None:
+    with pytest.raises(PlanError, match=says) as caught:
+        _resolve(_with(path, value))
+    assert str(caught.value).startswith("plan.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_are_unique() -> None:
+    with pytest.raises(PlanError, match="labels are unique"):
+        _resolve({**PLAN, "methods": [{"fedcgs": {"label": "a"}}, {"fedpft": {"label": "a"}}]})
+
+
+def test_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump(PLAN))
+    scenario = load_scenario(file, ["clients.count=7", "methods.0.fedpft.components=2", "privacy.epsilon=.inf"])
+    assert scenario.plan.clients.count == 7
+    assert scenario.methods[0].params["components"] == 2
+    assert len(scenario.cells) == 3
+
+
+@pytest.mark.parametrize("assignment", ["clients", "methods.9.fedpft={}", "name.x=1", "=3", "a=[1"])
+def test_bad_overrides(assignment: str) -> None:
+    with pytest.raises(PlanError, match="--set"):
+        override(copy.deepcopy(PLAN), [assignment])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "found nothing"),
+        ("- a\n- b\n", "found list"),
+        ("a: [1", "not valid YAML"),
+        ("name: a\nname: b\n", "'name' is given twice"),
+        ("name: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_plan(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(text)
+    with pytest.raises(PlanError, match=says):
+        read_yaml(file)
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(PlanError, match="cannot be read"):
+        read_yaml(Path("nowhere.yaml"))
+
+
+def test_every_shipped_plan_resolves() -> None:
+    folder = Path(__file__).resolve().parents[2] / "configs"
+    plans = [path for path in folder.rglob("*.yaml") if "policies" not in path.parts]
+    assert plans
+    for path in plans:
+        assert load_scenario(path).cells, path
