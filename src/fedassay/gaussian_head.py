@@ -1,0 +1,212 @@
+"""The FedCGS statistics and the classifier they give without training (paper 001, equations 6 to 14).
+
+A client sends N (records per class), A (sum of the features of each class) and B (sum of f f^T over
+all its records). Sums add up, so the server holds the statistics of the pooled records, whatever the
+partition. The head is the Bayes classifier of Gaussian classes with one covariance,
+
+    w_j = Sigma^-1 mu_j,   b_j = log pi_j - mu_j^T Sigma^-1 mu_j / 2.
+
+(The paper's equations 11 and 14 print Sigma where equation 10 needs its inverse.)
+
+Near-singular covariances. Features that never move (dead units, dark pixels), fewer records than
+features, float16 transport and privacy noise all leave Sigma singular or indefinite. The system is
+solved for Sigma + ridge * (trace(Sigma) / d) * I: shrinkage towards a sphere of the same scale, so the
+default means the same for any feature scale. Where that is not positive definite (rounding or noise),
+Sigma is first replaced by the nearest positive semi-definite matrix, and the caller is told. Nothing is
+ever inverted: one Cholesky factorisation, C right-hand sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.errors import DataError
+from fedassay.linear_head import LinearHead
+from fedassay.values import Floats, Ints
+
+Covariance = Literal["total", "within"]
+"""Covariance of all features about the global mean, or pooled about the class means."""
+
+RIDGE = 0.1
+"""Default ridge, relative to the mean variance of the features.
+
+Within one point of the best of 0, 1e-6, ..., 1 on digits (64 pixels, and 64 features of a small network)
+and on CIFAR-10 (512 SqueezeNet features) at 720 and 6,000 records; at 120 and 600 records, where the paper's
+ridge of 0 fails altogether or loses 3 to 30 points, within three points.
+"""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums over records, of one client or of all of them.
+
+    Attributes:
+        counts: N, records per class, shape (C,); not whole where noised.
+        sums: A, sum of the features of each class, shape (C, d).
+        second: B, sum of f f^T over all records, shape (d, d), symmetric.
+    """
+
+    counts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    second: NDArray[np.float64]
+
+
+def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
+    """The statistics of one client's records, in float64.
+
+    Args:
+        features: Shape (n, d); n may be 0.
+        labels: Shape (n,), in 0..C-1.
+        classes: C.
+
+    Raises:
+        ValueError: Shapes do not match or a label is out of range.
+    """
+    from scipy.linalg.blas import dsyrk
+
+    rows = np.asarray(features, dtype=np.float64)
+    if rows.ndim != 2 or labels.shape != (len(rows),):
+        raise ValueError(f"statistics: features {rows.shape} and labels {labels.shape} do not match")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise ValueError(f"statistics: labels must lie in 0..{classes - 1}, given {labels.min()}..{labels.max()}")
+    width = rows.shape[1]
+    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    sums = np.zeros((classes, width))
+    if not len(rows):
+        return Statistics(counts, sums, np.zeros((width, width)))
+    order = np.argsort(labels, kind="stable")
+    present = np.flatnonzero(counts)
+    starts = np.searchsorted(labels[order], present)
+    sums[present] = np.add.reduceat(rows[order], starts, axis=0)
+    # One triangle: half the work of a general product. The transpose is Fortran-ordered, so nothing is copied.
+    upper = dsyrk(1.0, rows.T)
+    second = np.triu(upper) + np.triu(upper, 1).T
+    return Statistics(counts, sums, second)
+
+
+def aggregate(parts: Sequence[Statistics]) -> Statistics:
+    """Statistics of the union: sums over the clients.
+
+    Raises:
+        ValueError: Nothing is given.
+    """
+    if not parts:
+        raise ValueError("aggregate: at least one client's statistics are needed")
+    counts, sums, second = (parts[0].counts.copy(), parts[0].sums.copy(), parts[0].second.copy())
+    for part in parts[1:]:
+        counts += part.counts
+        sums += part.sums
+        second += part.second
+    return Statistics(counts, sums, second)
+
+
+@dataclass(frozen=True)
+class GlobalMoments:
+    """Means and covariance of the pooled records, of the classes that have any.
+
+    Attributes:
+        classes: The classes present, shape (P,), ascending.
+        priors: pi, shape (P,), summing to one.
+        means: mu_j, shape (P, d).
+        covariance: Sigma, shape (d, d).
+    """
+
+    classes: Ints
+    priors: NDArray[np.float64]
+    means: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+
+def moments(given: Statistics, covariance: Covariance = "total") -> GlobalMoments:
+    """Class means and covariance from sums (paper 001, equations 6 to 9).
+
+    `total`: (B - N mu mu^T) / (N - 1), as the paper writes it. `within`: (B - sum_j N_j mu_j mu_j^T) /
+    (N - P), P the number of classes present. A class whose count is under one half (0, or noised to
+    less) counts as absent and is left out of means, priors and head; its records stay in B and N.
+
+    Raises:
+        DataError: There are too few records for a covariance.
+    """
+    kept = np.flatnonzero(given.counts > 0.5)
+    counts = given.counts[kept]
+    # Noise can make the counts of absent classes negative; all of them belong to the total.
+    total = float(given.counts.sum())
+    freedom = total - 1 if covariance == "total" else total - kept.size
+    if not kept.size or freedom <= 0:
+        raise DataError(
+            f"FedCGS: {total:.6g} records in {kept.size} classes are too few for a {covariance} covariance"
+        )
+    means = given.sums[kept] / counts[:, None]
+    if covariance == "total":
+        mean = given.sums.sum(axis=0) / total
+        scatter = given.second - total * np.outer(mean, mean)
+    else:
+        scatter = given.second - (means * counts[:, None]).T @ means
+    return GlobalMoments(kept, counts / counts.sum(), means, (scatter + scatter.T) / 2 / freedom)
+
+
+@dataclass(frozen=True)
+class GaussianHead:
+    """A head and what it took to compute it.
+
+    Attributes:
+        head: The classifier over the classes present.
+        projected: Whether Sigma had to be replaced by the nearest positive semi-definite matrix.
+    """
+
+    head: LinearHead
+    projected: bool
+
+
+def gaussian_head(given: GlobalMoments, ridge: float = RIDGE) -> GaussianHead:
+    """The training-free head (paper 001, equations 10 to 14).
+
+    Args:
+        given: Means, priors and covariance.
+        ridge: At least 0, relative to trace(Sigma) / d; see the module.
+
+    Raises:
+        ValueError: The ridge is negative or not finite.
+        DataError: Sigma is not finite, is zero, or is singular to working precision in spite of the ridge.
+    """
+    from scipy.linalg import cho_solve
+
+    if not (ridge >= 0 and np.isfinite(ridge)):
+        raise ValueError(f"gaussian_head: ridge must be finite and at least 0, given {ridge}")
+    sigma, width = given.covariance, given.covariance.shape[0]
+    if not (np.isfinite(sigma).all() and np.isfinite(given.means).all()):
+        raise DataError("FedCGS: the aggregated statistics hold NaN or infinite values")
+    projected = False
+    factor = _factor(sigma, ridge * float(np.trace(sigma)) / width)
+    if factor is None and ridge > 0:
+        values, vectors = np.linalg.eigh(sigma)
+        sigma = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        projected = True
+        factor = _factor(sigma, ridge * float(np.trace(sigma)) / width)
+    if factor is None:
+        raise DataError(
+            f"FedCGS: the {width} x {width} covariance is singular to working precision with ridge {ridge:g}; "
+            "use a larger ridge, more records, or features that vary"
+        )
+    weights = cho_solve((factor, True), given.means.T, check_finite=False).T
+    bias = np.log(given.priors) - 0.5 * np.einsum("pd,pd->p", given.means, weights)
+    return GaussianHead(LinearHead(given.classes, weights, bias), projected)
+
+
+def _factor(sigma: NDArray[np.float64], shift: float) -> NDArray[np.float64] | None:
+    """Lower Cholesky factor of sigma + shift I, or None where that is singular to working precision."""
+    from scipy.linalg.lapack import dpocon
+
+    shifted = sigma + shift * np.eye(len(sigma))
+    try:
+        factor = np.asarray(np.linalg.cholesky(shifted), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return None
+    # Rounding can let a singular matrix pass the factorisation; its solutions would be noise.
+    reciprocal, _ = dpocon(factor, np.abs(shifted).sum(axis=0).max(), uplo="L")
+    return factor if reciprocal > len(sigma) * np.finfo(np.float64).eps else None

@@ -1,0 +1,207 @@
+"""Linear classifier heads over frozen features: what they are, and training by cross-entropy.
+
+FedPFT's server trains one on synthetic features (paper 000, equation 4); raw features and the
+centralized oracle train the same one on real features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedassay.progress import SILENT, Progress
+from fedassay.task import Records
+from fedassay.values import Floats, Ints
+
+Solver = Literal["lbfgs", "adam"]
+
+DECAY = 1e-2
+"""Default L2 penalty on standardised weights.
+
+Of 0, 1e-5, ..., 1e-1 the best or within one point of it on digits (pixels and features of a small network)
+and on CIFAR-10 (512 SqueezeNet features, 6,000 records: 61 % against 52 % without a penalty).
+"""
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """A linear classifier over the classes it knows.
+
+    Attributes:
+        classes: Shape (P,), ascending: a class that no record taught it is never predicted.
+        weights: Shape (P, d).
+        bias: Shape (P,).
+    """
+
+    classes: Ints
+    weights: Floats
+    bias: Floats
+
+    def scores(self, features: Floats) -> NDArray[np.float64]:
+        """Scores of features (n, d), shape (n, P)."""
+        rows = np.asarray(features, dtype=np.float64)
+        return np.asarray(rows @ self.weights.T.astype(np.float64) + self.bias, dtype=np.float64)
+
+    def predict(self, features: Floats) -> Ints:
+        """Classes of features (n, d), shape (n,)."""
+        return np.asarray(self.classes[self.scores(features).argmax(axis=1)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """The frozen backbone with a head: a `fedassay.task.Model`."""
+
+    head: LinearHead
+
+    def predict(self, records: Records) -> Ints:
+        """Predicted classes, shape (n,)."""
+        return self.head.predict(records.features)
+
+
+def train_head(
+    features: Floats,
+    labels: Ints,
+    *,
+    solver: Solver = "lbfgs",
+    decay: float = DECAY,
+    weights: Floats | None = None,
+    epochs: int = 100,
+    rate: float = 1e-4,
+    batch: int = 128,
+    tolerance: float = 1e-5,
+    steps: int = 200,
+    generator: torch.Generator | None = None,
+    device: str | torch.device = "cpu",
+    progress: Progress = SILENT,
+) -> LinearHead:
+    """Train a softmax head by cross-entropy over the classes that occur.
+
+    `lbfgs` (default) minimises the convex objective, mean cross-entropy plus decay / 2 times the squared
+    weights on standardised features, over the whole set to a gradient tolerance; the result depends on
+    no seed. `adam` is the paper's: minibatches of unstandardised features, no penalty.
+
+    Args:
+        features: Shape (n, d), n >= 1.
+        labels: Shape (n,), any class numbers.
+        solver: See above.
+        decay: L2 penalty of `lbfgs`, at least 0; with 0 separable classes have no minimum, and the
+            solver stops after `steps`.
+        weights: Non-negative weight of each record, shape (n,); None: all one.
+        epochs: `adam`: passes over the records.
+        rate: `adam`: learning rate (1e-4 in the paper).
+        batch: `adam`: minibatch size.
+        tolerance: `lbfgs`: largest entry of the gradient at which to stop.
+        steps: `lbfgs`: iterations at most.
+        generator: `adam`: a CPU generator that shuffles; required.
+        device: Where to train.
+        progress: Where long trainings report.
+
+    Returns:
+        The head, in float32, in the units of `features`.
+
+    Raises:
+        ValueError: No records, shapes that do not match, non-finite features, or negative weights.
+    """
+    _check(features, labels, weights, decay)
+    classes, targets = np.unique(labels, return_inverse=True)
+    inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
+    goals = torch.as_tensor(targets, device=device)
+    shares = torch.ones(len(goals), device=device)
+    if weights is not None:
+        shares = torch.as_tensor(np.asarray(weights, dtype=np.float32), device=device)
+    shares = shares / shares.mean()
+    if solver == "adam":
+        if generator is None:
+            raise ValueError("train_head: solver adam shuffles and needs a generator")
+        matrix, bias = _adam(inputs, goals, shares, len(classes), epochs, rate, batch, generator, progress)
+    else:
+        matrix, bias = _lbfgs(inputs, goals, shares, len(classes), decay, tolerance, steps, progress)
+    return LinearHead(classes.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
+
+
+def _lbfgs(
+    inputs: torch.Tensor,
+    goals: torch.Tensor,
+    shares: torch.Tensor,
+    classes: int,
+    decay: float,
+    tolerance: float,
+    steps: int,
+    progress: Progress,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    centre = inputs.mean(0)
+    spread = inputs.std(0, correction=0)
+    # A feature that never moves teaches nothing: its weight stays at 0 instead of exploding.
+    scale = torch.where(spread > 1e-6 * spread.max(), spread, torch.inf)
+    standard = (inputs - centre) / scale
+    matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
+    bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
+    optimiser = torch.optim.LBFGS(
+        [matrix, bias],
+        max_iter=steps,
+        tolerance_grad=tolerance,
+        tolerance_change=1e-12,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+    with progress.step("head") as advance:
+        calls = 0
+
+        def closure() -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            advance(min(calls, steps), steps)
+            optimiser.zero_grad()
+            losses = torch.nn.functional.cross_entropy(standard @ matrix.T + bias, goals, reduction="none")
+            loss = (losses * shares).mean() + 0.5 * decay * matrix.square().sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        optimiser.step(closure)  # type: ignore[no-untyped-call]
+    final = matrix.detach() / scale
+    return final, bias.detach() - final @ centre
+
+
+def _adam(
+    inputs: torch.Tensor,
+    goals: torch.Tensor,
+    shares: torch.Tensor,
+    classes: int,
+    epochs: int,
+    rate: float,
+    batch: int,
+    generator: torch.Generator,
+    progress: Progress,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
+    bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
+    optimiser = torch.optim.Adam([matrix, bias], lr=rate)
+    with progress.step("head") as advance:
+        for epoch in range(epochs):
+            shuffled = torch.randperm(len(goals), generator=generator).to(inputs.device)
+            for chosen in torch.split(shuffled, batch):
+                scores = inputs[chosen] @ matrix.T + bias
+                losses = torch.nn.functional.cross_entropy(scores, goals[chosen], reduction="none")
+                optimiser.zero_grad()
+                (losses * shares[chosen]).mean().backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            advance(epoch + 1, epochs)
+    return matrix.detach(), bias.detach()
+
+
+def _check(features: Floats, labels: Ints, weights: Floats | None, decay: float) -> None:
+    if features.ndim != 2 or len(features) < 1 or labels.shape != (len(features),):
+        raise ValueError(
+            f"train_head: features {features.shape} and labels {labels.shape}; "
+            "at least one labelled record is needed"
+        )
+    if not np.isfinite(features).all():
+        raise ValueError("train_head: features hold NaN or infinite values")
+    if not (decay >= 0 and np.isfinite(decay)):
+        raise ValueError(f"train_head: decay must be finite and at least 0, given {decay}")
+    if weights is not None and (weights.shape != labels.shape or weights.min() < 0 or not weights.sum() > 0):
+        raise ValueError("train_head: weights must be one non-negative number a record, not all 0")
