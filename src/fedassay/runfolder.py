@@ -59,6 +59,7 @@ def claim(folder: Path, plan: dict[str, Any], resume: bool, force: bool) -> Iter
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PlanError(f"-o {folder}: another fedassay run is writing to it") from None
+        # The file stays: removing it would let a third run lock a new one beside ours.
         kept = folder / ".cells" / _PLAN
         if resume and held and (not kept.is_file() or kept.read_text().strip() != digest):
             raise PlanError(
@@ -70,7 +71,6 @@ def claim(folder: Path, plan: dict[str, Any], resume: bool, force: bool) -> Iter
         write_text(kept, digest + "\n")
         yield folder
     finally:
-        (folder / ".lock").unlink(missing_ok=True)
         os.close(lock)
 
 

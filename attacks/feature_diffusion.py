@@ -1,0 +1,129 @@
+"""Feature-conditioned diffusion: images from vectors in feature space.
+
+The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own
+records, then samples it with the vectors that it received (paper 000, section 6.4 and appendix E;
+guidance after Ho and Salimans 2022, sampling after Song et al. 2021).
+
+Assumes: records of the adversary's own from a similar distribution, and the outputs of the backbone
+on them (black box suffices). Works on any vectors that a view holds (features, samples of mixtures,
+class means) or that another attack recovered.
+
+A null result does not mean that the vectors carry no image: the model may be too small, trained too
+briefly, or on images that are too different. The audit's positive control says whether it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.cache import cached_arrays
+from fedassay.errors import NotRunError
+from fedassay.hashing import digest_arrays
+from fedassay.lab import AttackResult, Knowledge, Reconstruction
+from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
+from fedassay.nets.presets import preset_named
+from fedassay.registry import register
+from fedassay.threat import View
+from fedassay.values import Parameters
+from fedassay.vectors import VectorSource, sources
+
+
+@register("attack", "feature_diffusion")
+class FeatureDiffusion(Parameters):
+    """Reconstruct images from feature vectors with a diffusion model trained on the attacker's own."""
+
+    needs: ClassVar[tuple[str, ...]] = ("attacker",)
+
+    preset: Literal["tiny", "small", "paper"] = "tiny"
+    """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU."""
+    samples: int = Field(default=10, ge=1)
+    """Reconstructions of each vector that encodes one record; ranked by their agreement. Others get 1."""
+    guidance: float | None = Field(default=None, ge=0)
+    """Classifier-free guidance weight; None: the preset's."""
+    steps: int | None = Field(default=None, ge=1)
+    """DDIM steps; None: the preset's."""
+    limit: int | None = Field(default=2000, ge=1)
+    """At most so many vectors of a source, drawn at random; None: all."""
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Train (or fetch) the attacker's model, and sample it on every source of vectors.
+
+        Raises:
+            NotRunError: No attacker records, or no vectors of the backbone's width in the view.
+        """
+        if knowledge.attacker is None or len(knowledge.attacker) == 0:
+            raise NotRunError("the plan gives the attacker no records to train on")
+        width = knowledge.attacker.features.shape[1]
+        seen = (*sources(view, knowledge.seeds.numpy("sources")), *knowledge.recovered)
+        usable = [source for source in seen if len(source.vectors) and source.vectors.shape[1] == width]
+        if not usable:
+            raise NotRunError(
+                f"the view holds no vectors of the backbone's width {width}: features, mixtures, class means "
+                f"or class sums with counts are needed"
+            )
+        model = self._model(knowledge)
+        limited = [self._limited(source, knowledge) for source in usable]
+        notes = [
+            f"{source.name}: {len(kept.vectors)} of {len(source.vectors)} vectors drawn at random"
+            for source, kept in zip(usable, limited, strict=True)
+            if len(kept.vectors) < len(source.vectors)
+        ]
+        reconstructions = tuple(self._reconstruct(source, model, knowledge) for source in limited)
+        return AttackResult("feature_diffusion", reconstructions=reconstructions, notes=tuple(notes))
+
+    def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
+        size = len(source.vectors)
+        if self.limit is None or size <= self.limit:
+            return source
+        chosen = knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.limit]
+        return source.take(np.sort(chosen))
+
+    def _reconstruct(self, source: VectorSource, model: TrainedDenoiser, knowledge: Knowledge) -> Reconstruction:
+        count = self.samples if source.paired else 1
+        with knowledge.progress.step(f"reconstructing {source.name}") as advance:
+            images = sample(
+                model,
+                np.repeat(source.vectors, count, axis=0),
+                seed=knowledge.seeds.integer("sampling", source.name),
+                steps=self.steps,
+                guidance=self.guidance,
+                device=knowledge.device,
+                progress=advance,
+            )
+        return Reconstruction(source, images.reshape(len(source.vectors), count, *images.shape[1:]))
+
+    def _model(self, knowledge: Knowledge) -> TrainedDenoiser:
+        """The attacker's model, found again by content: one training serves every release of a sweep."""
+        attacker = knowledge.attacker
+        assert attacker is not None
+        shape: tuple[int, int, int] = attacker.images.shape[1:]
+        chosen = preset_named(self.preset)
+        seed = knowledge.seeds.integer("training")
+        content = digest_arrays({"images": attacker.images, "features": attacker.features})
+        settings = {f"preset.{name}": _scalar(value) for name, value in asdict(chosen).items()}
+        key = {"what": "feature_diffusion", "data": content, "seed": seed, "device": knowledge.device, **settings}
+        checkpoint = None if knowledge.scratch is None else knowledge.scratch / "feature_diffusion.safetensors"
+
+        def build() -> dict[str, NDArray[Any]]:
+            with knowledge.progress.step("training the attacker's model") as advance:
+                trained = train(
+                    attacker.images,
+                    attacker.features,
+                    chosen,
+                    seed=seed,
+                    device=knowledge.device,
+                    progress=advance,
+                    checkpoint=checkpoint,
+                )
+            return dict(trained.to_arrays())
+
+        return from_arrays(chosen, shape, cached_arrays(key, build))
+
+
+def _scalar(value: object) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)

@@ -1,0 +1,108 @@
+"""Small real tasks that tests of every room share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.progress import SILENT
+from fedassay.release import PrivacyTarget
+from fedassay.seeds import Seeds
+from fedassay.task import Records, Task
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests never read or fill the user's cache."""
+    os.environ["FEDASSAY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of the real data files; skips where it is absent."""
+    return _shared("FEDASSAY_DATA", "data")
+
+
+@pytest.fixture(scope="session")
+def shared_weights() -> Path:
+    """Folder of the pretrained weights; skips where it is absent."""
+    return _shared("FEDASSAY_WEIGHTS", "weights")
+
+
+def _shared(variable: str, name: str) -> Path:
+    folder = Path(os.environ.get(variable, _ROOT.parent / "shared" / name))
+    if not folder.is_dir():
+        pytest.skip(f"no folder of real {name}: set {variable}")
+    return folder
+
+
+MakeTask = Callable[..., Task]
+
+
+@pytest.fixture(scope="session")
+def make_task() -> MakeTask:
+    """Makes a task on scikit-learn's digits: `make_task(clients=3, epsilon=1.0, ...)`."""
+    from sklearn.datasets import load_digits
+
+    from fedassay.backbones import build
+    from fedassay.backbones.base import BackboneRequest
+    from fedassay.data.images import ImageSet
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+    labels = digits.target.astype(np.int64)
+    public = ImageSet(images[1200:1500], labels[1200:1500], tuple(str(i) for i in range(10)))
+
+    def make(
+        *,
+        clients: int = 3,
+        records: int = 300,
+        epsilon: float = float("inf"),
+        delta: float = 1e-5,
+        adjacency: Adjacency = "add_remove",
+        backbone: str = "pixels",
+        seed: int = 0,
+        labels_of: list[int] | None = None,
+    ) -> Task:
+        extractor = build(
+            BackboneRequest(
+                name=backbone,
+                weights=None if backbone == "pixels" else "public",
+                input_size=None,
+                image_shape=(8, 8, 1),
+                classes=10,
+                public=public,
+                seed=0,
+                device="cpu",
+                base=_ROOT,
+            )
+        )
+        rng = np.random.default_rng(seed)
+        pool = rng.permutation(1200)
+        if labels_of is not None:
+            pool = pool[np.isin(labels[pool], labels_of)]
+        parts = np.array_split(np.sort(pool[:records]), clients)
+
+        def records_at(name: str, chosen: np.ndarray) -> Records:
+            return Records(name, images[chosen], labels[chosen], extractor.extract)
+
+        return Task(
+            clients=tuple(records_at(f"client/{i}", part) for i, part in enumerate(parts)),
+            test=records_at("test", np.arange(1500, 1797)),
+            public=records_at("public", np.arange(1200, 1500)),
+            classes=10,
+            backbone=extractor,
+            privacy=PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency),
+            seeds=Seeds(seed),
+            device="cpu",
+            progress=SILENT,
+        )
+
+    return make

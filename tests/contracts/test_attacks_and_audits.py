@@ -1,0 +1,72 @@
+"""What every registered attack and audit owes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fedassay.errors import NotRunError
+from fedassay.lab import Knowledge
+from fedassay.progress import SILENT
+from fedassay.registry import entries, lookup
+from fedassay.release import exact
+from fedassay.seeds import Seeds
+from fedassay.task import Task
+from fedassay.threat import ThreatModel, View
+from fedassay.transcript import Message, MessageField
+
+ATTACKS = sorted(entries("attack"))
+AUDITS = sorted(entries("audit"))
+
+
+def _knowledge(task: Task) -> Knowledge:
+    return Knowledge(
+        attacker=task.public,
+        classes=task.classes,
+        backbone=task.backbone,
+        white_box=True,
+        seeds=Seeds(0),
+        device="cpu",
+        progress=SILENT,
+    )
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_says_what_it_lacks(name: str, make_task: Callable[..., Task]) -> None:
+    """A view with nothing in it, and one with a field nobody knows: `not_run` with a reason, no crash."""
+    odd = {"thing": MessageField(np.zeros(3), "other", exact())}
+    for messages in ((), (Message(0, "client/0", "server", odd),)):
+        attack = lookup("attack", name)()
+        try:
+            result = attack.run(View(messages, 10, ThreatModel()), _knowledge(make_task()))
+        except NotRunError as error:
+            assert len(str(error)) > 10
+        else:
+            # An attack that works on any view must then have found nothing.
+            assert not result.reconstructions
+            assert not result.vectors
+
+
+@pytest.mark.parametrize("kind", ["method", "attack", "audit", "dataset", "backbone"])
+def test_every_component_has_a_summary(kind: str) -> None:
+    for name, entry in entries(kind).items():  # type: ignore[arg-type]
+        assert entry.summary.endswith("."), f"{kind} {name}: {entry.summary!r}"
+        assert len(entry.summary) < 115
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_an_audit_names_what_it_reads(name: str) -> None:
+    reads = lookup("audit", name).reads
+    assert reads is None or set(reads) <= set(ATTACKS)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_states_its_limits(name: str) -> None:
+    """The module says what the attack assumes and what a null result does not mean."""
+    module = inspect.getmodule(lookup("attack", name))
+    text = (module.__doc__ or "").lower() if module else ""
+    assert "assum" in text, name
+    assert "null result" in text, name

@@ -1,0 +1,88 @@
+"""What every registered method owes: declared releases, measured bytes, reproducible runs, no NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.privacy.ledger import account, exact_fields, ledger_rows
+from fedassay.registry import entries, lookup
+from fedassay.release import NoClaim, PrivacyClaim
+from fedassay.task import Outcome, Task
+from fedassay.transcript import SERVER, load_transcript, shape_problem
+
+# Parameters that make a method quick enough for a contract; the method's own tests use its defaults.
+QUICK: dict[str, dict[str, object]] = {"fedpft": {"components": 1}}
+METHODS = sorted(entries("method"))
+
+
+def _run(name: str, task: Task) -> Outcome:
+    outcome = lookup("method", name)(**QUICK.get(name, {})).run(task)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_plain_run(name: str, make_task: Callable[..., Task], tmp_path: Path) -> None:
+    task = make_task()
+    outcome = _run(name, task)
+    transcript = outcome.transcript
+    assert transcript.classes == 10
+    assert isinstance(transcript.claim, NoClaim)
+    assert all(shape_problem(message, 10) is None for message in transcript.messages)
+    senders = {message.sender for message in transcript.messages}
+    assert senders <= {SERVER, *(client.name for client in task.clients)}
+    transcript.save(tmp_path)
+    again = load_transcript(tmp_path)
+    assert again.bytes_up == transcript.bytes_up == _measured(tmp_path, transcript.bytes_down)
+    if transcript.bytes_up:
+        # Nothing is noised at inf, so whatever leaves is accounted as unbounded.
+        assert account(transcript, "add_remove", 1e-5).epsilon == math.inf
+        assert exact_fields(transcript, "add_remove")
+        assert ledger_rows(transcript, "add_remove")
+    if outcome.model is not None:
+        predicted = outcome.model.predict(task.test)
+        assert predicted.shape == (len(task.test),)
+        assert (predicted == task.test.labels).mean() > 0.5
+
+
+def _measured(folder: Path, down: int) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) - down
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_bytes(name: str, make_task: Callable[..., Task]) -> None:
+    first, second = (_run(name, make_task()).transcript for _ in range(2))
+    assert [m.serialized for m in first.messages] == [m.serialized for m in second.messages]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[..., Task]) -> None:
+    factory = lookup("method", name)
+    if not getattr(factory, "has_private_form", True):
+        pytest.skip(f"{name} has no private form")
+    adjacency = getattr(factory, "default_adjacency", "add_remove")
+    task = make_task(epsilon=5.0, adjacency=adjacency)
+    outcome = _run(name, task)
+    claim = outcome.transcript.claim
+    assert isinstance(claim, PrivacyClaim)
+    assert (claim.epsilon, claim.delta, claim.adjacency) == (5.0, 1e-5, adjacency)
+    for message in outcome.transcript.messages:
+        for field_name, item in message.fields.items():
+            if item.values.dtype.kind == "f":
+                assert np.isfinite(item.values).all(), field_name
+    assert account(outcome.transcript, adjacency, 1e-5).epsilon <= 5.0 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_field_under_a_finite_epsilon_is_exact_by_default(name: str, make_task: Callable[..., Task]) -> None:
+    factory = lookup("method", name)
+    if not getattr(factory, "has_private_form", True):
+        pytest.skip(f"{name} has no private form")
+    adjacency = getattr(factory, "default_adjacency", "add_remove")
+    outcome = _run(name, make_task(epsilon=1.0, adjacency=adjacency))
+    assert exact_fields(outcome.transcript, adjacency) == ()
