@@ -1,1 +1,112 @@
-"""A run record in, pages out."""
+"""A run record in, pages out.
+
+Every function here is pure: it reads a `RunRecord` and, for pictures only, the image files beside
+it. An old run therefore renders again at any time, with no method, attack or audit installed.
+
+| format | function | what it is |
+|---|---|---|
+| `html` | `fedassay.reports.html` | one self-contained page, the one a reviewer signs from |
+| `md` | `fedassay.reports.markdown` | verdicts and key numbers for a pull request |
+| `json` | the record itself | |
+| `csv` | `fedassay.reports.tables` | a folder: every table and the data behind every figure |
+| `sarif` | `fedassay.reports.sarif` | SARIF 2.1.0, for code-scanning tools |
+| `junit` | `fedassay.reports.junit` | JUnit XML, for CI systems |
+
+`fedassay.reports.compare` puts several runs on one page; `fedassay.reports.policy` decides whether a
+run may pass. The data that figures need from audits is fixed in `fedassay.reports.series`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from fedassay.atomic import write_text
+from fedassay.errors import PlanError
+from fedassay.record import RunRecord
+
+Format = Literal["html", "md", "json", "csv", "sarif", "junit"]
+FORMATS: tuple[str, ...] = get_args(Format)
+"""The formats that `fedassay report` offers."""
+
+DEFAULT_NAMES = {
+    "html": "report.html",
+    "md": "report.md",
+    "json": "report.json",
+    "csv": "tables",
+    "sarif": "report.sarif",
+    "junit": "report.junit.xml",
+}
+"""Where `fedassay report` writes each format, beside the record."""
+
+
+def render(run: Path, record: RunRecord, format: Format) -> str:
+    """One run as one document.
+
+    Args:
+        run: The run folder that the record's pictures are relative to, or its record.json.
+        record: What `fedassay.record.load_record` gave.
+        format: One of `FORMATS` except `csv`, which is a folder: see `write_tables`.
+
+    Raises:
+        PlanError: `format` is `csv` or unknown.
+    """
+    folder = run if run.is_dir() else run.parent
+    if format == "html":
+        from fedassay.reports.html import page
+
+        return page(folder, record)
+    if format == "md":
+        from fedassay.reports.markdown import markdown
+
+        return markdown(record)
+    if format == "json":
+        return record.to_json()
+    if format == "sarif":
+        from fedassay.reports.sarif import sarif
+
+        return sarif(record)
+    if format == "junit":
+        from fedassay.reports.junit import junit
+
+        return junit(record)
+    if format == "csv":
+        raise PlanError("format csv is a folder of tables: name a folder to write them to")
+    raise PlanError(f"format {format!r} is unknown; allowed are {', '.join(FORMATS)}")
+
+
+def write_tables(record: RunRecord, folder: Path) -> list[Path]:
+    """Write every table of the report and the data behind every figure as CSV files.
+
+    Returns:
+        The files written, in the order of the report.
+    """
+    from fedassay.reports.content import contents
+
+    return contents(record).write_csv(folder)
+
+
+def write_report(record: RunRecord, run: Path, format: str, output: Path | None) -> Path:
+    """Write one format to a file, or to a folder for `csv`, whole or not at all.
+
+    Args:
+        record: What to report.
+        run: Its run folder.
+        format: One of `FORMATS`.
+        output: Where to; by default beside the record: report.html, tables/, and so on.
+
+    Returns:
+        What was written.
+
+    Raises:
+        PlanError: The format is unknown, or the output cannot be written.
+    """
+    target = output or run / DEFAULT_NAMES.get(format, format)
+    try:
+        if format == "csv":
+            write_tables(record, target)
+        else:
+            write_text(target, render(run, record, format))  # type: ignore[arg-type]
+    except OSError as error:
+        raise PlanError(f"{target}: cannot be written ({error.strerror}); name another with -o") from None
+    return target

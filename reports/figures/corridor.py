@@ -1,0 +1,246 @@
+"""The corridor plot: where the true epsilon of every release must lie.
+
+The lower wall is what an attack showed (observed), the upper wall what the ledger adds up to
+(accounted); the claim should stand at the upper wall or beyond it, and no observation to its right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from fedassay.record import RunRecord, Verdict
+from fedassay.reports.figures.svg import Figure, Scale, drawing, log_scale, polygon, tag, text
+from fedassay.reports.groups import Group, groups, several_deltas
+from fedassay.reports.numbers import short, significant
+from fedassay.reports.verdicts import LOOKS, worst
+
+KAPPA = 0.01
+"""The stated prior of the reconstruction ceiling: the best guess without the release succeeds so often."""
+
+_ROW = 46
+_TOP = 44
+
+
+@dataclass(frozen=True)
+class Walls:
+    """The numbers of one row; None where not measured, infinite where unbounded."""
+
+    group: Group
+    claimed: float | None
+    accounted: float | None
+    observed: float | None
+    mu: float | None
+    verdict: Verdict
+
+    @property
+    def ceiling(self) -> float | None:
+        """Highest success rate of a reconstruction event of prior `KAPPA` against one record.
+
+        Phi(Phi^-1(kappa) + mu) for a mu-GDP release (Hayes et al. 2023; Kaissis et al. 2023).
+        """
+        if self.mu is None:
+            return None
+        if math.isinf(self.mu):
+            return 1.0
+        normal = NormalDist()
+        return normal.cdf(normal.inv_cdf(KAPPA) + self.mu)
+
+
+def corridor(record: RunRecord) -> Figure | None:
+    """The corridor plot of a run; None where no cell claims, accounts or observes anything finite."""
+    rows = [_walls(group) for group in groups(record)]
+    finite = [
+        value
+        for row in rows
+        for value in (row.claimed, row.accounted, row.observed)
+        if value is not None and math.isfinite(value) and value > 0
+    ]
+    if not finite:
+        return None
+    title = "Claimed, accounted and observed epsilon"
+    deltas = several_deltas(record)
+    described = " ".join(_described(row, deltas) for row in rows)
+    drawn = [
+        drawing(name, width, _TOP + _ROW * len(rows) + 40, title, described, _body(rows, finite, width, deltas))
+        for name, width in (("corridor", 860.0), ("corridor-narrow", 350.0))
+    ]
+    ceilings = any(row.ceiling is not None for row in rows)
+    note = (
+        "Epsilon on a logarithmic axis, with everything unbounded beyond the break. The true epsilon lies in "
+        "the bar: no lower than the attack showed, no higher than the ledger adds up to. Over several seeds "
+        "the largest of each is drawn."
+    )
+    if ceilings:
+        note += (
+            f" Ceiling: a reconstruction that guessing would get right {KAPPA:.0%} of the time succeeds against "
+            "one record no more often than this, for the stated adjacency and whatever the attack; a bound "
+            "for \u03bc-GDP releases (Hayes et al. 2023, Kaissis et al. 2023)."
+        )
+    data = tuple(
+        (
+            row.group.label,
+            row.group.method,
+            row.group.epsilon,
+            row.group.delta,
+            row.claimed,
+            row.accounted,
+            row.observed,
+            row.mu,
+            row.ceiling,
+            row.verdict,
+        )
+        for row in rows
+    )
+    columns = (
+        "label",
+        "method",
+        "epsilon",
+        "delta",
+        "claimed",
+        "accounted",
+        "observed",
+        "mu",
+        "ceiling",
+        "verdict",
+    )
+    return Figure("corridor", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
+
+
+def _walls(group: Group) -> Walls:
+    def largest(name: str) -> float | None:
+        values = [getattr(cell.privacy, name) for cell in group.cells]
+        return max((value for value in values if value is not None), default=None)
+
+    claimed = largest("claimed")
+    return Walls(
+        group,
+        None if claimed is None or math.isinf(claimed) else claimed,
+        largest("accounted"),
+        largest("observed"),
+        largest("mu"),
+        worst(cell.privacy.verdict for cell in group.cells),
+    )
+
+
+def _described(row: Walls, deltas: bool) -> str:
+    claimed = "nothing claimed" if row.claimed is None else f"claimed {short(row.claimed)}"
+    accounted = "not accounted"
+    if row.accounted is not None:
+        accounted = "unbounded" if math.isinf(row.accounted) else f"accounted {significant(row.accounted)}"
+    observed = "nothing observed" if row.observed is None else f"observed at least {significant(row.observed)}"
+    return f"{_label(row.group, deltas)}: {claimed}, {accounted}, {observed}; {LOOKS[row.verdict].word.lower()}."
+
+
+def _label(group: Group, deltas: bool) -> str:
+    words = f"{group.label}, ε = {short(group.epsilon)}"
+    return f"{words}, δ = {short(group.delta)}" if deltas else words
+
+
+def _body(rows: Sequence[Walls], finite: Sequence[float], width: float, deltas: bool) -> list[str]:
+    wide = width > 500
+    ceilings = any(row.ceiling is not None for row in rows)
+    left = 236.0 if wide else 14.0
+    right = width - (36 if wide else 16) - (110 if ceilings and wide else 0)
+    infinity = right - 8
+    scale = log_scale(finite, left + 8, right - 46)
+    bottom = _TOP + _ROW * len(rows)
+    out = [_axis(scale, infinity, left, right, bottom, wide)]
+    if ceilings and wide:
+        out.append(text(width - 4, _TOP - 26, "Reconstruction", "axis-title", "end"))
+        out.append(text(width - 4, _TOP - 12, f"ceiling, κ = {KAPPA:.0%}", "axis-title", "end"))
+    for index, row in enumerate(rows):
+        top = _TOP + _ROW * index
+        out.append(_row(row, scale, infinity, left, right, top, width, wide, ceilings, deltas))
+    out.append(_legend(left if wide else 0, bottom + 34, wide))
+    return out
+
+
+def _axis(scale: Scale, infinity: float, left: float, right: float, bottom: float, wide: bool) -> str:
+    out = []
+    for tick in scale.ticks(7 if wide else 4):
+        out.append(tag("line", x1=scale(tick), x2=scale(tick), y1=_TOP - 4, y2=bottom, class_="grid"))
+        out.append(text(scale(tick), _TOP - 10, short(tick), "tick", "middle"))
+    out.append(tag("line", x1=infinity, x2=infinity, y1=_TOP - 4, y2=bottom, class_="grid"))
+    out.append(text(infinity, _TOP - 9, "∞", "tick infinity", "middle"))
+    out.append(text(left, _TOP - 28, "ε", "axis-title"))
+    middle = (scale.end + infinity) / 2 + 2
+    for y in (_TOP - 4, bottom):
+        out.append(tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"))
+        out.append(tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"))
+        for shift in (-4, 4):
+            out.append(
+                tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis")
+            )
+    return "".join(out)
+
+
+def _row(
+    row: Walls,
+    scale: Scale,
+    infinity: float,
+    left: float,
+    right: float,
+    top: float,
+    width: float,
+    wide: bool,
+    ceilings: bool,
+    deltas: bool,
+) -> str:
+    look = LOOKS[row.verdict]
+    y = top + (_ROW / 2 if wide else 31)
+
+    def at(value: float) -> float:
+        if math.isinf(value):
+            return infinity
+        return max(scale(value), left) if value > 0 else left
+
+    out = []
+    label = _label(row.group, deltas)
+    verdict = f"{look.mark} {look.word}" if row.claimed is not None else "no claim"
+    tone = look.tone if row.claimed is not None else "none"
+    if wide:
+        out.append(text(0, y - 2, label, "row-label"))
+        out.append(text(0, y + 13, verdict, f"row-verdict tone-{tone}"))
+    else:
+        out.append(text(0, top + 15, label, "row-label"))
+        out.append(text(width, top + 15, verdict, f"row-verdict tone-{tone}", "end"))
+    if row.accounted is not None or row.observed is not None:
+        low = at(row.observed) if row.observed is not None else left
+        high = at(row.accounted) if row.accounted is not None else right
+        bar = f"bar tone-{tone}" + (" open" if row.observed is None else "")
+        out.append(tag("rect", x=min(low, high), y=y - 5, width=abs(high - low), height=10, class_=bar))
+    if row.observed is not None:
+        x = at(row.observed)
+        out.append(polygon([(x, y - 8), (x + 9, y), (x, y + 8)], "mark observed"))
+    if row.accounted is not None:
+        x = at(row.accounted)
+        out.append(polygon([(x, y - 8), (x - 9, y), (x, y + 8)], "mark accounted"))
+    if row.claimed is not None:
+        x = at(row.claimed)
+        out.append(tag("line", x1=x, x2=x, y1=y - 13, y2=y + 13, class_="claimed"))
+    if row.ceiling is not None and ceilings and wide:
+        start = width - 84
+        out.append(tag("rect", x=start, y=y - 4, width=50, height=8, class_="ceiling-track"))
+        out.append(tag("rect", x=start, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"))
+        out.append(text(width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"))
+    out.append(tag("line", x1=0, x2=right, y1=top + _ROW, y2=top + _ROW, class_="rule"))
+    return "".join(out)
+
+
+def _legend(left: float, y: float, wide: bool) -> str:
+    step = 128 if wide else 116
+    names = ("claimed", "accounted (upper)", "observed (lower)")
+    out = []
+    for index, name in enumerate(names):
+        x = left + index * step + 6
+        if index == 0:
+            out.append(tag("line", x1=x, x2=x, y1=y - 12, y2=y + 4, class_="claimed"))
+        elif index == 1:
+            out.append(polygon([(x + 3, y - 10), (x - 5, y - 4), (x + 3, y + 2)], "mark accounted"))
+        else:
+            out.append(polygon([(x - 4, y - 10), (x + 4, y - 4), (x - 4, y + 2)], "mark observed"))
+        out.append(text(x + 9, y, name, "tick"))
+    return "".join(out)

@@ -1,0 +1,126 @@
+"""The HTML report: one file, nothing fetched, seven sections."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedassay.record import RunRecord
+from fedassay.reports.content import contents, section_five, slug
+from fedassay.reports.finding_tables import found
+from fedassay.reports.groups import several_deltas, several_seeds
+from fedassay.reports.numbers import short
+from fedassay.reports.pictures import galleries
+from fedassay.reports.plan_notes import absent, assumptions, facts, plan_yaml, rerun, warnings
+from fedassay.reports.privacy_tables import ledger_table, leaves_exactly
+from fedassay.reports.summary import lead, strip
+from fedassay.reports.tables import Printed, Table, printed
+from fedassay.reports.verdicts import LOOKS
+
+
+def page(run: Path, record: RunRecord) -> str:
+    """The report of a run.
+
+    Args:
+        run: The run folder; only the pictures that the record names are read from it.
+        record: What to report.
+    """
+    content = contents(record)
+    seeds = several_seeds(record)
+    sections = [
+        _audit(run, record, content.table(slug(name)), name, title) for name, title in section_five(record)
+    ]
+    return render(
+        "report.html.j2",
+        record=record,
+        plan=record.plan if isinstance(record.plan, dict) else {},
+        facts=facts(record),
+        lead=lead(record),
+        lines=strip(record),
+        deltas=several_deltas(record),
+        content=content,
+        table=lambda name: _printed(content.table(name)),
+        reconstruction=galleries(run, found(record, ["reconstruction"]), "seed" if seeds else ""),
+        audits=sections,
+        ledgers=_ledgers(record),
+        assumptions=assumptions(record),
+        warnings=warnings(record),
+        plan_yaml=plan_yaml(record),
+        rerun=rerun(record),
+        tradeoffs=[figure for figure in content.figures if figure.name != "corridor"],
+        absent=lambda audit: absent(record, audit),
+    )
+
+
+def _printed(table: Table | None) -> Printed | None:
+    return None if table is None or not table.groups else printed(table)
+
+
+def _audit(run: Path, record: RunRecord, table: Table | None, audit: str, title: str) -> dict[str, Any]:
+    findings = found(record, [audit])
+    return {
+        "name": audit,
+        "title": title,
+        "table": _printed(table),
+        "galleries": galleries(run, findings, "seed" if several_seeds(record) else ""),
+        "figures": (),
+    }
+
+
+def _ledgers(record: RunRecord) -> list[tuple[str, int, Printed]]:
+    """One ledger per method entry, from its first seed: name, number of exact fields, table."""
+    out = []
+    for label in dict.fromkeys(cell.label for cell in record.cells):
+        cells = [cell for cell in record.cells if cell.label == label]
+        first = [cell for cell in cells if cell.seed == cells[0].seed]
+        table = ledger_table(record, first)
+        if table.groups:
+            exact = len({(row.field) for cell in first for row in cell.ledger if leaves_exactly(row)})
+            out.append((label, exact, printed(table)))
+    return out
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fedassay.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(looks=LOOKS, short=short, zip=zip)
+    environment.filters["markup"] = Markup
+    return environment
+
+
+def render(template: str, **context: object) -> str:
+    """Render a page of this room: its styles and script inlined, and allowed by their hashes alone."""
+    environment = _environment()
+    style = _source("style.css")
+    script = _source("page.js")
+    return environment.get_template(template).render(
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_digest(style),
+        script_hash=_digest(script),
+        **context,
+    )
+
+
+@cache
+def _source(name: str) -> str:
+    loader = _environment().loader
+    assert loader is not None
+    return loader.get_source(_environment(), name)[0]
+
+
+def _digest(source: str) -> str:
+    """A source's hash as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode("ascii")

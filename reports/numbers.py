@@ -1,0 +1,122 @@
+"""How a number is printed: three significant figures, its interval, its n, its unit.
+
+Nothing here rounds what is computed with; CSV tables hold full precision.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedassay.record import Metric
+
+DASH = "–"
+"""Printed for what was not measured; its reason stands in a footnote."""
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MINUS = "\N{MINUS SIGN}"
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number to `digits` significant figures; powers of ten outside [0.001, 1e6).
+
+    Example:
+        >>> [significant(v) for v in (0.95, 19.93, 1234.0, 9.999, -0.5, 0.0, 2e-11, float("inf"))]
+        ['0.950', '19.9', '1,230', '10.0', '−0.500', '0', '2.00 × 10⁻¹¹', '∞']
+    """
+    if value is None or math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{_MINUS}∞"
+    if value == 0:
+        return "0"
+    mantissa, exponent = _rounded(value, digits)
+    if not -3 <= exponent < 6:
+        return f"{_sign(mantissa)} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
+    decimals = max(0, digits - 1 - exponent)
+    return _sign(f"{float(f'{value:.{digits - 1}e}'):,.{decimals}f}")
+
+
+def short(value: float | None) -> str:
+    """A parameter as somebody would write it: no trailing zeros.
+
+    Example:
+        >>> [short(v) for v in (10.0, 0.5, 6.1834, 1e-5, 2.5e-5, float("inf"))]
+        ['10', '0.5', '6.18', '10⁻⁵', '2.5 × 10⁻⁵', '∞']
+    """
+    text = significant(value)
+    head, cross, power = text.partition(" × ")
+    if "." in head:
+        head = head.rstrip("0").rstrip(".")
+    if not cross:
+        return head
+    return power if head == "1" else f"{head}{cross}{power}"
+
+
+def interval(metric: Metric) -> str:
+    """The 95 % interval and n of a metric, or an empty string where it has neither.
+
+    Example:
+        >>> interval(Metric(value=0.9512, low=0.94, high=0.9611, n=300))
+        '[0.940, 0.961] n = 300'
+    """
+    parts = []
+    if metric.value is not None and metric.low is not None and metric.high is not None:
+        parts.append(f"[{_beside(metric.value, metric.low)}, {_beside(metric.value, metric.high)}]")
+    elif metric.value is not None and metric.low is not None:
+        parts.append(f"at least {_beside(metric.value, metric.low)}")
+    elif metric.value is not None and metric.high is not None:
+        parts.append(f"at most {_beside(metric.value, metric.high)}")
+    if metric.n is not None:
+        parts.append(f"n = {metric.n:,}")
+    return " ".join(parts)
+
+
+def size(count: float | None) -> str:
+    """A number of bytes in SI units.
+
+    Example:
+        >>> [size(v) for v in (812, 12345, 5.77e6)]
+        ['812 B', '12.3 kB', '5.77 MB']
+    """
+    if count is None:
+        return DASH
+    scaled = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(scaled) < 999.5 or unit == "TB":
+            return f"{short(scaled)} {unit}" if unit == "B" else f"{significant(scaled)} {unit}"
+        scaled /= 1000
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    Example:
+        >>> [duration(v) for v in (0.0421, 12.34, 125.0, 3723.0)]
+        ['0.0421 s', '12.3 s', '2 min 5 s', '1 h 2 min']
+    """
+    if seconds < 99.5:
+        return f"{significant(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _rounded(value: float, digits: int) -> tuple[str, int]:
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return mantissa, int(exponent)
+
+
+def _beside(value: float, end: float) -> str:
+    """An interval's end with as many decimals as its estimate, where that reads naturally."""
+    if math.isinf(value) or math.isinf(end):
+        return significant(end)
+    decimals = 3 if value == 0 else max(0, 2 - _rounded(value, 3)[1])
+    if decimals > 4 or abs(end) >= 1e6:
+        return significant(end)
+    return _sign(f"{end:,.{decimals}f}")
+
+
+def _sign(text: str) -> str:
+    return text.replace("-", _MINUS, 1) if text.startswith("-") else text

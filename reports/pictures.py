@@ -1,0 +1,150 @@
+"""Picture grids: a run's PNG files cut into tiles for the page.
+
+The files stay beside the record; the page gets copies of the tiles as data URIs, so that it needs
+nothing else. A file that is missing or not what the record says is named, never guessed at.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from fedassay.record import CellRecord, Finding, Picture
+from fedassay.reports.metrics import ordered
+from fedassay.reports.numbers import DASH, significant
+
+_PIXELS = 64 << 20
+"""Largest grid that is opened: 64 Mi pixels."""
+
+_SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One tile: a data URI, and what is in it for those who cannot see it."""
+
+    source: str
+    alternative: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One column of a grid: its tiles top to bottom, and the numbers under them."""
+
+    caption: str
+    tiles: tuple[Tile, ...]
+    figures: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A grid on the page.
+
+    Attributes:
+        title: What it shows.
+        about: The cell and the finding it belongs to.
+        rows: Names of the rows of tiles.
+        strips: Its columns; empty where the file cannot be used.
+        file: Path of the PNG, relative to the run folder.
+        size: Width and height at which a tile is shown, in CSS pixels.
+        problem: Why there are no pictures; empty where there are.
+    """
+
+    title: str
+    about: str
+    rows: tuple[str, ...]
+    strips: tuple[Strip, ...]
+    file: str
+    size: tuple[int, int]
+    problem: str = ""
+
+
+def galleries(run: Path, findings: Sequence[tuple[CellRecord, Finding]], name: str = "") -> tuple[Gallery, ...]:
+    """Every picture grid of some findings.
+
+    Args:
+        run: The run folder.
+        findings: Cells with their findings.
+        name: Names the cell of a finding; computed by the caller so that seeds appear where needed.
+    """
+    out = []
+    for cell, finding in findings:
+        for picture in finding.pictures:
+            from fedassay.reports.groups import cell_name
+
+            about = ", ".join(
+                part for part in (cell_name(cell, seed=bool(name)), finding.source, finding.selection) if part
+            )
+            out.append(gallery(run, picture, about))
+    return tuple(out)
+
+
+def gallery(run: Path, picture: Picture, about: str) -> Gallery:
+    """Cut one grid into tiles."""
+    tile_height, tile_width = picture.tile
+    scale = max(1, round(72 / max(tile_width, 1)))
+    size = (tile_width * scale, tile_height * scale)
+    try:
+        grid = _open(run, picture)
+    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        return Gallery(picture.title, about, picture.rows, (), picture.file, size, _said(error))
+    strips = []
+    for at, column in enumerate(picture.columns):
+        tiles = []
+        for below, row in enumerate(picture.rows):
+            left, top = at * tile_width, below * tile_height
+            part = grid.crop((left, top, left + tile_width, top + tile_height))
+            words = f"{row}, column {at + 1}" + (f" ({column.caption})" if column.caption else "")
+            tiles.append(Tile(_data_uri(part), words))
+        figures = tuple(
+            (_SHORT.get(key, key.replace("_", " ")), _printed(column.metrics[key]))
+            for key in ordered(column.metrics)
+        )
+        strips.append(Strip(column.caption, tuple(tiles), figures))
+    return Gallery(picture.title, about, picture.rows, tuple(strips), picture.file, size)
+
+
+def _printed(value: float | None) -> str:
+    return DASH if value is None else significant(value)
+
+
+def _open(run: Path, picture: Picture) -> Image.Image:
+    """Open a grid after checking that it is what the record says.
+
+    Raises:
+        ValueError: It points outside the run folder or has another size than the record says.
+        OSError: It is missing or unreadable.
+    """
+    path = run / picture.file
+    if not path.resolve().is_relative_to(run.resolve()):
+        raise ValueError("the record points outside the run folder")
+    height = picture.tile[0] * len(picture.rows)
+    width = picture.tile[1] * len(picture.columns)
+    with Image.open(path, formats=["PNG"]) as image:
+        # Checked on the header alone: nothing is decompressed before the size is known to be right.
+        if image.size != (width, height):
+            raise ValueError(
+                f"the file is {image.width} x {image.height} pixels, the record says {width} x {height}"
+            )
+        if width * height > _PIXELS:
+            raise ValueError(f"the file has more than {_PIXELS} pixels")
+        return image.convert("L" if image.mode in {"1", "L", "I;16", "I"} else "RGB")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file is not there"
+    if isinstance(error, UnidentifiedImageError):
+        return "the file is not a PNG"
+    return str(error)
+
+
+def _data_uri(tile: Image.Image) -> str:
+    stream = io.BytesIO()
+    tile.save(stream, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

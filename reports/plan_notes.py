@@ -1,0 +1,139 @@
+"""What a reader must know beside the numbers: the plan, what the verdicts rest on, how to rerun."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import yaml
+
+from fedassay.record import RunRecord
+from fedassay.reports.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.numbers import short
+
+
+def plan_of(record: RunRecord) -> dict[str, Any]:
+    """The plan as a mapping; empty where the record holds something else."""
+    return record.plan if isinstance(record.plan, dict) else {}
+
+
+def name_of(record: RunRecord) -> str:
+    """The run's name."""
+    return str(plan_of(record).get("name", "unnamed run"))
+
+
+def facts(record: RunRecord) -> list[tuple[str, str]]:
+    """The head of the page: what was run, on what, against whom."""
+    plan = plan_of(record)
+    data, clients = _part(plan, "data"), _part(plan, "clients")
+    backbone, threat = _part(plan, "backbone"), _part(plan, "threat")
+    out = []
+    if data:
+        limit = f", {data['limit']} records" if data.get("limit") else ""
+        out.append(("Data", f"{data.get('name', '?')}{limit}"))
+    if clients:
+        words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
+        if clients.get("partition") == "dirichlet":
+            words += f" (α = {short(float(clients.get('alpha', 0)))})"
+        out.append(("Clients", words))
+    if backbone:
+        out.append(("Backbone", f"{backbone.get('name', '?')}, {backbone.get('weights', '?')} weights"))
+    if threat:
+        words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages, "
+        words += f"{str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
+        out.append(("Adversary", words))
+    deltas = sorted({cell.delta for cell in record.cells})
+    if deltas:
+        out.append(("δ", ", ".join(short(delta) for delta in deltas)))
+    seeds = dict.fromkeys(cell.seed for cell in record.cells)
+    if seeds:
+        out.append(("Seeds", ", ".join("none" if seed is None else str(seed) for seed in seeds)))
+    environment = record.environment
+    when = environment.get("finished") or environment.get("started")
+    if when:
+        out.append(("Run", str(when)))
+    if environment.get("fedassay"):
+        out.append(("fedassay", str(environment["fedassay"])))
+    return out
+
+
+def absent(record: RunRecord, audit: str) -> str:
+    """Why the report has nothing to say about an audit."""
+    asked = [name for entry in plan_of(record).get("audits") or () if isinstance(entry, dict) for name in entry]
+    if audit in asked:
+        return "In the plan, but no cell has a finding; see the errors at the top of the page."
+    return f"Not part of this plan: it asks for no {audit} audit."
+
+
+def assumptions(record: RunRecord) -> list[str]:
+    """What the verdicts rest on: the plan's own terms first, then what the audits state."""
+    plan = plan_of(record)
+    out = []
+    weights = _part(plan, "backbone").get("weights")
+    if weights == "public":
+        out.append("The backbone is trained on the public split: those records are taken to be public.")
+    elif weights not in {None, "random"}:
+        out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
+    out.append("The list of labels is public.")
+    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    if finite:
+        for adjacency in sorted({cell.adjacency for cell in finite}):
+            words = {
+                "add_remove": "one data set holds one record more",
+                "replace_one": "one record differs, its label too",
+                "replace_one_same_label": "one record differs and keeps its label: class counts are public",
+            }[adjacency]
+            out.append(f"Neighbouring data sets, {adjacency}: {words}.")
+        deltas = ", ".join(short(delta) for delta in sorted({cell.delta for cell in finite}))
+        out.append(f"δ = {deltas}: the probability that the guarantee fails; it should be far below 1/n.")
+    out.append("The choice of hyper-parameters is not charged to any privacy budget.")
+    stated = [text for cell in record.cells for finding in cell.findings for text in finding.assumptions]
+    return list(dict.fromkeys([*out, *stated]))
+
+
+def warnings(record: RunRecord) -> list[tuple[str, str]]:
+    """Warnings with the cells they are about; equal ones once."""
+    gathered: dict[str, list[str]] = {}
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    for cell in record.cells:
+        for text in (*cell.privacy.warnings, *cell.notes):
+            gathered.setdefault(text, []).append(cell_name(cell, deltas, seeds))
+    out = [(text, "; ".join(dict.fromkeys(cells))) for text, cells in gathered.items()]
+    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    if finite:
+        out.append(
+            (
+                "Noise here serves audits: floating-point Gaussians are not hardened against attacks on their "
+                "low bits (Mironov 2012).",
+                "every private cell",
+            )
+        )
+        if any(cell.seed is not None for cell in finite):
+            out.append(("A seeded run's noise is not secret: never deploy it.", "every seeded private cell"))
+    return out
+
+
+def plan_yaml(record: RunRecord) -> str:
+    """The resolved plan as a plan file that runs."""
+    text: str = yaml.safe_dump(_finite_back(record.plan), sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def rerun(record: RunRecord) -> str:
+    """The commands that make this run and this page again."""
+    name = name_of(record)
+    return f"fedassay run {name}.yaml -o runs/{name}\nfedassay report runs/{name} --format html"
+
+
+def _finite_back(value: Any) -> Any:
+    """The record's text "inf" as the number it stands for, which YAML can write."""
+    if isinstance(value, dict):
+        return {key: _finite_back(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite_back(item) for item in value]
+    return math.inf if value == "inf" else value
+
+
+def _part(plan: dict[str, Any], key: str) -> dict[str, Any]:
+    part = plan.get(key)
+    return part if isinstance(part, dict) else {}

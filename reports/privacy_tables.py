@@ -1,0 +1,228 @@
+"""Tables of claims, of what privacy costs, of every field that leaves, and of measured time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedassay.record import CellRecord, LedgerRow, Metric, RunRecord
+from fedassay.reports.finding_tables import cell_columns, cell_values
+from fedassay.reports.groups import Group, groups, over_seeds
+from fedassay.reports.leakage import MEASURES, leakage
+from fedassay.reports.metrics import hint, title, utility, utility_names
+from fedassay.reports.numbers import short, significant
+from fedassay.reports.summary import strip
+from fedassay.reports.tables import Column, Row, Table, Value
+
+
+def verdicts_table(record: RunRecord) -> Table:
+    """The verdict strip as a table."""
+    columns = (
+        *cell_columns(record, seed=False),
+        Column("verdict", "Verdict", "verdict"),
+        Column("seeds", "Seeds"),
+        Column("text", "In words"),
+    )
+    rows = tuple(
+        (
+            Row(
+                (
+                    line.group.label,
+                    line.group.method,
+                    line.group.epsilon,
+                    line.group.delta,
+                    line.verdict,
+                    line.seeds,
+                    line.text,
+                )
+            ),
+        )
+        for line in strip(record)
+    )
+    return Table("verdicts", "Verdicts", columns, rows)
+
+
+def claims_table(record: RunRecord) -> Table:
+    """Claimed, accounted and observed epsilon of every cell."""
+    columns = (
+        *cell_columns(record),
+        Column("adjacency", "Adjacency", "code"),
+        *(Column(key, title(key), "metric", hint(key)) for key in ("claimed", "accounted", "observed", "mu")),
+        Column("accounted_stated", title("accounted_stated"), "metric", hint("accounted_stated")),
+        Column("exact_fields", "Leaves exactly"),
+        Column("verdict", "Claim", "verdict"),
+        Column("reason", "In words"),
+    )
+    groups = []
+    for cell in record.cells:
+        privacy = cell.privacy
+        why = privacy.reason or "not measured"
+        claimed = privacy.claimed
+        values: tuple[Value, ...] = (
+            *cell_values(cell),
+            cell.adjacency,
+            Metric(value=None, reason="nothing is claimed")
+            if claimed is None or math.isinf(claimed)
+            else Metric(value=claimed),
+            _or_reason(privacy.accounted, why),
+            _or_reason(privacy.observed, _observed_reason(cell)),
+            _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
+            _or_reason(privacy.accounted_stated, "the source states no sensitivity of its own"),
+            ", ".join(privacy.exact_fields),
+            privacy.verdict,
+            privacy.reason,
+        )
+        groups.append((Row(values, "exact" if privacy.exact_fields else ""),))
+    return Table("claims", "Claimed, accounted and observed epsilon", columns, tuple(groups))
+
+
+def _observed_reason(cell: CellRecord) -> str:
+    audit = next((finding for finding in cell.findings if finding.audit == "dp_claim"), None)
+    if audit is not None:
+        metric = audit.metrics.get("observed")
+        if metric is not None and metric.value is None and metric.reason:
+            return metric.reason
+        return audit.reason
+    return cell.privacy.reason or "the plan has no dp_claim audit"
+
+
+def _or_reason(value: float | None, reason: str) -> Metric:
+    return Metric(value=value) if value is not None else Metric(value=None, reason=reason)
+
+
+def utility_table(record: RunRecord) -> Table:
+    """Accuracy, bytes and leakage of every method entry and epsilon, over its seeds."""
+    names = utility_names(record.cells)
+    measures = [m for m in MEASURES if any(leakage(c, m).value is not None for c in record.cells)]
+    columns = (
+        *cell_columns(record, seed=False),
+        *(Column(name, title(name), "metric", hint(name)) for name in names),
+        Column("bytes_up", "Bytes up", "bytes", "Sent by all clients together, as serialized."),
+        Column("bytes_down", "Bytes down", "bytes", "Sent by the server, once for every receiver."),
+        *(Column(measure.name, measure.title, "metric", measure.definition) for measure in measures),
+    )
+    rows = []
+    for group in groups(record):
+        values: list[Value] = [group.label, group.method, group.epsilon, group.delta]
+        values += [utility_over_seeds(group, name) for name in names]
+        for key in ("bytes_up", "bytes_down"):
+            values.append(over_seeds(group.cells, lambda c, k=key: c.communication.get(k), "not recorded"))  # type: ignore[misc]
+        for measure in measures:
+            values.append(leakage_over_seeds(group, measure.name))
+        rows.append((Row(tuple(values)),))
+    several = any(len(group.cells) > 1 for group in groups(record))
+    note = (
+        "Over several seeds: the mean, with the range over seeds in brackets and the number of seeds."
+        if several
+        else ""
+    )
+    return Table("utility", "What privacy costs", columns, tuple(rows), note=note)
+
+
+def utility_over_seeds(group: Group, name: str) -> Metric:
+    """A utility figure of a group: over seeds, or with its own interval for a single seed."""
+    if len(group.cells) == 1:
+        return utility(group.cells[0], name)
+    missing = utility(group.cells[0], name).reason
+    return over_seeds(group.cells, lambda cell: cell.utility.get(name), missing)
+
+
+def leakage_over_seeds(group: Group, name: str) -> Metric:
+    """A leakage measure of a group: over seeds, or with its own interval for a single seed."""
+    measure = next(measure for measure in MEASURES if measure.name == name)
+    if len(group.cells) == 1:
+        return leakage(group.cells[0], measure)
+    missing = leakage(group.cells[0], measure).reason
+    return over_seeds(group.cells, lambda cell: leakage(cell, measure).value, missing)
+
+
+_LEDGER = (
+    Column("direction", "Way"),
+    Column("field", "Field", "code"),
+    Column("kind", "Kind", "code"),
+    Column("protection", "Protection"),
+    Column("mechanism", "Mechanism", "code", hidden=True),
+    Column("messages", "Messages", "count"),
+    Column("shape", "Shape", "code"),
+    Column("dtype", "Type", "code"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("sensitivity", "L2 sensitivity", hint="Smallest to largest over the messages and their parts."),
+    Column("noise", "Noise σ", hint="Standard deviation per coordinate, smallest to largest."),
+    Column("adjacency", "Adjacency", "code"),
+    Column("unit", "Unit"),
+    Column("group", "Joint release", "code"),
+    Column("note", "Note"),
+)
+
+
+def ledger_table(record: RunRecord, cells: Sequence[CellRecord]) -> Table:
+    """Every field that leaves a client or the server, one row per field."""
+    groups = []
+    for cell in cells:
+        for row in cell.ledger:
+            values: tuple[Value, ...] = (
+                *cell_values(cell),
+                row.direction,
+                row.field,
+                row.kind,
+                protection(row),
+                row.mechanism,
+                row.messages,
+                row.shape,
+                row.dtype,
+                Metric(value=row.nbytes),
+                _range(row.sensitivity),
+                _noise(row),
+                row.adjacency or "",
+                row.unit,
+                row.group or "",
+                row.note,
+            )
+            groups.append((Row(values, "exact" if leaves_exactly(row) else ""),))
+    columns = (*cell_columns(record), *_LEDGER)
+    return Table("ledger", "Every field that is sent", columns, tuple(groups), roles=True)
+
+
+def leaves_exactly(row: LedgerRow) -> bool:
+    """Whether a client sends the field unprotected and nothing makes it public."""
+    return row.exact and row.direction == "up" and not row.public_under_adjacency
+
+
+def protection(row: LedgerRow) -> str:
+    """How a field is protected, in words."""
+    if row.exact:
+        words = "EXACT" if row.direction == "up" else "exact"
+        if row.public_under_adjacency:
+            words = "exact, public under this adjacency"
+    else:
+        words = {
+            "gaussian": "Gaussian noise",
+            "pure": "pure-DP noise",
+            "dp_sgd": "DP-SGD",
+            "public": "depends on no private record",
+            "derived": "computed from fields above",
+        }.get(row.mechanism, row.mechanism)
+    return f"{words}, under secure aggregation" if row.secure else words
+
+
+def _noise(row: LedgerRow) -> str:
+    if row.dp_sgd:
+        return ", ".join(f"{key.replace('_', ' ')} {short(value)}" for key, value in row.dp_sgd.items())
+    return _range(row.noise_scale)
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return ""
+    low, high = (significant(end) for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def seconds_table(record: RunRecord) -> Table:
+    """Measured seconds per stage of every cell."""
+    stages = list(dict.fromkeys(stage for cell in record.cells for stage in cell.seconds))
+    columns = (*cell_columns(record), *(Column(stage, stage, "seconds") for stage in stages))
+    rows = tuple(
+        (Row((*cell_values(cell), *(cell.seconds.get(stage) for stage in stages))),) for cell in record.cells
+    )
+    return Table("seconds", "Measured time by stage", columns, rows)

@@ -1,0 +1,51 @@
+"""The data that figures need from audits: names that `Finding.series` must use.
+
+An audit puts arrays behind its figures into `Finding.series[name]`, a `fedassay.record.Series` whose
+columns have equal length. These names are drawn wherever they appear, whatever the audit:
+
+| name | columns | drawn as |
+|---|---|---|
+| `scores` | `generated`, optional `heldout`: the memorization score of every generated image against the training images, and of the same images against held-out ones | histogram with logarithmic counts, threshold marked |
+| `roc` | `fpr`, `tpr`, optional `tpr_low`, `tpr_high`: rising from 0 to 1 | ROC curve on log axes, from 1/n to 1 |
+| `sweep` | first column: what was varied, numbers; every further column: one curve, missing values None | curves; a logarithmic axis where values span more than two decades |
+| `targets` | `ssim`, `baseline`: per target, in the same order | the two distributions, as cumulative shares |
+
+The threshold of `scores` is 1 (Carlini et al. 2023); `n` in `roc` is taken from the `auc` metric.
+Any other series is printed as a table in a fold. Every series is written to tables/, whole.
+
+Pictures need no convention beyond `fedassay.record.Picture`: rows of tiles are named, columns carry the
+numbers printed under them (`psnr`, `ssim`, `lpips`, or an audit's own).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fedassay.record import Series
+
+SCORES = "scores"
+ROC = "roc"
+SWEEP = "sweep"
+TARGETS = "targets"
+DRAWN = (SCORES, ROC, SWEEP, TARGETS)
+"""Series names that become figures."""
+
+
+def numbers(series: Series, column: str) -> list[float | None]:
+    """A column as numbers; None where it holds none.
+
+    A record on disk writes infinity as the text "inf".
+    """
+    out: list[float | None] = []
+    for value in series.columns.get(column, ()):
+        if isinstance(value, str):
+            out.append({"inf": math.inf, "-inf": -math.inf}.get(value))
+        else:
+            out.append(value)
+    return out
+
+
+def finite(values: Iterable[float | None]) -> list[float]:
+    """The finite numbers among values."""
+    return [value for value in values if value is not None and math.isfinite(value)]

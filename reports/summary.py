@@ -1,0 +1,190 @@
+"""The verdict strip: one line in plain words per method entry and epsilon, worst finding first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedassay.record import CellRecord, Finding, RunRecord, Verdict
+from fedassay.reports.groups import Group, groups
+from fedassay.reports.numbers import short, significant
+from fedassay.reports.verdicts import LOOKS, worst
+
+SOURCES = {
+    "raw": "raw features",
+    "mixture_samples": "features sampled from the mixtures",
+    "class_means": "class means",
+    "class_sums": "class sums",
+    "gram_factorization": "features recovered by Gram factorization",
+    "message_algebra": "features recovered from the message by algebra",
+}
+"""Plain words for the sources that the corridor names; others are printed as they are."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the strip.
+
+    Attributes:
+        group: Whom it speaks of.
+        verdict: The heaviest verdict in the group.
+        text: What was found, in plain words.
+        further: How many more findings of weight stand below in the report.
+        seeds: On how many seeds the verdict was reached, as words; empty for one seed.
+    """
+
+    group: Group
+    verdict: Verdict
+    text: str
+    further: int
+    seeds: str
+
+
+def source_words(source: str | None) -> str:
+    """What was attacked, in plain words."""
+    return SOURCES.get(source or "", (source or "what is sent").replace("_", " "))
+
+
+def strip(record: RunRecord) -> tuple[Line, ...]:
+    """The lines of the verdict strip, in the record's order."""
+    return tuple(_line(group) for group in groups(record))
+
+
+def lead(record: RunRecord) -> str:
+    """One sentence above the strip: how many releases came out how."""
+    counts: dict[Verdict, int] = {}
+    for line in strip(record):
+        counts[line.verdict] = counts.get(line.verdict, 0) + 1
+    words: dict[Verdict, tuple[str, str]] = {
+        "unsound": ("makes a claim that an attack disproves", "make claims that an attack disproves"),
+        "leak": ("leaks", "leak"),
+        "unsupported": ("claims more than its ledger supports", "claim more than their ledgers support"),
+        "inconclusive": ("could not be judged", "could not be judged"),
+        "no_leak_found": ("shows no leak", "show no leak"),
+        "sound": ("holds its claim", "hold their claims"),
+        "not_run": ("was not assessed", "were not assessed"),
+    }
+    total = sum(counts.values())
+    parts = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in LOOKS if verdict in counts]
+    return f"Of {total} release{'s' if total != 1 else ''} under audit, {listed(parts, limit=7)}."
+
+
+def attacks_on(cell: CellRecord) -> tuple[Finding, ...]:
+    """A cell's findings without `dp_claim`, whose result is the cell's own privacy verdict."""
+    return tuple(finding for finding in cell.findings if finding.audit != "dp_claim")
+
+
+def verdicts_of(cell: CellRecord) -> list[Verdict]:
+    """Every verdict of a cell, the claim's first."""
+    return [cell.privacy.verdict, *(finding.verdict for finding in attacks_on(cell))]
+
+
+def _line(group: Group) -> Line:
+    per_seed = [worst(verdicts_of(cell)) for cell in group.cells]
+    verdict = worst(per_seed)
+    clauses = _clauses(group)
+    text = "; ".join(clause for _, clause in clauses[:2])
+    further = sum(rank >= LOOKS["unsupported"].rank for rank, _ in clauses[2:])
+    seeds = ""
+    if len(per_seed) > 1:
+        seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
+    return Line(group, verdict, text, further, seeds)
+
+
+def _clauses(group: Group) -> list[tuple[int, str]]:
+    """What there is to say about a group, each with its weight, heaviest first."""
+    found = [_claim(group)]
+    findings = [finding for cell in group.cells for finding in attacks_on(cell)]
+    for audit in dict.fromkeys(finding.audit for finding in findings):
+        mine = [finding for finding in findings if finding.audit == audit]
+        for source in dict.fromkeys(f.source for f in mine if f.verdict == "leak"):
+            leaks = [f for f in mine if f.verdict == "leak" and f.source == source]
+            found.append((LOOKS["leak"].rank, _leak(max(leaks, key=_effect))))
+        if not any(f.verdict == "leak" for f in mine):
+            unsure = next((f for f in mine if f.verdict == "inconclusive"), None)
+            if unsure is not None:
+                found.append((LOOKS["inconclusive"].rank, f"{audit} inconclusive: {_first(unsure.reason)}"))
+    if all(f.verdict in {"no_leak_found", "sound", "not_run"} for f in findings):
+        found.append(_nothing_found(findings))
+    # A stable sort keeps the claim ahead of findings of its own weight.
+    return sorted((clause for clause in found if clause[1]), key=lambda clause: -clause[0])
+
+
+def _claim(group: Group) -> tuple[int, str]:
+    cell = max(group.cells, key=lambda item: LOOKS[item.privacy.verdict].rank)
+    privacy = cell.privacy
+    if privacy.claimed is None or math.isinf(privacy.claimed):
+        return 0, "no privacy is claimed"
+    rank, claims = LOOKS[privacy.verdict].rank, f"claims ε = {short(privacy.claimed)}"
+    if privacy.verdict == "unsound" and privacy.observed is not None:
+        return rank, f"{claims}, but an attack shows at least {significant(privacy.observed)} (95 % bound)"
+    if privacy.verdict == "unsupported" and privacy.accounted is not None:
+        if not math.isinf(privacy.accounted):
+            return rank, f"{claims}, but what leaves adds up to {significant(privacy.accounted)}"
+        why = f": {listed(privacy.exact_fields)} exactly" if privacy.exact_fields else ""
+        return rank, f"{claims}, but what leaves is unbounded{why}"
+    if privacy.verdict == "sound":
+        numbers = []
+        if privacy.accounted is not None:
+            numbers.append(f"accounted {significant(privacy.accounted)}")
+        if privacy.observed is not None:
+            numbers.append(f"an attack shows at least {significant(privacy.observed)}")
+        return rank, f"the claim of ε = {short(privacy.claimed)} holds" + (
+            f" ({', '.join(numbers)})" if numbers else ""
+        )
+    return rank, f"{claims}: {LOOKS[privacy.verdict].word.lower()}, {_first(privacy.reason)}"
+
+
+def _leak(finding: Finding) -> str:
+    if finding.audit in {"reconstruction", "inversion"}:
+        ssim, baseline = finding.metrics.get("ssim"), finding.baseline.get("ssim")
+        if ssim is not None and ssim.value is not None:
+            text = f"{source_words(finding.source)} give images back at SSIM {significant(ssim.value)}"
+            if baseline is not None and baseline.value is not None:
+                text += f" against {significant(baseline.value)} for the baseline"
+            return text
+    return _first(finding.reason)
+
+
+def _effect(finding: Finding) -> float:
+    for name in ("ssim_gain", "auc", "heldout_gap"):
+        metric = finding.metrics.get(name)
+        if metric is not None and metric.value is not None:
+            return metric.value
+    return 0.0
+
+
+def _nothing_found(findings: Iterable[Finding]) -> tuple[int, str]:
+    sought = [finding for finding in findings if finding.verdict == "no_leak_found"]
+    if not sought:
+        return 0, "no attack was run"
+    caught = []
+    for audit in dict.fromkeys(finding.audit for finding in sought):
+        positive = next(
+            (f.controls.positive for f in sought if f.audit == audit and f.controls.positive is not None), None
+        )
+        if positive is not None and positive.caught:
+            at = "" if positive.value is None else f" at {significant(positive.value)}"
+            caught.append(f"{audit} caught its positive control{at}")
+    power = listed(caught) if caught else "no positive control is on record"
+    return LOOKS["no_leak_found"].rank, f"no leak found ({power})"
+
+
+def listed(words: Iterable[str], limit: int = 3) -> str:
+    """Words as an English list, cut after `limit`.
+
+    Example:
+        >>> listed(["counts"]), listed(["a", "b"]), listed("abcde")
+        ('counts', 'a and b', 'a, b, c and 2 more')
+    """
+    items = list(words)
+    if len(items) > limit:
+        items = [*items[:limit], f"{len(items) - limit} more"]
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def _first(reason: str) -> str:
+    """The first sentence of a reason, as a clause."""
+    sentence = reason.strip().split(". ")[0].rstrip(".")
+    return sentence or "no reason is on record"

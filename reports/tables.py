@@ -1,0 +1,212 @@
+"""Tables: one description, shown on the page and written as CSV, so that the two never disagree."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedassay.record import Metric, Verdict
+from fedassay.reports.numbers import DASH, duration, interval, short, significant, size
+from fedassay.reports.verdicts import LOOKS
+
+Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict"]
+"""How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason."""
+
+Value = Metric | str | float | int | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: Header in the CSV.
+        title: Header on the page.
+        kind: How its values are printed.
+        hint: Explanation shown with the header.
+        hidden: Whether only the CSV has it, since the page has no need of it.
+    """
+
+    key: str
+    title: str
+    kind: Kind = "text"
+    hint: str = ""
+    hidden: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """Whether values are set flush right and sorted as numbers."""
+        return self.kind in {"parameter", "metric", "bytes", "seconds", "count"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `role` says what kind of row it is (`measured`, `baseline`, `exact`, ...)."""
+
+    values: tuple[Value, ...]
+    role: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: File name of its CSV, without the extension.
+        title: Caption.
+        columns: Left to right.
+        groups: Rows that stay together when the table is sorted.
+        note: A sentence below the table.
+        roles: Whether the CSV has a column with each row's role.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    groups: tuple[tuple[Row, ...], ...]
+    note: str = ""
+    roles: bool = False
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, top to bottom."""
+        return tuple(row for group in self.groups for row in group)
+
+    def csv(self) -> str:
+        """The table as CSV; a metric fills five columns: value, low, high, n, reason."""
+        header = ["row"] if self.roles else []
+        for column in self.columns:
+            header.append(column.key)
+            if column.kind in {"metric", "bytes"}:
+                header += [f"{column.key}_{part}" for part in ("low", "high", "n", "reason")]
+        lines: list[list[object]] = []
+        for row in self.rows:
+            line: list[object] = [row.role] if self.roles else []
+            for column, value in zip(self.columns, row.values, strict=True):
+                if column.kind in {"metric", "bytes"}:
+                    metric = as_metric(value)
+                    line += [metric.value, metric.low, metric.high, metric.n, metric.reason]
+                else:
+                    line.append(value)
+            lines.append(line)
+        return csv_text(header, lines)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as the page prints it.
+
+    Attributes:
+        text: The value.
+        detail: Its interval and n, in smaller type.
+        reason: Why it is a dash, or a remark; printed as a footnote.
+        sort: Key by which a browser sorts the column; empty sorts last.
+        verdict: Set for verdicts, which get their icon.
+    """
+
+    text: str
+    detail: str = ""
+    reason: str = ""
+    sort: str = ""
+    verdict: Verdict | None = None
+
+
+def show(column: Column, value: Value) -> Shown:
+    """A value of a column as the page prints it."""
+    if column.kind in {"metric", "bytes"}:
+        metric = as_metric(value)
+        text = size(metric.value) if column.kind == "bytes" else significant(metric.value)
+        if metric.value is not None and metric.unit and column.kind == "metric":
+            text += f" {metric.unit}"
+        sort = "" if metric.value is None else repr(metric.value)
+        detail = interval(metric)
+        if column.kind == "bytes" and metric.low is not None and metric.high is not None:
+            detail = f"[{size(metric.low)}, {size(metric.high)}] n = {metric.n}"
+        return Shown(text, detail, metric.reason, sort)
+    if column.kind == "verdict" and isinstance(value, str):
+        verdict: Verdict | None = next((known for known in LOOKS if known == value), None)
+        if verdict is not None:
+            return Shown(LOOKS[verdict].word, sort=str(-LOOKS[verdict].rank), verdict=verdict)
+    if value is None:
+        return Shown(DASH)
+    if isinstance(value, str | Metric):
+        return Shown(str(value), sort=str(value))
+    print_as = {"parameter": short, "seconds": duration, "count": lambda number: f"{number:,.0f}"}
+    return Shown(print_as.get(column.kind, str)(value), sort=repr(float(value)))
+
+
+def as_metric(value: Value) -> Metric:
+    """A metric, also from a bare number.
+
+    Raises:
+        TypeError: A text stands where a metric belongs.
+    """
+    if isinstance(value, Metric):
+        return value
+    if value is None:
+        return Metric(value=None, reason="not measured")
+    if isinstance(value, str):
+        raise TypeError(f"{value!r} is no metric")
+    return Metric(value=float(value))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A table ready for a template: every value shown, reasons gathered as footnotes.
+
+    Attributes:
+        table: The table.
+        groups: Rows with their shown values, each with the letter of its footnote.
+        footnotes: Reasons by letter.
+    """
+
+    table: Table
+    groups: tuple[tuple[tuple[str, tuple[tuple[Column, Shown, str], ...]], ...], ...]
+    footnotes: tuple[tuple[str, str], ...]
+
+
+def printed(table: Table) -> Printed:
+    """Gather a table's reasons as lettered footnotes, equal ones once."""
+    letters: dict[str, str] = {}
+    groups = []
+    for group in table.groups:
+        rows = []
+        for row in group:
+            cells = []
+            for column, value in zip(table.columns, row.values, strict=True):
+                shown = show(column, value)
+                letter = letters.setdefault(shown.reason, _letter(len(letters))) if shown.reason else ""
+                cells.append((column, shown, letter))
+            rows.append((row.role, tuple(cells)))
+        groups.append(tuple(rows))
+    return Printed(table, tuple(groups), tuple((letter, reason) for reason, letter in letters.items()))
+
+
+def _letter(number: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    before, last = divmod(number, 26)
+    return (_letter(before - 1) if before else "") + chr(ord("a") + last)
+
+
+def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows as CSV; missing is empty, infinity is `inf`, line ends are LF.
+
+    Text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_guarded(value) for value in row])
+    return stream.getvalue()
+
+
+def _guarded(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"}:
+        return f"'{value}"
+    return value

@@ -1,0 +1,1 @@
+"""Templates, style sheet and script of the pages; package data."""
