@@ -1,0 +1,1 @@
+"""Networks and training loops that methods and attacks share."""

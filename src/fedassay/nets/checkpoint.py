@@ -1,0 +1,84 @@
+"""The state of an interrupted training run, in one safetensors file.
+
+It holds what the next step depends on (weights, their moving average, AdamW's moments, the random
+generator, the step), so that a resumed run continues bit for bit. Writing is atomic; a file that is
+damaged or belongs to another run counts as absent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from fedassay.atomic import write_bytes
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class TrainingState:
+    """What a training step reads and changes.
+
+    Attributes:
+        parameters: The network's parameters by name.
+        average: Their moving average.
+        optimizer: AdamW over `parameters`, in the same order.
+        generator: Where the run's random numbers come from.
+    """
+
+    parameters: dict[str, nn.Parameter]
+    average: dict[str, Tensor]
+    optimizer: torch.optim.AdamW
+    generator: torch.Generator
+
+
+def write_checkpoint(path: Path, fingerprint: str, step: int, state: TrainingState) -> None:
+    """Write the state after `step` steps of the run named by `fingerprint`, whole or not at all."""
+    tensors = {"generator": state.generator.get_state()}
+    for name, parameter in state.parameters.items():
+        moments = state.optimizer.state[parameter]
+        tensors[f"weights.{name}"] = parameter.detach()
+        tensors[f"average.{name}"] = state.average[name]
+        tensors[f"first.{name}"] = moments["exp_avg"]
+        tensors[f"second.{name}"] = moments["exp_avg_sq"]
+    host = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    write_bytes(path, save(host, metadata={"run": json.dumps({"fingerprint": fingerprint, "step": step})}))
+
+
+def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> int:
+    """Restore the state of the run named by `fingerprint` in place.
+
+    Returns:
+        The number of steps done; 0 where there is no sound checkpoint of this run.
+    """
+    if not path.exists():
+        return 0
+    try:
+        with safe_open(path, framework="pt") as kept:
+            run = json.loads((kept.metadata() or {}).get("run", "{}"))
+            tensors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        _log.warning("checkpoint %s is damaged, training starts anew: %s", path, error)
+        return 0
+    if run.get("fingerprint") != fingerprint:
+        _log.warning("checkpoint %s belongs to another run, training starts anew", path)
+        return 0
+    step = int(run["step"])
+    with torch.no_grad():
+        for name, parameter in state.parameters.items():
+            parameter.copy_(tensors[f"weights.{name}"])
+            state.average[name].copy_(tensors[f"average.{name}"])
+            state.optimizer.state[parameter] = {
+                "step": torch.tensor(float(step), device=parameter.device),
+                "exp_avg": tensors[f"first.{name}"].to(parameter.device),
+                "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
+            }
+    state.generator.set_state(tensors["generator"])
+    return step

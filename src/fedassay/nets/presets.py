@@ -1,0 +1,119 @@
+"""Sizes of the denoising model: what is trained, for how long, and how it is sampled.
+
+Each number that is not the papers' was chosen by measuring, on two CPU cores, the mean SSIM of
+private images reconstructed from raw features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from fedassay.errors import PlanError
+
+Architecture = Literal["film", "unet"]
+"""`film`: residual perceptron on the flattened image. `unet`: convolutional U-Net."""
+
+Prediction = Literal["sample", "v_prediction", "epsilon"]
+"""What the network outputs: the clean image x0, v (Salimans & Ho 2022), or the noise."""
+
+BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
+"""Names as in diffusers; the last is the cosine schedule (Nichol & Dhariwal 2021)."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Everything that decides what a training run computes, apart from data and seed.
+
+    Attributes:
+        name: How plans call it.
+        architecture: Which network.
+        width: Units of a `film` layer; channels of the U-Net's first level.
+        blocks: Residual blocks (`film`), or residual blocks in each level (`unet`).
+        multipliers: Channels of each U-Net level as multiples of `width`; unused by `film`.
+        attention_levels: U-Net levels, counted from 0 at full size, that have self-attention.
+        embedding: Columns of the embedding of time and condition.
+        whiten: Decorrelate the condition (see `fedassay.nets.whitening`) instead of only scaling it.
+        direct: Give the condition to the first layer too, beside the noisy image.
+        dropout: Probability with which a hidden unit is dropped in training.
+        steps: Optimiser steps.
+        batch: Images in a step.
+        learning_rate: Peak of AdamW's learning rate; linear warm-up, then cosine decay to 0.
+        warmup: Steps of the warm-up.
+        weight_decay: AdamW's.
+        clip: Largest norm of a step's gradient.
+        ema: Decay of the moving average of the weights, whose final value is the model.
+        condition_dropout: Share of training rows without condition, for classifier-free guidance.
+        prediction: What the network predicts.
+        beta_schedule: Noise schedule.
+        timesteps: Length of the training chain.
+        sampling_steps: DDIM steps.
+        guidance: Weight w of classifier-free guidance, x_u + w (x_c - x_u); 1 is the plain
+            conditional model.
+    """
+
+    name: str
+    architecture: Architecture
+    width: int
+    blocks: int
+    multipliers: tuple[int, ...]
+    attention_levels: tuple[int, ...]
+    embedding: int
+    whiten: bool
+    direct: bool
+    dropout: float
+    steps: int
+    batch: int
+    learning_rate: float
+    warmup: int
+    weight_decay: float
+    clip: float
+    ema: float
+    condition_dropout: float
+    prediction: Prediction
+    beta_schedule: BetaSchedule
+    timesteps: int
+    sampling_steps: int
+    guidance: float
+
+
+TINY = Preset(
+    name="tiny",
+    architecture="film",
+    width=256,
+    blocks=4,
+    multipliers=(),
+    attention_levels=(),
+    embedding=128,
+    whiten=True,
+    direct=True,
+    dropout=0.1,
+    steps=1000,
+    batch=128,
+    learning_rate=1.5e-3,
+    warmup=50,
+    weight_decay=0.0,
+    clip=1.0,
+    ema=0.999,
+    condition_dropout=0.1,
+    prediction="sample",
+    beta_schedule="squaredcos_cap_v2",
+    timesteps=1000,
+    sampling_steps=25,
+    guidance=1.0,
+)
+"""Digits in well under a minute on two cores."""
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in (TINY,)}
+"""Every preset by name."""
+
+
+def preset_named(name: str, **changes: Any) -> Preset:
+    """Look a preset up, with some of its attributes changed.
+
+    Raises:
+        PlanError: No preset has this name.
+    """
+    if name not in PRESETS:
+        raise PlanError(f"preset: {name!r} given; allowed: {', '.join(PRESETS)}")
+    return replace(PRESETS[name], **changes)

@@ -1,0 +1,165 @@
+"""Training and sampling of the conditional denoisers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedassay.nets import diffusion
+from fedassay.nets.presets import TINY, Preset
+
+FAST = replace(TINY, width=32, blocks=1, embedding=16, steps=40, batch=16, warmup=5, sampling_steps=4)
+
+
+def pairs(n: int = 64, shape: tuple[int, int, int] = (5, 6, 1), d: int = 4, seed: int = 0):
+    """Images that are a linear function of their conditions."""
+    rng = np.random.default_rng(seed)
+    conditions = rng.normal(size=(n, d)).astype(np.float32)
+    directions = np.random.default_rng(99).normal(size=(d, int(np.prod(shape))))
+    images = np.clip(127.5 + 30 * conditions @ directions, 0, 255).round().astype(np.uint8)
+    return images.reshape(n, *shape), conditions
+
+
+def error(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.mean((a.astype(float) - b.astype(float)) ** 2))
+
+
+def test_reconstructs_fresh_records_far_better_than_the_mean_image() -> None:
+    images, conditions = pairs(400)
+    private, features = pairs(100, seed=1)
+    preset = replace(TINY, width=64, blocks=2, embedding=32, steps=400, batch=64)
+    model = diffusion.train(images, conditions, preset, seed=0)
+    found = diffusion.sample(model, features, seed=0, steps=10)
+    mean = np.broadcast_to(images.mean(axis=0), private.shape)
+    assert error(found, private) < 0.25 * error(mean, private)
+    shuffled = diffusion.sample(model, features[::-1], seed=0, steps=10)
+    assert error(shuffled, private) > error(mean, private)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_same_seed_same_bits(dropout: float) -> None:
+    images, conditions = pairs()
+    preset = replace(FAST, dropout=dropout)
+    runs = [diffusion.train(images, conditions, preset, seed=seed) for seed in (3, 3, 4)]
+    first, second, other = (model.to_arrays() for model in runs)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(first["weights.leave.weight"], other["weights.leave.weight"])
+    drawn = [diffusion.sample(runs[0], conditions, seed=seed) for seed in (5, 5, 6)]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_resumed_run_equals_uninterrupted_run(tmp_path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill_at_25(done: int, total: int) -> None:
+        if done == 25:
+            raise Killed
+
+    images, conditions = pairs()
+    preset = replace(FAST, dropout=0.2)
+    whole = diffusion.train(images, conditions, preset, seed=0).to_arrays()
+    path = tmp_path / "state.safetensors"
+    with pytest.raises(Killed):
+        diffusion.train(images, conditions, preset, seed=0, checkpoint=path, progress=kill_at_25)
+    steps: list[int] = []
+    resumed = diffusion.train(
+        images, conditions, preset, seed=0, checkpoint=path, progress=lambda done, total: steps.append(done)
+    )
+    assert steps[0] == 25  # the last checkpoint was written after step 24
+    arrays = resumed.to_arrays()
+    assert all(np.array_equal(whole[name], arrays[name]) for name in whole)
+
+
+@pytest.mark.parametrize("what", ["another seed", "damaged"])
+def test_foreign_or_damaged_checkpoint_is_not_used(what: str, tmp_path, caplog) -> None:
+    images, conditions = pairs()
+    path = tmp_path / "state.safetensors"
+    if what == "damaged":
+        path.write_bytes(b"\x00" * 100)
+    else:
+        diffusion.train(images, conditions, FAST, seed=1, checkpoint=path)
+    fresh = diffusion.train(images, conditions, FAST, seed=0).to_arrays()
+    with caplog.at_level("WARNING"):
+        found = diffusion.train(images, conditions, FAST, seed=0, checkpoint=path).to_arrays()
+    assert "training starts anew" in caplog.text
+    assert all(np.array_equal(fresh[name], found[name]) for name in fresh)
+
+
+def test_export_and_import_round_trip() -> None:
+    images, conditions = pairs()
+    model = diffusion.train(images, conditions, FAST, seed=0)
+    again = diffusion.from_arrays(FAST, model.image_shape, model.to_arrays())
+    assert np.array_equal(diffusion.sample(model, conditions, seed=0), diffusion.sample(again, conditions, seed=0))
+
+
+def test_import_refuses_the_arrays_of_another_model() -> None:
+    images, conditions = pairs()
+    arrays = diffusion.train(images, conditions, replace(FAST, steps=1), seed=0).to_arrays()
+    with pytest.raises(ValueError, match=r"leave\.weight"):
+        diffusion.from_arrays(FAST, (8, 8, 1), arrays)
+    with pytest.raises(ValueError, match=r"whitening\.mean"):
+        diffusion.from_arrays(FAST, (5, 6, 1), {})
+
+
+def test_guidance_of_one_is_the_conditional_model_and_zero_the_unconditional() -> None:
+    import torch
+
+    images, conditions = pairs()
+    model = diffusion.train(images, conditions, FAST, seed=0)
+    network = diffusion.load_network(model)
+    noisy = torch.randn((8, 1, 5, 6), generator=torch.Generator().manual_seed(0))
+    condition = torch.from_numpy(model.whitening(conditions[:8]))
+    timesteps, keep = torch.full((8,), 700), torch.ones(8, dtype=torch.bool)
+    with torch.no_grad():
+        conditional = network(noisy, timesteps, condition, keep)
+        unconditional = network(noisy, timesteps, condition * 0 + 7, ~keep)
+        guided = {w: diffusion.guided_prediction(network, noisy, 700, condition, w) for w in (0, 1, 1 + 1e-9, 3)}
+    assert torch.equal(guided[1], conditional)
+    assert torch.allclose(guided[1 + 1e-9], conditional, atol=1e-6)
+    # Without its condition a row does not depend on the condition's value.
+    assert torch.allclose(guided[0], unconditional, atol=1e-6)
+    assert torch.allclose(guided[3], unconditional + 3 * (conditional - unconditional), atol=1e-5)
+
+
+def test_training_leaves_the_global_generator_alone() -> None:
+    import torch
+
+    images, conditions = pairs()
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    diffusion.sample(diffusion.train(images, conditions, FAST, seed=0), conditions, seed=0)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def presets() -> list[Preset]:
+    return [FAST]
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.architecture)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 8, 1), (25, 25, 1), (14, 11, 3), (32, 28, 1)])
+def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
+    images, conditions = pairs(20, shape=shape)
+    model = diffusion.train(images, conditions, replace(preset, steps=2), seed=0)
+    found = diffusion.sample(model, conditions[:3], seed=0, steps=2)
+    assert found.shape == (3, *shape)
+    assert found.dtype == np.uint8
+
+
+def test_wrong_input_is_named() -> None:
+    images, conditions = pairs()
+    with pytest.raises(ValueError, match="float32"):
+        diffusion.train(images.astype(np.float32), conditions, FAST, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\(64, d\)"):
+        diffusion.train(images, conditions[:5], FAST, seed=0)
+    model = diffusion.train(images, conditions, replace(FAST, steps=1), seed=0)
+    with pytest.raises(ValueError, match=r"\(n, 4\)"):
+        diffusion.sample(model, conditions[:, :3], seed=0)
+    with pytest.raises(ValueError, match="NaN"):
+        diffusion.sample(model, conditions * np.nan, seed=0)
+    with pytest.raises(ValueError, match="steps=0"):
+        diffusion.sample(model, conditions, seed=0, steps=0)
