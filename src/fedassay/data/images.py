@@ -34,9 +34,7 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
-            raise ValueError(
-                f"images are {_describe(self.images)}; must be uint8 (n, height, width, channels)"
-            )
+            raise ValueError(f"images are {_describe(self.images)}; must be uint8 (n, height, width, channels)")
         _check_positions("labels", self.labels, len(self.images), len(self.class_names))
         if self.domains is not None:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))

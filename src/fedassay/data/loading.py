@@ -103,8 +103,6 @@ def check_usable(images: ImageSet, where: str) -> None:
             "(the window of SSIM)"
         )
     if channels not in (1, 3):
-        raise DataError(
-            f"{where}: images with {channels} channels; allowed: 1 (grey) or 3 (red, green, blue)"
-        )
+        raise DataError(f"{where}: images with {channels} channels; allowed: 1 (grey) or 3 (red, green, blue)")
     if len(np.unique(images.labels)) < 2:
         raise DataError(f"{where}: all records are of one class; allowed: two classes or more")

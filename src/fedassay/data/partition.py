@@ -137,8 +137,7 @@ def domains(of_record: NDArray[np.int64], count: int, rng: np.random.Generator) 
     if count < len(groups):
         return [np.concatenate(groups[client::count]) for client in range(count)]
     shared = [
-        np.array_split(group, len(range(position, count, len(groups))))
-        for position, group in enumerate(groups)
+        np.array_split(group, len(range(position, count, len(groups)))) for position, group in enumerate(groups)
     ]
     return [shared[client % len(groups)][client // len(groups)] for client in range(count)]
 
