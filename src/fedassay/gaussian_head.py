@@ -122,17 +122,17 @@ class GlobalMoments:
     covariance: NDArray[np.float64]
 
 
-def moments(given: Statistics, covariance: Covariance = "total") -> GlobalMoments:
+def moments(given: Statistics, covariance: Covariance = "total", *, least: float = 0.5) -> GlobalMoments:
     """Class means and covariance from sums (paper 001, equations 6 to 9).
 
     `total`: (B - N mu mu^T) / (N - 1), as the paper writes it. `within`: (B - sum_j N_j mu_j mu_j^T) /
-    (N - P), P the number of classes present. A class whose count is under one half (0, or noised to
-    less) counts as absent and is left out of means, priors and head; its records stay in B and N.
+    (N - P), P the number of classes present. A class whose count is not above `least` (0, or noised)
+    counts as absent and is left out of means, priors and head; its records stay in B and N.
 
     Raises:
         DataError: There are too few records for a covariance.
     """
-    kept = np.flatnonzero(given.counts > 0.5)
+    kept = np.flatnonzero(given.counts > least)
     counts = given.counts[kept]
     # Noise can make the counts of absent classes negative; all of them belong to the total.
     total = float(given.counts.sum())

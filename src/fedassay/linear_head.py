@@ -6,6 +6,7 @@ centralized oracle train the same one on real features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,13 +54,21 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """The frozen backbone with a head: a `fedassay.task.Model`."""
+    """The frozen backbone with a head: a `fedassay.task.Model`.
+
+    Attributes:
+        head: The classifier.
+        transform: What is done to features (n, d) before the head: whatever was done to those that the
+            head was made from (clipping, expansion); None: nothing.
+    """
 
     head: LinearHead
+    transform: Callable[[Floats], Floats] | None = None
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
-        return self.head.predict(records.features)
+        features = records.features
+        return self.head.predict(features if self.transform is None else self.transform(features))
 
 
 def train_head(

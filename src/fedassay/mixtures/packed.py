@@ -208,7 +208,7 @@ def from_transport(
     if not (total > 0).all():
         raise ValueError(f"mixture {int(np.argmin(total))}: the component weights sum to 0")
     if family == "full":
-        covariances = pack_lower(project_psd(unpack_lower(received), RECEIVED_FLOOR))
+        received = pack_lower(project_psd(unpack_lower(received), RECEIVED_FLOOR))
     else:
         tiny = float(np.finfo(np.float16).smallest_subnormal)
         spread = received if family == "spherical" else received.mean(axis=1, keepdims=True)

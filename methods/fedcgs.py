@@ -1,0 +1,234 @@
+"""FedCGS (paper 001): class sums and one second moment from every client, a head without training."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedassay.errors import PlanError
+from fedassay.expansion import Expansion, make_expansion
+from fedassay.gaussian_head import RIDGE, Statistics, aggregate, gaussian_head, moments, statistics
+from fedassay.linear_head import FeatureModel
+from fedassay.methods.heads import broadcast
+from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
+from fedassay.privacy.gaussian import calibrate_sigma
+from fedassay.privacy.mechanisms import Sums, clip_features, noised_sums
+from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
+from fedassay.registry import register
+from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact
+from fedassay.task import Outcome, Records, Task
+from fedassay.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.values import Floats, Parameters
+
+_GROUP = "statistics"
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The joint Gaussian mechanism on (N, A, B).
+
+    Attributes:
+        scale: Standard deviation on A and B that the mechanism is accounted with.
+        share: Standard deviation that one client adds: `scale`, or its share of a securely summed noise.
+        sensitivity: Exact joint L2 sensitivity.
+        counts: Whether N is noised with the rest.
+    """
+
+    scale: float
+    share: float
+    sensitivity: float
+    counts: bool
+
+
+@register("method", "fedcgs")
+class FedCGS(Parameters):
+    """Clients send N, A and B; the server adds them up and solves for the head.
+
+    Private runs clip features to norm 1, and noise (N, A, B) jointly; class counts below twice their
+    noise count as absent, and an indefinite covariance is projected (both post-processing).
+
+    Attributes:
+        covariance: `total`, as in the paper, or pooled `within` classes.
+        ridge: Relative to the mean variance; see `fedassay.gaussian_head`. The paper's is 0.
+        transport: Type that A and B travel in (whole counts travel as integers).
+        secure_aggregation: What nobody sees but summed over the clients: nothing, N, or everything.
+        expansion: Width of the shared random features; 0: none.
+        noise: Where noise is added: by every client for itself (`local`), or once on the securely
+            aggregated sum (`central`: every client adds a share of it).
+        counts: Whether a private run noises N.
+    """
+
+    covariance: Literal["total", "within"] = "total"
+    ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)
+    transport: Literal["float64", "float32", "float16"] = "float64"
+    secure_aggregation: Literal["none", "counts", "all"] = "none"
+    expansion: int = Field(default=0, ge=0)
+    noise: Literal["local", "central"] = "local"
+    counts: Literal["noised", "exact"] = "noised"
+
+    def run(self, task: Task) -> Outcome:
+        """One round: statistics up, head down.
+
+        Raises:
+            PlanError: The expansion does not fit into memory, or central noise is asked for without
+                secure aggregation.
+            DataError: The aggregated covariance cannot be solved for; see `gaussian_head`.
+        """
+        width = self.expansion or task.backbone.width
+        noise = self._noise(task, width)
+        transform = Transform(self._expansion(task), clip=noise is not None)
+        messages = [self._message(client, task, transform, noise) for client in task.clients]
+        received = aggregate([_received(message) for message in messages])
+        # A class mean over a count that may be all noise would be all noise.
+        least = 0.5
+        if noise is not None and noise.counts:
+            senders = 1 if self.noise == "central" else len(task.clients)
+            least = max(least, 2 * noise.scale * math.sqrt(senders))
+        solved = gaussian_head(moments(received, self.covariance, least=least), self.ridge)
+        notes = []
+        if solved.projected:
+            notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
+        absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
+        if absent.size:
+            notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
+        sent = len(task.clients) * float((task.classes + width) * width + task.classes)
+        return Outcome(
+            Transcript(
+                "fedcgs",
+                task.classes,
+                (*messages, *broadcast(solved.head, task.clients)),
+                self._claim(task, noise),
+                () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
+            ),
+            FeatureModel(solved.head, transform),
+            communication={
+                "paper_parameters_up": sent,
+                "paper_bytes_up": sent * np.dtype(self.transport).itemsize,
+            },
+            notes=tuple(notes),
+        )
+
+    def _expansion(self, task: Task) -> Expansion | None:
+        if not self.expansion:
+            return None
+        needed = 8 * self.expansion * (4 * self.expansion + task.backbone.width)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise PlanError(
+                f"fedcgs: expansion {self.expansion} needs {needed / 2**30:.1f} GiB for its second moment; "
+                f"this machine has {memory / 2**30:.1f} GiB"
+            )
+        return make_expansion(task.backbone.width, self.expansion, task.seeds.numpy("expansion"))
+
+    def _noise(self, task: Task, width: int) -> _Noise | None:
+        privacy = task.privacy
+        if not privacy.private:
+            return None
+        if self.noise == "central" and self.secure_aggregation != "all":
+            raise PlanError(
+                f"fedcgs: noise central with secure_aggregation {self.secure_aggregation}: the noise is on the "
+                "sum only, so everything must be under secure aggregation; allowed: all"
+            )
+        counts = self.counts == "noised"
+        sensitivity = shared_sums_sensitivity(
+            width,
+            adjacency=privacy.adjacency,
+            classes=task.classes,
+            nonnegative=bool(self.expansion),
+            weights=(float(counts), 1.0, 1.0),
+        ).sensitivity
+        scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
+        share = scale / math.sqrt(len(task.clients)) if self.noise == "central" else scale
+        return _Noise(scale, share, sensitivity, counts)
+
+    def _message(self, client: Records, task: Task, transform: Transform, noise: _Noise | None) -> Message:
+        own = statistics(transform(client.features), client.labels, task.classes)
+        released = Sums(own.counts, own.sums, own.second)
+        if noise is not None:
+            sigmas = (noise.share if noise.counts else 0.0, noise.share, noise.share)
+            released = noised_sums(released, sigmas, task.seeds.numpy("noise", client.name), full=True)
+        whole = noise is None or not noise.counts
+        counts = released.counts.astype(np.int32) if whole else to_transport(released.counts, self.transport, "N")
+        everything = self.secure_aggregation == "all"
+        moved = _release(noise, task)
+        return Message(
+            0,
+            client.name,
+            SERVER,
+            {
+                "N": MessageField(
+                    counts,
+                    "class_counts",
+                    exact("labels") if whole else moved,
+                    additive=True,
+                    secure=self.secure_aggregation != "none",
+                ),
+                "A": MessageField(
+                    to_transport(released.sums, self.transport, "fedcgs: class sums"),
+                    "class_sums",
+                    moved,
+                    additive=True,
+                    secure=everything,
+                ),
+                "B": MessageField(
+                    to_transport(pack_lower(released.second), self.transport, "fedcgs: second moment"),
+                    "second_moment",
+                    moved,
+                    additive=True,
+                    secure=everything,
+                ),
+            },
+        )
+
+    def _claim(self, task: Task, noise: _Noise | None) -> Claim:
+        if noise is None:
+            return NoClaim()
+        return PrivacyClaim(
+            epsilon=task.privacy.epsilon,
+            delta=task.privacy.delta,
+            adjacency=task.privacy.adjacency,
+            source="joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form",
+        )
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What is done to features before the head, as it was done before the statistics."""
+
+    expand: Expansion | None
+    clip: bool
+
+    def __call__(self, features: Floats) -> Floats:
+        """Features (n, d) as the statistics and the head see them."""
+        if self.expand is not None:
+            features = self.expand(features)
+        return clip_features(features, nonnegative=self.expand is not None) if self.clip else features
+
+
+def _release(noise: _Noise | None, task: Task) -> Release:
+    if noise is None:
+        return exact()
+    summed = "" if noise.share == noise.scale else "noise scale of the sum; each client adds a share of it"
+    return Release(
+        mechanism="gaussian",
+        adjacency=task.privacy.adjacency,
+        group=_GROUP,
+        noise_scale=(noise.scale,),
+        sensitivity=(noise.sensitivity,),
+        note=summed,
+    )
+
+
+def _received(message: Message) -> Statistics:
+    counts, sums, second = (message.fields[name].values.astype(np.float64) for name in ("N", "A", "B"))
+    return Statistics(counts, sums, unpack_lower(second))
+
+
+def _listed(classes: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+    return ", ".join(str(int(number)) for number in classes)

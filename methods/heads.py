@@ -1,0 +1,60 @@
+"""What the methods over frozen features share: training a head and sending it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedassay.linear_head import DECAY, LinearHead, train_head
+from fedassay.release import derived
+from fedassay.task import Records, Task
+from fedassay.transcript import SERVER, Message, MessageField
+from fedassay.values import Floats, Frozen, Ints
+
+
+class HeadTraining(Frozen):
+    """How a softmax head is trained; see `fedassay.linear_head.train_head`.
+
+    Attributes:
+        solver: `lbfgs`: the convex objective to a tolerance. `adam`: minibatches, as in FedPFT.
+        decay: L2 penalty of `lbfgs`.
+        epochs: Passes of `adam`.
+        rate: Learning rate of `adam`; 1e-4 in the paper.
+        batch: Minibatch size of `adam`.
+    """
+
+    solver: Literal["lbfgs", "adam"] = "lbfgs"
+    decay: float = Field(default=DECAY, ge=0, allow_inf_nan=False)
+    epochs: int = Field(default=100, ge=1)
+    rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
+    batch: int = Field(default=128, ge=1)
+
+    def fit(self, features: Floats, labels: Ints, task: Task) -> LinearHead:
+        """Train on features (n, d) and labels (n,), n >= 1."""
+        import torch
+
+        return train_head(
+            features,
+            labels,
+            solver=self.solver,
+            decay=self.decay,
+            epochs=self.epochs,
+            rate=self.rate,
+            batch=self.batch,
+            generator=torch.Generator().manual_seed(task.seeds.integer("head")),
+            device=task.device,
+            progress=task.progress,
+        )
+
+
+def broadcast(head: LinearHead, receivers: Sequence[Records], number: int = 0) -> list[Message]:
+    """The server's messages that carry the head, in float32, to every client."""
+    fields = {
+        "head_classes": MessageField(head.classes.astype(np.int32), "other", derived()),
+        "head_weights": MessageField(head.weights.astype(np.float32), "head", derived()),
+        "head_bias": MessageField(head.bias.astype(np.float32), "head", derived()),
+    }
+    return [Message(number, SERVER, receiver.name, fields) for receiver in receivers]

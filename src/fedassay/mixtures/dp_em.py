@@ -1,0 +1,178 @@
+"""Differentially private expectation-maximisation for one group of records.
+
+Source: Park, Foulds, Choudhary and Welling 2017, "DP-EM: Differentially Private Expectation
+Maximization": every M-step sees the data through noised moments only. Here one joint Gaussian
+mechanism a step, on (sum r, sum r x, sum r x x^T) of the clipped records over all components, r the
+responsibilities; the steps compose as Gaussian mechanisms do, and the E-step of the next step is a
+function of what has been released.
+
+The first step releases the moments of a single component. The components start at draws from that
+Gaussian: initialisation on the records themselves would have to be paid for as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedassay.mixtures.bounded import bounded_moments
+from fedassay.mixtures.densities import Stack, expand, joint_log_density
+from fedassay.mixtures.packed import Family, pack_lower
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.mechanisms import Moments, Sums, noised_sums
+from fedassay.privacy.postprocess import covariance_from_moments
+from fedassay.privacy.sensitivities import class_sums, responsibility_sums
+from fedassay.values import Floats
+
+
+@dataclass(frozen=True)
+class PrivateMixture:
+    """A mixture fitted under differential privacy.
+
+    Attributes:
+        count: Noised number of records (exact where `count_noised` was false).
+        weights: Shape (K,), summing to one.
+        means: Shape (K, d).
+        covariances: Packed by family, as in `fedassay.mixtures.packed.Mixtures`.
+    """
+
+    count: float
+    weights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    covariances: NDArray[np.float64]
+
+
+def dp_em_sensitivity(
+    width: int,
+    components: int,
+    steps: int,
+    *,
+    adjacency: Adjacency,
+    classes: int,
+    family: Family,
+    nonnegative: bool = False,
+    count_noised: bool = True,
+) -> float:
+    """L2 sensitivity of all steps together, for one noise scale: the root of the sum of squares.
+
+    The first step moves as class sums do, each later one as responsibility sums
+    (`fedassay.privacy.sensitivities`); `count_noised` false leaves the first step's count out.
+    """
+    first = class_sums(
+        width,
+        adjacency=adjacency,
+        classes=classes,
+        family=family,
+        nonnegative=nonnegative,
+        weights=(float(count_noised), 1.0, 1.0),
+    ).sensitivity
+    later = responsibility_sums(
+        width, adjacency=adjacency, components=components, family=family, nonnegative=nonnegative
+    ).sensitivity
+    return math.hypot(first, math.sqrt(steps - 1) * later)
+
+
+def dp_em(
+    features: Floats,
+    components: int,
+    family: Family,
+    *,
+    steps: int,
+    sigma: float,
+    floor: float,
+    rng: np.random.Generator,
+    count_noised: bool = True,
+) -> PrivateMixture:
+    """Fit a mixture to clipped records through `steps` noised releases.
+
+    Args:
+        features: Shape (n, d), n >= 0, of norm at most 1 (`fedassay.privacy.mechanisms.clip_features`).
+        components: K.
+        family: The covariance family.
+        steps: Releases, at least 1; the first has one component.
+        sigma: Noise standard deviation of every release, per isometric coordinate.
+        floor: Smallest eigenvalue of a covariance, positive.
+        rng: Noise and initial components.
+        count_noised: Whether the first step's count carries noise; later responsibilities always do.
+
+    Raises:
+        ValueError: `steps` or `components` is under 1.
+    """
+    if steps < 1 or components < 1:
+        raise ValueError(f"dp_em: steps and components must be at least 1, given {steps} and {components}")
+    rows = np.asarray(features, dtype=np.float64)
+    whole = _release(rows, np.ones((1, len(rows))), family, (sigma if count_noised else 0.0, sigma, sigma), rng)
+    _, means, covariances = _parameters(whole, family, floor, sigma)
+    weights = np.full(components, 1.0 / components)
+    means = _draws(means[0], covariances[0], components, family, rng)
+    covariances = np.repeat(covariances, components, axis=0)
+    for _ in range(steps - 1):
+        responsibilities = _responsibilities(rows, weights, means, covariances, family)
+        released = _release(rows, responsibilities, family, (sigma, sigma, sigma), rng)
+        weights, means, covariances = _parameters(released, family, floor, sigma)
+    packed = pack_lower(covariances) if family == "full" else covariances
+    return PrivateMixture(float(whole.counts[0]), weights, means, packed)
+
+
+def _release(
+    rows: NDArray[np.float64],
+    responsibilities: NDArray[np.float64],
+    family: Family,
+    sigmas: tuple[float, float, float],
+    rng: np.random.Generator,
+) -> Sums:
+    if family == "diag":
+        second = responsibilities @ rows**2
+    elif family == "spherical":
+        second = responsibilities @ np.sum(rows**2, axis=1)
+    else:
+        second = np.stack([(rows * share[:, None]).T @ rows for share in responsibilities])
+    exact = Sums(responsibilities.sum(axis=1), responsibilities @ rows, second)
+    return noised_sums(exact, sigmas, rng, full=family == "full")
+
+
+def _parameters(
+    released: Sums, family: Family, floor: float, sigma: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Weights, means and covariances from noised sums (post-processing).
+
+    A component holds at least one noise scale of records (and one record): dividing by less would make its
+    moments arbitrary.
+    """
+    counts = np.maximum(released.counts, max(1.0, sigma))
+    extra = released.second.ndim - 1
+    mean, second = bounded_moments(
+        released.sums / counts[:, None], released.second / counts.reshape(-1, *(1,) * extra), family
+    )
+    covariances = covariance_from_moments(Moments(mean, second), family, floor=floor)
+    return counts / counts.sum(), mean, covariances
+
+
+def _draws(
+    mean: NDArray[np.float64],
+    covariance: NDArray[np.float64],
+    components: int,
+    family: Family,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    noise = rng.standard_normal((components, mean.size))
+    if family == "full":
+        return np.asarray(mean + noise @ np.linalg.cholesky(covariance).T, dtype=np.float64)
+    return np.asarray(mean + noise * np.sqrt(covariance), dtype=np.float64)
+
+
+def _responsibilities(
+    rows: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    means: NDArray[np.float64],
+    covariances: NDArray[np.float64],
+    family: Family,
+) -> NDArray[np.float64]:
+    """E-step, shape (K, n)."""
+    stack = Stack(*(torch.from_numpy(array)[None] for array in (weights, means, covariances)))
+    joint = joint_log_density(expand(torch.from_numpy(rows)[None], family), stack, family)
+    return np.asarray(torch.softmax(joint[0], 0).numpy(), dtype=np.float64)
