@@ -44,7 +44,8 @@ def vech(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     if matrix.ndim < 2 or matrix.shape[-2] != dim:
         raise ValueError(f"square matrices expected, got shape {matrix.shape}")
     row, column = np.triu_indices(dim)
-    return np.asarray(matrix[..., row, column] * _scales(dim, _SQRT2), dtype=np.float64)
+    flat = matrix.reshape(*matrix.shape[:-2], dim * dim)
+    return np.asarray(np.take(flat, row * dim + column, axis=-1) * _scales(dim, _SQRT2), dtype=np.float64)
 
 
 def unvech(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -56,10 +57,9 @@ def unvech(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 def _scatter(entries: NDArray[np.float64], dim: int) -> NDArray[np.float64]:
     """Symmetric matrices from their upper triangles in row order, (..., d(d+1)/2) to (..., d, d)."""
     row, column = np.triu_indices(dim)
-    matrix = np.empty((*entries.shape[:-1], dim, dim))
-    matrix[..., row, column] = entries
-    matrix[..., column, row] = entries
-    return matrix
+    place = np.empty((dim, dim), dtype=np.intp)
+    place[row, column] = place[column, row] = np.arange(len(row))
+    return np.take(entries, place, axis=-1)
 
 
 def symmetric_noise(

@@ -1,0 +1,119 @@
+"""Receiver operating characteristics of a membership score: curve, area, and the low-error corner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from fedassay.audits.stats.epsilon_bound import checked_scores
+from fedassay.audits.stats.intervals import clopper_pearson
+
+Floats = NDArray[np.float64]
+
+
+class Roc(NamedTuple):
+    """Points of the curve, from (0, 0) to (1, 1): one for each distinct threshold "score >= t"."""
+
+    fpr: Floats
+    tpr: Floats
+    thresholds: Floats
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A value with its two-sided interval; all None, with the reason, where it cannot be had.
+
+    Attributes:
+        value: the estimate.
+        low: lower end.
+        high: upper end.
+        n: observations behind it.
+        reason: why there is no value.
+    """
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    reason: str | None = None
+
+
+def roc_curve(scores0: ArrayLike, scores1: ArrayLike) -> Roc:
+    """ROC points of scores (n0,) of non-members against scores (n1,) of members (higher: member)."""
+    zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
+    thresholds = np.unique(np.concatenate([zero, one]))[::-1]
+    fpr = 1 - np.searchsorted(np.sort(zero), thresholds, side="left") / len(zero)
+    tpr = 1 - np.searchsorted(np.sort(one), thresholds, side="left") / len(one)
+    # (0, 0) belongs to a threshold above every score; a score may itself be infinite.
+    start = np.zeros(1)
+    return Roc(
+        np.concatenate([start, fpr]),
+        np.concatenate([start, tpr]),
+        np.concatenate([[np.inf], thresholds]),
+    )
+
+
+def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> Rate:
+    """Area under the ROC curve, P(member's score > non-member's) + P(tie)/2, with a score interval.
+
+    The interval is Newcombe's method 5 ("Confidence intervals for an effect size measure based on the
+    Mann-Whitney statistic. Part 2", 2006): the areas whose Hanley-McNeil standard error puts the estimate
+    within z of them. Unlike Wald or DeLong intervals it does not collapse at 0 or 1.
+
+    Args:
+        scores0: (n0,) scores of non-members.
+        scores1: (n1,) scores of members.
+        confidence: two-sided, in (0, 1).
+    """
+    zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
+    n0, n1 = len(zero), len(one)
+    ranks = rankdata(np.concatenate([zero, one]))[n0:]
+    area = float((ranks.sum() - n1 * (n1 + 1) / 2) / (n0 * n1))
+    z = float(ndtri((1 + confidence) / 2))
+    share = (n0 + n1) / 2 - 1
+
+    def excess(theta: float) -> float:
+        factor = 1 + share * ((1 - theta) / (2 - theta) + theta / (1 + theta))
+        return (area - theta) ** 2 - z * z * theta * (1 - theta) * factor / (n0 * n1)
+
+    # The excess is positive at 0 and 1, and negative at the estimate or, where that is an end, next to it.
+    inside = min(max(area, 1e-12), 1 - 1e-12)
+    low = 0.0 if area <= 0 else float(brentq(excess, 0.0, inside))
+    high = 1.0 if area >= 1 else float(brentq(excess, inside, 1.0))
+    return Rate(area, low, high, n0 + n1)
+
+
+def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Rate:
+    """True-positive rate at a false-positive rate of at most `fpr`, with a Clopper-Pearson interval.
+
+    The threshold is the k-th highest non-member score, k = floor(fpr (n0 + 1)): a new non-member exceeds
+    it with probability k / (n0 + 1) <= fpr. The interval is for the members, given that threshold.
+
+    Args:
+        scores0: (n0,) scores of non-members.
+        scores1: (n1,) scores of members.
+        fpr: in (0, 1).
+        confidence: two-sided, in (0, 1).
+
+    Returns:
+        The rate; without a value, and saying why, if n0 is too small to resolve `fpr`.
+    """
+    if not 0 < fpr < 1:
+        raise ValueError(f"fpr must lie strictly between 0 and 1, got {fpr}")
+    zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
+    k = math.floor(fpr * (len(zero) + 1) + 1e-9)
+    if k < 1:
+        needed = math.ceil(1 / fpr) - 1
+        reason = f"{len(zero)} non-members cannot resolve a false-positive rate of {fpr:g}; {needed} can"
+        return Rate(None, None, None, len(one), reason)
+    threshold = np.sort(zero)[-k]
+    hits = int(np.count_nonzero(one > threshold))
+    interval = clopper_pearson(hits, len(one), confidence=confidence)
+    return Rate(hits / len(one), float(interval.low), float(interval.high), len(one))

@@ -1,0 +1,98 @@
+"""Epsilon lower bound from a threshold test: assumes nothing about the scores' distribution.
+
+Any (epsilon, delta)-DP mechanism satisfies P1(E) <= exp(epsilon) P0(E) + delta for every event E,
+and the same with P0 and P1 exchanged. E is "score above t" or "score at most t". As in Nasr et al.,
+"Adversary Instantiation: Lower Bounds for Differentially Private Machine Learning" (2021), section
+IV-B, the two probabilities are bounded by Clopper-Pearson; unlike there, the event is chosen on one
+half of the scores and tested on the other, so that choosing it costs no confidence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels, checked_scores
+from fedassay.audits.stats.intervals import clopper_pearson
+
+_CANDIDATES = 400
+_NAME = "threshold (Clopper-Pearson)"
+
+
+def threshold_bound(
+    scores0: ArrayLike,
+    scores1: ArrayLike,
+    *,
+    delta: float,
+    rng: np.random.Generator,
+    confidence: float = 0.95,
+) -> EpsilonBound:
+    """Epsilon lower bound from independent scores under each of two neighbouring data sets.
+
+    Args:
+        scores0: (n0,) scores of independent runs on data set 0.
+        scores1: (n1,) scores of independent runs on data set 1; n0, n1 at least 4. Higher scores should
+            speak for data set 1, but the bound holds whatever the scores are.
+        delta: in [0, 1).
+        rng: splits each side into the half that chooses and the half that tests.
+        confidence: one-sided, shared equally by the two proportions.
+
+    Returns:
+        The bound, 0 where nothing was shown. It cannot exceed about ln(n/8) whatever the mechanism does.
+
+    Raises:
+        ValueError: if there are fewer than 4 scores a side, NaN among them, or a level out of range.
+    """
+    check_levels(delta, confidence)
+    zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
+    if min(len(zero), len(one)) < 4:
+        raise ValueError(f"at least 4 scores a side are needed, got {len(zero)} and {len(one)}")
+    choose0, test0 = _halves(zero, rng)
+    choose1, test1 = _halves(one, rng)
+    thresholds = _candidates(np.concatenate([choose0, choose1]))
+    chosen = _bounds(choose0, choose1, thresholds, delta, confidence)
+    event, index = np.unravel_index(np.argmax(chosen), chosen.shape)
+    tested = _bounds(test0, test1, thresholds[index : index + 1], delta, confidence)
+    return EpsilonBound(max(0.0, float(tested[event, 0])), confidence, _NAME)
+
+
+def _halves(
+    scores: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    shuffled = rng.permutation(scores)
+    middle = len(scores) // 2
+    return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
+
+
+def _candidates(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds at pooled ranks that are dense in both tails, where large epsilons show."""
+    ordered = np.sort(scores)
+    n = len(ordered)
+    tail = np.unique(np.geomspace(1, n, min(_CANDIDATES, n)).astype(np.int64)) - 1
+    chosen = np.unique(np.concatenate([tail, n - 1 - tail]))
+    return np.asarray(ordered[chosen], dtype=np.float64)
+
+
+def _bounds(
+    zero: NDArray[np.float64],
+    one: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    delta: float,
+    confidence: float,
+) -> NDArray[np.float64]:
+    """(2, t) lower bounds on epsilon: row 0 from {score > t}, row 1 from {score <= t}; both sorted inputs."""
+    above0 = len(zero) - np.searchsorted(zero, thresholds, side="right")
+    above1 = len(one) - np.searchsorted(one, thresholds, side="right")
+    level = (1 + confidence) / 2  # one-sided, half of the error for each proportion
+    rows = []
+    for likely, n_likely, rare, n_rare in (
+        (above1, len(one), above0, len(zero)),
+        (len(zero) - above0, len(zero), len(one) - above1, len(one)),
+    ):
+        low = clopper_pearson(likely, n_likely, confidence=level, side="lower").low
+        high = clopper_pearson(rare, n_rare, confidence=level, side="upper").high
+        excess = low - delta
+        rows.append(np.where(excess > 0, np.log(np.maximum(excess, 1e-300) / high), -math.inf))
+    return np.stack(rows)

@@ -1,0 +1,301 @@
+"""Vectorised reruns of the statistic mechanisms on worst neighbours: raw material of observed bounds.
+
+An `Experiment` is a mechanism, its noise, and the two neighbouring data sets that its exact
+sensitivity is attained on. `llr_scores` releases each data set many times through the very
+functions of `fedassay.privacy.mechanisms` that methods call, and scores every release by the
+log-likelihood ratio of the two Gaussians: by Neyman and Pearson the best test there is, so the
+scores are N(-mu^2/2, mu^2) and N(+mu^2/2, mu^2) exactly if, and only if, the mechanism clips,
+sums and noises as it should.
+
+Worst pairs live on two axes and two classes. Coordinates in which the neighbours agree carry
+independent noise, whose likelihood ratio is 1; leaving them out changes no score. So experiments
+default to feature width 2, whatever the width in use; pass `dim` to run in full (same scores in
+distribution, which a test checks).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.privacy import mechanisms as m
+from fedassay.privacy import sensitivities as s
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.sensitivities import Family, Neighbours, WorstCase, worst_pair
+from fedassay.privacy.symmetric import vech
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Release = Callable[[Floats, Labels, tuple[float, ...], np.random.Generator, int], tuple[Floats, ...]]
+Flatten = Callable[[Floats], Floats]
+
+_BLOCK = 8_000_000  # released numbers held at once
+_SAME: Adjacency = "replace_one_same_label"
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A mechanism on the neighbours that are the worst for it.
+
+    Attributes:
+        neighbours: the two data sets.
+        mu: exact Gaussian-DP parameter of the mechanism, inf where a field that differs has no noise.
+        sigmas: noise on each field.
+        release: (features, labels, sigmas, rng, reruns) to the fields, each with a leading axis of reruns.
+        flatten: for each field, (reruns, ...) to (reruns, k): its coordinates, each with noise sigma.
+    """
+
+    neighbours: Neighbours
+    mu: float
+    sigmas: tuple[float, ...]
+    release: Release
+    flatten: tuple[Flatten, ...]
+
+
+def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Log-likelihood ratios (data set 1 over 0) of `reruns` releases of each of the two data sets.
+
+    Args:
+        experiment: what to rerun.
+        reruns: releases a side, at least 1.
+        rng: all the noise.
+
+    Returns:
+        Scores (reruns,) under data set 0, and under data set 1. Where a field that differs between the
+        two leaves without noise they are -inf and +inf: the two are told apart with certainty.
+    """
+    pair = experiment.neighbours
+    sides = ((pair.features0, pair.labels0), (pair.features1, pair.labels1))
+    off = (0.0,) * len(experiment.sigmas)
+    exact0, exact1 = (_coordinates(experiment, *side, off, rng, 1) for side in sides)
+    width = sum(field.shape[1] for field in exact0)
+    block = max(1, _BLOCK // max(width, 1))
+    scores = np.empty((2, reruns))
+    for row, side in enumerate(sides):
+        for start in range(0, reruns, block):
+            stop = min(start + block, reruns)
+            fields = _coordinates(experiment, *side, experiment.sigmas, rng, stop - start)
+            scores[row, start:stop] = sum(
+                _log_ratio(*field) for field in zip(fields, exact0, exact1, experiment.sigmas, strict=True)
+            )
+    return scores[0], scores[1]
+
+
+def _coordinates(
+    experiment: Experiment,
+    features: Floats,
+    labels: Labels,
+    sigmas: tuple[float, ...],
+    rng: np.random.Generator,
+    reruns: int,
+) -> list[Floats]:
+    fields = experiment.release(features, labels, sigmas, rng, reruns)
+    return [flat(field) for flat, field in zip(experiment.flatten, fields, strict=True)]
+
+
+def _log_ratio(released: Floats, exact0: Floats, exact1: Floats, sigma: float) -> Floats:
+    """Log-likelihood ratio (reruns,) of one field, N(exact1, sigma^2) over N(exact0, sigma^2)."""
+    step = (exact1 - exact0)[0]
+    along = (released - (exact0 + exact1) / 2) @ step
+    if sigma > 0:
+        return np.asarray(along / sigma**2, dtype=np.float64)
+    return np.where(along == 0, 0.0, np.copysign(math.inf, along)) if step.any() else np.zeros(len(released))
+
+
+def mean_second_moment(
+    n: int,
+    *,
+    sigmas: tuple[float, float],
+    dim: int = 2,
+    family: Family = "full",
+    nonnegative: bool = False,
+    isometric: bool = True,
+) -> Experiment:
+    """FedPFT `tight` and `second_moment` (with `isometric` False), one class of n records."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.mean_second_moment(
+            n,
+            dim,
+            adjacency=_SAME,
+            family=family,
+            nonnegative=nonnegative,
+            weights=(weights[0], weights[1]),
+        )
+
+    def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
+        return m.release_mean_second_moment(
+            x,
+            sigmas=(scales[0], scales[1]),
+            rng=rng,
+            family=family,
+            nonnegative=nonnegative,
+            isometric=isometric,
+            size=(r,),
+        )
+
+    return _experiment(sensitivity, n, sigmas, release, (_rows, _second(family, isometric)))
+
+
+def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "full") -> Experiment:
+    """FedPFT `paper` (Theorem 4.1), one class of n records."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.mean_covariance(n, dim, adjacency=_SAME, weights=(weights[0], weights[1]))
+
+    def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
+        return m.release_mean_covariance(x, sigma=scales[0], rng=rng, family=family, size=(r,))
+
+    return _experiment(sensitivity, n, (sigma, sigma), release, (_rows, _second(family, False)))
+
+
+def class_sums(
+    *,
+    adjacency: Adjacency,
+    sigmas: tuple[float, float, float],
+    dim: int = 2,
+    classes: int = 2,
+    family: Family = "full",
+    nonnegative: bool = False,
+    records: int = 3,
+) -> Experiment:
+    """FedPFT where counts are private: count, sum and second-moment sum of every class, `records` in all."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.class_sums(
+            dim,
+            adjacency=adjacency,
+            classes=classes,
+            family=family,
+            nonnegative=nonnegative,
+            weights=(weights[0], weights[1], weights[2]),
+        )
+
+    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Sums:
+        return m.release_class_sums(
+            x,
+            y,
+            classes,
+            sigmas=(scales[0], scales[1], scales[2]),
+            rng=rng,
+            family=family,
+            nonnegative=nonnegative,
+            size=(r,),
+        )
+
+    return _experiment(sensitivity, records, sigmas, release, (_rows, _rows, _second(family, True)))
+
+
+def shared_sums(
+    *,
+    adjacency: Adjacency,
+    sigmas: tuple[float, float, float],
+    dim: int = 2,
+    classes: int = 2,
+    nonnegative: bool = False,
+    records: int = 3,
+) -> Experiment:
+    """FedCGS: (N, A, B) of one client of `records` records, jointly."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.shared_sums(
+            dim,
+            adjacency=adjacency,
+            classes=classes,
+            nonnegative=nonnegative,
+            weights=(weights[0], weights[1], weights[2]),
+        )
+
+    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Sums:
+        return m.release_shared_sums(
+            x,
+            y,
+            classes,
+            sigmas=(scales[0], scales[1], scales[2]),
+            rng=rng,
+            nonnegative=nonnegative,
+            size=(r,),
+        )
+
+    return _experiment(sensitivity, records, sigmas, release, (_rows, _rows, _second("full", True)))
+
+
+def fedlog_sums(
+    features: int, clip: float, *, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3
+) -> Experiment:
+    """FedLog's T of one round, the body taken as fixed. The worst pair uses every feature: no restriction."""
+    worst = s.fedlog_sums(features, clip, adjacency=adjacency, classes=classes)
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats]:
+        return (m.release_fedlog_sums(x, y, classes, clip=clip, sigma=scales[0], rng=rng, size=(r,)),)
+
+    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+
+
+def magnitude_sum(
+    clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3
+) -> Experiment:
+    """FedDiff's sum of Fourier magnitudes, clipped to L2 norm `clip`."""
+    worst = s.magnitude_sum(dim, clip, adjacency=adjacency)
+
+    def release(
+        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats]:
+        return (m.release_magnitude_sum(x, clip=clip, sigma=scales[0], rng=rng, size=(r,)),)
+
+    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+
+
+def class_counts(*, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3) -> Experiment:
+    """A label histogram."""
+    worst = s.class_counts(adjacency=adjacency, classes=classes)
+
+    def release(
+        _: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats]:
+        return (m.release_class_counts(y, classes, sigma=scales[0], rng=rng, size=(r,)),)
+
+    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+
+
+def _experiment(
+    sensitivity: Callable[[tuple[float, ...]], WorstCase],
+    n: int,
+    sigmas: tuple[float, ...],
+    release: Release,
+    flatten: tuple[Flatten, ...],
+) -> Experiment:
+    """Pick the pair that is worst for these noise scales; `sensitivity` takes one weight a field."""
+    bare = sensitivity(tuple(1.0 if sigma == 0 else 0.0 for sigma in sigmas))
+    if bare.sensitivity > 0:  # a field that can differ leaves without noise
+        return Experiment(worst_pair(bare, n), math.inf, sigmas, release, flatten)
+    worst = sensitivity(tuple(1 / sigma if sigma > 0 else 0.0 for sigma in sigmas))
+    return Experiment(worst_pair(worst, n), worst.sensitivity, sigmas, release, flatten)
+
+
+def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:
+    return lambda weights: replace(worst, sensitivity=weights[0] * worst.sensitivity)
+
+
+def _rows(field: Floats) -> Floats:
+    return field.reshape(len(field), -1)
+
+
+def _second(family: Family, isometric: bool) -> Flatten:
+    """Independent coordinates of a noised second moment: what carries noise of one scale each."""
+    if family != "full":
+        return _rows
+    if isometric:
+        return lambda field: _rows(vech(field))
+
+    def upper(field: Floats) -> Floats:
+        row, column = np.triu_indices(field.shape[-1])
+        return _rows(field[..., row, column])
+
+    return upper
