@@ -182,7 +182,8 @@ class Preprocess(nn.Module):
 
 def to_input(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
     """(n, height, width, channels) uint8 to (n, channels, height, width) float32 in [0, 1]."""
-    return torch.tensor(images, device=device).permute(0, 3, 1, 2).float().div(255).contiguous()
+    values = torch.tensor(np.ascontiguousarray(images), device=device)
+    return values.permute(0, 3, 1, 2).float().div(255).contiguous()
 
 
 def initialised(make: Callable[[], _Module], seed: int) -> _Module:

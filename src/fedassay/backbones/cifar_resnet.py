@@ -114,7 +114,5 @@ def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
         description = f"weights of {request.weights}"
         seen = f"a task of {classes} classes (file {request.weights})"
     model.linear = nn.Identity()
-    preprocess = Preprocess(
-        size=request.input_size or _SIZE, channels=3, mean=IMAGENET_MEAN, std=IMAGENET_STD
-    )
+    preprocess = Preprocess(size=request.input_size or _SIZE, channels=3, mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)

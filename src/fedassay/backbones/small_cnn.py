@@ -72,8 +72,7 @@ def small_cnn(request: BackboneRequest) -> Backbone:
     state = cached_arrays(
         key,
         lambda: {
-            name: tensor.cpu().numpy()
-            for name, tensor in _train(module, public, request).state_dict().items()
+            name: tensor.cpu().numpy() for name, tensor in _train(module, public, request).state_dict().items()
         },
     )
     module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})

@@ -70,9 +70,7 @@ def torchvision_model(request: BackboneRequest) -> Backbone:
         state = {_OLD_DENSENET.sub(r"\1\2.", name): tensor for name, tensor in state.items()}
     model = _model(models, request.name, state, request.seed, where=f"backbone.weights: {description}")
     preprocess = Preprocess(size=request.input_size or size, channels=3, mean=mean, std=std)
-    return finish(
-        request, nn.Sequential(preprocess, penultimate(model)), f"{request.name}, {description}", seen
-    )
+    return finish(request, nn.Sequential(preprocess, penultimate(model)), f"{request.name}, {description}", seen)
 
 
 def penultimate(model: nn.Module) -> nn.Module:
