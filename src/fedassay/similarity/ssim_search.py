@@ -1,16 +1,18 @@
 """Exact nearest neighbours by SSIM, and the other all-pairs questions the audits ask.
 
 The search takes a block of queries against a block of the gallery. It bounds the SSIM of
-every pair in the block from above, evaluates the pairs with the highest bounds exactly
-(float64, the same function as `fedassay.similarity.ssim.ssim`), and then every other pair
-whose bound reaches the k-th best value found so far. What it returns is therefore what a
-double loop over `ssim` would return, ties included: of equal values the lowest index wins.
-Memory depends on the block sizes, not on the number of images.
+every pair in the block from above (`fedassay.similarity.ssim_bound`), evaluates the pairs
+with the highest bounds exactly (float64, the same function as `fedassay.similarity.ssim.ssim`),
+and then every other pair whose bound reaches the k-th best value found so far. What it
+returns is therefore what a double loop over `ssim` would return, ties included: of equal
+values the lowest index wins. Where the bound turns out to rule out too little (noise,
+say, has no low frequencies to speak of), it goes on with all frequencies, which makes
+the bound the SSIM itself. Memory depends on the block sizes, not on the number of images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +21,18 @@ from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_images, check_same_size
 from fedassay.similarity.ssim import Moments, moments, ssim_of_moments, window_side
-from fedassay.similarity.ssim_dense import dense_block
+from fedassay.similarity.ssim_bound import FLOAT32_ERROR, Windows, full_float32, pair_bounds, windows
 
 Progress = Callable[[int, int], None]
 """Called with (pairs settled, pairs in all) after each block."""
 
-QUERY_BLOCK = 256
-GALLERY_BLOCK = 512
+QUERY_BLOCK = 1024
+GALLERY_BLOCK = 2048
+TILE = 512  # a side of the square of pairs bounded at a time
+BLOCK_BYTES = 512 * 2**20  # larger images get smaller blocks, so that the tables of a block stay under this
 EXACT_BATCH = 64  # pairs evaluated in float64 at a time
-DENSE_ERROR = 2e-5  # float32 against float64, bounded generously (measured: under 1e-6 on photographs)
+PRUNING_DEGREE = 5  # DCT frequencies kept in the bound: 20 of 48 coordinates for a 7x7 window
+MOST_SURVIVORS = 0.1  # share of pairs left after pruning from which the exact product is cheaper
 
 
 class Matches(NamedTuple):
@@ -124,43 +129,71 @@ def top_k(
     if not 1 <= k <= candidates:
         raise ValueError(f"k = {k}: between 1 and the {candidates} candidates of the gallery")
     side = window_side(queries.shape[1], queries.shape[2])
-    index = np.empty((len(queries), k), dtype=np.int64)
-    value = np.empty((len(queries), k))
+    largest = _largest_block(queries.shape[1:], side)
+    query_block, gallery_block = min(query_block, largest), min(gallery_block, largest)
+    degree: int | None = PRUNING_DEGREE
+    indices = np.empty((len(queries), k), dtype=np.int64)
+    values = np.empty((len(queries), k))
     settled, pairs = 0, len(queries) * len(gallery)
     for start in range(0, len(queries), query_block):
-        block = queries[start : start + query_block]
-        block_moments = moments(block, side, device)
-        best = _Best(len(block), k)
+        x = moments(queries[start : start + query_block], side, device)
+        left = list(_tiles(x, side, degree))
+        best = _Best(len(x.mean), k)
         for first in range(0, len(gallery), gallery_block):
-            part = gallery[first : first + gallery_block]
-            bound = dense_block(block, part, side, device).cpu().numpy() + np.float32(DENSE_ERROR)
+            y = moments(gallery[first : first + gallery_block], side, device)
+            bounds = _bounds(left, y, side, degree)
             if exclude_self:
-                own = np.arange(start, start + len(block)) - first
-                inside = (own >= 0) & (own < len(part))
-                bound[np.flatnonzero(inside), own[inside]] = -np.inf
-            _settle_block(bound, block_moments, moments(part, side, device), best, side=side, offset=first)
-            settled += len(block) * len(part)
+                own = np.arange(start, start + len(bounds)) - first
+                inside = (own >= 0) & (own < bounds.shape[1])
+                bounds[np.flatnonzero(inside), own[inside]] = -np.inf
+            survivors = _settle(bounds, x, y, best, side=side, offset=first)
+            if degree is not None and survivors > MOST_SURVIVORS * bounds.size + k * len(bounds):
+                degree = None
+                left = list(_tiles(x, side, degree))
+            settled += bounds.size
             if progress is not None:
                 progress(settled, pairs)
-        index[start : start + len(block)] = best.index
-        value[start : start + len(block)] = best.value
-    return Matches(index, value)
+        indices[start : start + len(best.index)] = best.index
+        values[start : start + len(best.index)] = best.value
+    return Matches(indices, values)
 
 
-def _settle_block(
-    bound: NDArray[np.float32], x: Moments, y: Moments, best: _Best, *, side: int, offset: int
-) -> None:
-    """Evaluates every pair of a block whose bound says that it may be among the k best."""
-    k = min(best.value.shape[1], bound.shape[1])
+def _largest_block(shape: tuple[int, ...], side: int) -> int:
+    """How many images of that (height, width, channels) have tables under BLOCK_BYTES, all coordinates kept."""
+    height, width, channels = shape
+    per_image = 4 * (side * side + 6) * channels * (height - side + 1) * (width - side + 1)
+    return max(1, BLOCK_BYTES // per_image)
+
+
+def _tiles(block: Moments, side: int, degree: int | None) -> Iterator[tuple[slice, Windows]]:
+    for start in range(0, len(block.mean), TILE):
+        part = slice(start, start + TILE)
+        yield part, windows(block.select(part), side, degree)
+
+
+def _bounds(left: list[tuple[slice, Windows]], y: Moments, side: int, degree: int | None) -> NDArray[np.float32]:
+    """Upper bounds on the SSIM of all pairs of two blocks; the SSIM within rounding if degree is None."""
+    bounds = np.empty((sum(part.mean.shape[1] for _, part in left), len(y.mean)), dtype=np.float32)
+    with full_float32():
+        for columns, right in _tiles(y, side, degree):
+            for rows, part in left:
+                bounds[rows, columns] = pair_bounds(part, right).cpu().numpy()
+    return bounds
+
+
+def _settle(bounds: NDArray[np.float32], x: Moments, y: Moments, best: _Best, *, side: int, offset: int) -> int:
+    """Evaluates every pair of a block that may be among the k best; returns how many."""
+    k = min(best.value.shape[1], bounds.shape[1])
+    bounds += FLOAT32_ERROR
     # The likeliest first, so that the k-th best value is high before the rest is looked at.
-    likely = np.argpartition(-bound, k - 1, axis=1)[:, :k]
-    pair = np.zeros(bound.shape, dtype=bool)
-    np.put_along_axis(pair, likely, values=True, axis=1)
-    for _ in range(2):
-        query, index = np.nonzero(pair & np.isfinite(bound) & (bound >= best.value[:, -1:]))
+    likely = np.zeros(bounds.shape, dtype=bool)
+    np.put_along_axis(likely, np.argpartition(-bounds, k - 1, axis=1)[:, :k], values=True, axis=1)
+    evaluated = 0
+    for candidates in (likely, ~likely):
+        query, index = np.nonzero(candidates & (bounds >= best.value[:, -1:]) & np.isfinite(bounds))
         best.add(query, index + offset, _evaluate(x, y, query, index, side))
-        bound[pair] = -np.inf
-        pair[:] = True
+        evaluated += len(query)
+    return evaluated
 
 
 def _evaluate(
@@ -235,13 +268,16 @@ def ssim_matrix(
     x, y = check_images(x, "x"), check_images(y, "y")
     check_same_size(x, y)
     side = window_side(x.shape[1], x.shape[2])
+    largest = _largest_block(x.shape[1:], side)
+    query_block, gallery_block = min(query_block, largest), min(gallery_block, largest)
     matrix = np.empty((len(x), len(y)), dtype=np.float32)
     settled = 0
     for start in range(0, len(x), query_block):
         rows = slice(start, start + query_block)
+        left = list(_tiles(moments(x[rows], side, device), side, None))
         for first in range(0, len(y), gallery_block):
             columns = slice(first, first + gallery_block)
-            matrix[rows, columns] = dense_block(x[rows], y[columns], side, device).cpu().numpy()
+            matrix[rows, columns] = _bounds(left, moments(y[columns], side, device), side, None)
             settled += matrix[rows, columns].size
             if progress is not None:
                 progress(settled, matrix.size)
