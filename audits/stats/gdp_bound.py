@@ -69,8 +69,8 @@ def mu_lower_bound(
     """Exact one-sided lower bound on (mean1 - mean0) / s for two Gaussian samples of one spread s.
 
     Inverts the noncentral t distribution of the two-sample t statistic; beyond 500 degrees of freedom by
-    the normal approximation of Abramowitz and Stegun (1964), 26.7.10, which is then accurate to 1e-3
-    of a standard error. May be negative.
+    the normal approximation of Abramowitz and Stegun (1964), 26.7.10, which is then within 1 % of a
+    standard error of it. May be negative.
     """
     n0, n1 = len(scores0), len(scores1)
     freedom = n0 + n1 - 2

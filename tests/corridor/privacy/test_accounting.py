@@ -211,13 +211,13 @@ def check_against_peers(seed: int) -> None:
     assert ours == pytest.approx(estimate, rel=0.01)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 6, 10])
 def test_random_compositions_against_dp_accounting_and_opacus(seed):
     check_against_peers(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4, 20))
+@pytest.mark.parametrize("seed", sorted(set(range(20)) - {1, 6, 10}))
 def test_more_random_compositions_against_dp_accounting_and_opacus(seed):
     check_against_peers(seed)
 

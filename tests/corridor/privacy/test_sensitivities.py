@@ -179,7 +179,7 @@ def adversary(case, rng, restarts, enough):
     At least four starts for each choice of labels, and at most `restarts`, until `enough` is found.
     """
     best = 0.0
-    pairs = [(0, 0)] + ([(0, 1)] if case.adjacency == ANY and case.classes > 1 else [])
+    pairs = ([(0, 1)] if case.adjacency == ANY and case.classes > 1 else []) + [(0, 0)]
     for label, moved in pairs:
         y = np.full(case.n, label)
 

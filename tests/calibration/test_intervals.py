@@ -1,0 +1,115 @@
+"""Intervals: coverage by simulation, exactness where it is promised, and sane ends."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from fedassay.audits.stats.intervals import bootstrap_mean, bootstrap_paired_difference, clopper_pearson, wilson
+
+
+def test_clopper_pearson_covers_every_proportion():
+    """Exact coverage by summing over outcomes, two-sided and one-sided."""
+    n = 40
+    k = np.arange(n + 1)
+    for p in np.linspace(0.005, 0.995, 60):
+        mass = binom.pmf(k, n, p)
+        for confidence in (0.9, 0.95, 0.99):
+            two = clopper_pearson(k, n, confidence=confidence)
+            lower = clopper_pearson(k, n, confidence=confidence, side="lower")
+            upper = clopper_pearson(k, n, confidence=confidence, side="upper")
+            assert mass[(two.low <= p) & (p <= two.high)].sum() >= confidence - 1e-12
+            assert mass[lower.low <= p].sum() >= confidence - 1e-12
+            assert mass[p <= upper.high].sum() >= confidence - 1e-12
+
+
+def test_proportions_agree_with_scipy():
+    for k, n in ((0, 10), (3, 10), (10, 10), (77, 1000)):
+        for method, ours in (("exact", clopper_pearson), ("wilson", wilson)):
+            theirs = binomtest(k, n).proportion_ci(0.95, method=method)
+            got = ours(k, n)
+            assert (float(got.low), float(got.high)) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def test_proportions_are_vectorised():
+    low, high = clopper_pearson([[0, 1], [5, 9]], 10)
+    assert low.shape == high.shape == (2, 2)
+    assert low[0, 0] == 0
+    assert float(clopper_pearson(3, 10).low) == clopper_pearson([3], [10]).low[0]
+    assert wilson([0, 10], 10).low[0] == 0
+    assert wilson([0, 10], 10).high[1] == 1
+
+
+def test_wilson_covers_on_average():
+    n, k = 50, np.arange(51)
+    interval = wilson(k, n)
+    grid = np.linspace(0.02, 0.98, 200)
+    coverage = [binom.pmf(k, n, p)[(interval.low <= p) & (p <= interval.high)].sum() for p in grid]
+    assert np.mean(coverage) == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+@pytest.mark.parametrize(("law", "tolerance"), [("normal", 0.03), ("skewed", 0.05)])
+def test_bootstrap_coverage(method, law, tolerance):
+    """600 data sets of 60 values at once, one a column: each has its own interval for a mean known to be 1."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((60, 600)) + 1 if law == "normal" else rng.exponential(size=(60, 600))
+    low, high = bootstrap_mean(values, rng, resamples=800, method=method)
+    covered = np.mean((low <= 1) & (high >= 1))
+    assert 0.95 - tolerance <= covered <= 0.975
+
+
+def test_bca_follows_the_skewness():
+    rng = np.random.default_rng(1)
+    values = rng.exponential(size=(40, 50))
+    plain = bootstrap_mean(values, np.random.default_rng(2), method="percentile")
+    bca = bootstrap_mean(values, np.random.default_rng(2), method="bca")
+    assert np.mean(bca.high - plain.high) > 0
+    assert np.mean(bca.low - plain.low) > 0
+
+
+def test_paired_difference_uses_the_pairing():
+    rng = np.random.default_rng(3)
+    shared = 10 * rng.standard_normal(200)
+    a, b = shared + rng.standard_normal(200) + 0.5, shared + rng.standard_normal(200)
+    low, high = bootstrap_paired_difference(a, b, rng)
+    assert 0 < low < 0.5 < high < 1
+
+
+def test_bootstrap_is_seeded_and_survives_constants():
+    values = np.random.default_rng(4).random(30)
+    first = bootstrap_mean(values, np.random.default_rng(5))
+    second = bootstrap_mean(values, np.random.default_rng(5))
+    assert first == second
+    assert first.low.shape == ()
+    constant = bootstrap_mean(np.full(10, 2.5), np.random.default_rng(0))
+    assert constant.low == constant.high == 2.5
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 10**6), share=st.floats(0, 1), confidence=st.floats(0.5, 0.999))
+def test_proportion_intervals_contain_the_estimate(n, share, confidence):
+    k = round(share * n)
+    for interval in (clopper_pearson(k, n, confidence=confidence), wilson(k, n, confidence=confidence)):
+        assert 0 <= interval.low <= k / n + 1e-12
+        assert k / n - 1e-12 <= interval.high <= 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda rng: bootstrap_mean([1.0], rng),
+        lambda rng: bootstrap_mean([1.0, math.nan], rng),
+        lambda rng: bootstrap_mean([1.0, 2.0], rng, confidence=1.0),
+        lambda rng: bootstrap_paired_difference([1.0, 2.0], [1.0], rng),
+        lambda rng: clopper_pearson(5, 4),
+        lambda rng: clopper_pearson(0, 0),
+        lambda rng: wilson(-1, 4),
+    ],
+)
+def test_nonsense_is_refused(call):
+    with pytest.raises(ValueError, match=r"must|needed"):
+        call(np.random.default_rng(0))
