@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,11 @@ from fedassay.atomic import write_text
 from fedassay.record import RunRecord
 from fedassay.reports.figures.corridor import corridor
 from fedassay.reports.figures.svg import Figure
-from fedassay.reports.figures.tradeoff import accuracy_epsilon, bytes_up, privacy_utility
+from fedassay.reports.figures.tradeoff import privacy_utility
+from fedassay.reports.figures.utility import accuracy_epsilon, bytes_up
+from fedassay.reports.finding_figures import figures_of, series_file
 from fedassay.reports.finding_tables import controls_table, findings_table, found
-from fedassay.reports.groups import cell_name
+from fedassay.reports.naming import slug
 from fedassay.reports.privacy_tables import (
     claims_table,
     ledger_table,
@@ -33,19 +35,31 @@ AUDITS = {
 
 @dataclass(frozen=True)
 class Contents:
-    """Tables and figures by name, in the order of the report."""
+    """Everything a report says, in its order.
+
+    Attributes:
+        tables: Every table.
+        corridor: The corridor plot, where there is anything to draw.
+        utility: The figures of section 3.
+        attacks: The figures of each audit, by its name.
+        series: File name and CSV of every series.
+    """
 
     tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    corridor: Figure | None
+    utility: tuple[Figure, ...]
+    attacks: Mapping[str, tuple[Figure, ...]]
     series: tuple[tuple[str, str], ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Every figure."""
+        head = () if self.corridor is None else (self.corridor,)
+        return (*head, *self.utility, *(figure for figures in self.attacks.values() for figure in figures))
 
     def table(self, name: str) -> Table | None:
         """The table of that name, where the run has one."""
         return next((table for table in self.tables if table.name == name), None)
-
-    def figure(self, name: str) -> Figure | None:
-        """The figure of that name, where the run has one."""
-        return next((figure for figure in self.figures if figure.name == name), None)
 
     def write_csv(self, folder: Path) -> list[Path]:
         """Write everything as CSV.
@@ -74,8 +88,18 @@ def contents(record: RunRecord) -> Contents:
     if ledger_findings:
         tables.append(findings_table(record, "ledger_findings", "What the ledger says", ledger_findings))
     tables += [controls_table(record), seconds_table(record)]
-    figures = [corridor(record), *privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
-    return Contents(tuple(tables), tuple(f for f in figures if f is not None), _series(record))
+    drawn = [*privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
+    attacked = {
+        audit: figures_of(record, audit)
+        for audit in ("reconstruction", *(name for name, _ in section_five(record)))
+    }
+    return Contents(
+        tables=tuple(tables),
+        corridor=corridor(record),
+        utility=tuple(figure for figure in drawn if figure is not None),
+        attacks=attacked,
+        series=_series(record),
+    )
 
 
 def section_five(record: RunRecord) -> list[tuple[str, str]]:
@@ -90,26 +114,6 @@ def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:
     out = []
     for cell, finding in found(record):
         for name, series in finding.series.items():
-            parts = [
-                cell_name(cell, delta=True, seed=True),
-                finding.audit,
-                finding.source,
-                finding.selection,
-                name,
-            ]
             rows = list(zip(*series.columns.values(), strict=True))
-            file = f"series_{slug('-'.join(part for part in parts if part))}.csv"
-            out.append((file, csv_text(tuple(series.columns), rows)))
+            out.append((f"{series_file(cell, finding, name)}.csv", csv_text(tuple(series.columns), rows)))
     return tuple(out)
-
-
-def slug(words: str) -> str:
-    """Words as a file name.
-
-    Example:
-        >>> slug("fedpft, ε = 10, δ = 10⁻⁵, seed 0")
-        'fedpft-eps-10-delta-10-5-seed-0'
-    """
-    plain = words.replace("ε", "eps").replace("δ", "delta").replace("∞", "inf")
-    plain = plain.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
-    return re.sub(r"[^A-Za-z0-9._]+", "-", plain).strip("-.").lower()

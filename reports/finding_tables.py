@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedassay.record import CellRecord, Finding, Metric, RunRecord
-from fedassay.reports.groups import several_deltas, several_seeds
+from fedassay.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
+from fedassay.reports.groups import in_order, several_deltas, several_seeds
 from fedassay.reports.metrics import hint, ordered, title
 from fedassay.reports.summary import attacks_on
-from fedassay.reports.tables import Column, Row, Table, Value
+from fedassay.reports.tables import Column, Name, Row, Table, Value
 
 Found = tuple[CellRecord, Finding]
 
@@ -18,7 +18,7 @@ def found(record: RunRecord, audits: Iterable[str] | None = None) -> tuple[Found
     wanted = None if audits is None else set(audits)
     return tuple(
         (cell, finding)
-        for cell in record.cells
+        for cell in in_order(record)
         for finding in (attacks_on(cell) if wanted is None else cell.findings)
         if wanted is None or finding.audit in wanted
     )
@@ -26,20 +26,24 @@ def found(record: RunRecord, audits: Iterable[str] | None = None) -> tuple[Found
 
 def cell_columns(record: RunRecord, seed: bool = True) -> tuple[Column, ...]:
     """The columns that name a cell; on the page only those that tell cells apart."""
-    named = all(cell.label == cell.method for cell in record.cells)
     columns = (
         Column("label", "Method"),
-        Column("method", "Backend", hidden=named),
+        Column("method", "Backend", hidden=True),
         Column("epsilon", "ε", "parameter", "Asked of the method; ∞ is no noise."),
         Column("delta", "δ", "parameter", hidden=not several_deltas(record)),
     )
     return (*columns, Column("seed", "Seed", hidden=not several_seeds(record))) if seed else columns
 
 
+def name_value(label: str, method: str) -> Name:
+    """The label of a method entry, with its backend where the label does not say it."""
+    return Name(label, "" if label == method else method)
+
+
 def cell_values(cell: CellRecord) -> tuple[Value, ...]:
     """The values of `cell_columns`."""
     seed = "none" if cell.seed is None else str(cell.seed)
-    return (cell.label, cell.method, cell.epsilon, cell.delta, seed)
+    return (name_value(cell.label, cell.method), cell.method, cell.epsilon, cell.delta, seed)
 
 
 def findings_table(
@@ -55,32 +59,40 @@ def findings_table(
         always: Metrics that get a column even where nothing was measured.
     """
     names = ordered([*always, *(key for _, finding in findings for key in (*finding.metrics, *finding.baseline))])
-    attacks = {finding.attack for _, finding in findings}
     columns = (
         *cell_columns(record),
         Column("audit", "Audit", hidden=len({finding.audit for _, finding in findings}) < 2),
-        Column("attack", "Attack", hidden=len(attacks) < 2),
+        Column("attack", "Attack", hidden=len({finding.attack for _, finding in findings}) < 2),
         Column("source", "Source", hidden=all(f.source is None for _, f in findings)),
         Column("selection", "Selection", hidden=all(f.selection is None for _, f in findings)),
-        *(Column(key, title(key), "metric", hint(key)) for key in names),
         Column("verdict", "Verdict", "verdict"),
-        Column("reason", "In words", hidden=name == "reconstruction"),
+        *(Column(key, title(key), "metric", hint(key)) for key in names),
+        Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),
+        Column("reason", "In words"),
     )
     groups = []
     for cell, finding in findings:
         who = (*cell_values(cell), finding.audit, finding.attack or "")
         what = (finding.source or "", finding.selection or "")
-        rows = [
-            Row(
-                (*who, *what, *_values(finding, names), finding.verdict, finding.reason),
-                "measured",
-            )
-        ]
+        n, measured = _common(_values(finding, names))
+        rows = [Row((*who, *what, finding.verdict, *measured, n, finding.reason), "measured")]
         if finding.baseline:
-            values = tuple(finding.baseline.get(key, Metric(value=None)) for key in names)
-            rows.append(Row((*who, *what, *values, "", ""), "baseline"))
+            n, values = _common(tuple(finding.baseline.get(key) or _no_baseline(key) for key in names))
+            rows.append(Row((*who, *what, "", *values, n, ""), "baseline"))
         groups.append(tuple(rows))
     return Table(name, caption, columns, tuple(groups), roles=True)
+
+
+def _common(metrics: tuple[Metric, ...]) -> tuple[int | str, tuple[Metric, ...]]:
+    """The n that all measured metrics share, for a column of its own; empty where they differ."""
+    counts = {metric.n for metric in metrics if metric.value is not None}
+    shared = next(iter(counts)) if len(counts) == 1 else None
+    return ("" if shared is None else shared), metrics
+
+
+def _no_baseline(name: str) -> Metric:
+    why = "a gain is over the baseline" if name.endswith("_gain") else "the baseline does not give it"
+    return Metric(value=None, reason=why)
 
 
 def _values(finding: Finding, names: Sequence[str]) -> tuple[Metric, ...]:
@@ -90,33 +102,70 @@ def _values(finding: Finding, names: Sequence[str]) -> tuple[Metric, ...]:
 
 
 def controls_table(record: RunRecord) -> Table:
-    """Every positive and negative control, one row each."""
+    """The positive and the negative control of every finding that has any."""
     columns = (
         *cell_columns(record),
         Column("audit", "Audit"),
         Column("source", "Source"),
         Column("selection", "Selection"),
-        Column("control", "Control"),
-        Column("release", "Release under test"),
-        Column("outcome", "Outcome"),
-        Column("value", "Value", "metric"),
-        Column("detail", "Detail"),
+        Column("positive", "Positive control", "flag", "A release known to leak in this way: it must be caught."),
+        Column("positive_value", "Value", "metric"),
+        Column("positive_release", "What it is"),
+        Column("negative", "Negative control", "flag", "A release that cannot leak so: it must not be flagged."),
+        Column("negative_value", "Value", "metric"),
+        Column("negative_release", "What it is"),
     )
     groups = []
     for cell, finding in found(record):
-        who = (*cell_values(cell), finding.audit, finding.source or "", finding.selection or "")
-        rows = []
         positive, negative = finding.controls.positive, finding.controls.negative
-        if positive is not None:
-            outcome = "caught, as it must be" if positive.caught else "MISSED"
-            value = Metric(value=positive.value, n=positive.n)
-            role = "passed" if positive.caught else "failed"
-            rows.append(Row((*who, "positive", positive.release, outcome, value, positive.detail), role))
-        if negative is not None:
-            outcome = "FLAGGED" if negative.flagged else "not flagged, as it must be"
-            value = Metric(value=negative.value, n=negative.n)
-            role = "failed" if negative.flagged else "passed"
-            rows.append(Row((*who, "negative", negative.release, outcome, value, negative.detail), role))
-        if rows:
-            groups.append(tuple(rows))
+        if positive is None and negative is None:
+            continue
+        values: list[Value] = [*cell_values(cell), finding.audit, finding.source or "", finding.selection or ""]
+        if positive is None:
+            values += ["none", Metric(value=None), ""]
+        else:
+            values += ["caught" if positive.caught else "MISSED", *_release(positive)]
+        if negative is None:
+            values += ["none", Metric(value=None), ""]
+        else:
+            values += ["FLAGGED" if negative.flagged else "not flagged", *_release(negative)]
+        failed = (positive is not None and not positive.caught) or (negative is not None and negative.flagged)
+        groups.append((Row(tuple(values), "failed" if failed else "passed"),))
     return Table("controls", "Controls of every audit, run beside it", columns, tuple(groups), roles=True)
+
+
+def _release(control: PositiveControl | NegativeControl) -> tuple[Metric, str]:
+    why = "the control has no single number" if control.value is None else ""
+    words = f"{control.release}: {control.detail}" if control.detail else control.release
+    return Metric(value=control.value, n=control.n, reason=why), words
+
+
+def controls_sentence(record: RunRecord) -> str:
+    """How many controls came out as they must: the power behind every "no leak found"."""
+    outcomes = [
+        good
+        for _, finding in found(record)
+        for control, good in (
+            (
+                finding.controls.positive,
+                finding.controls.positive is not None and finding.controls.positive.caught,
+            ),
+            (
+                finding.controls.negative,
+                finding.controls.negative is not None and not finding.controls.negative.flagged,
+            ),
+        )
+        if control is not None
+    ]
+    if not outcomes:
+        return "No audit ran, so there are no controls."
+    bad = outcomes.count(False)
+    if not bad:
+        return (
+            f"All {len(outcomes)} controls came out as they must: known leaks were caught, impossible ones were "
+            "not flagged."
+        )
+    return (
+        f"{outcomes.count(True)} of {len(outcomes)} controls came out as they must. {bad} did not, and what they "
+        "guard is inconclusive."
+    )

@@ -45,6 +45,16 @@ def groups(record: RunRecord) -> tuple[Group, ...]:
     return tuple(Group(*key, cells=tuple(cells)) for key, cells in found.items())
 
 
+def in_order(record: RunRecord) -> tuple[CellRecord, ...]:
+    """All cells, those that differ only in their seed next to each other."""
+    return tuple(cell for group in groups(record) for cell in group.cells)
+
+
+def labels(record: RunRecord) -> tuple[str, ...]:
+    """Method entries in the order of the record; the order gives colour and marker everywhere."""
+    return tuple(dict.fromkeys(cell.label for cell in record.cells))
+
+
 def several_deltas(record: RunRecord) -> bool:
     """Whether delta must be printed to tell cells apart."""
     return len({cell.delta for cell in record.cells}) > 1
@@ -85,4 +95,6 @@ def over_seeds(cells: Iterable[CellRecord], read: Callable[[CellRecord], float |
     mean = sum(values) / len(values)
     if len(values) == 1:
         return Metric(value=mean)
+    if min(values) == max(values):
+        return Metric(value=values[0], n=len(values))
     return Metric(value=mean, low=min(values), high=max(values), n=len(values))

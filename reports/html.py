@@ -6,19 +6,20 @@ import base64
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedassay.record import RunRecord
-from fedassay.reports.content import contents, section_five, slug
-from fedassay.reports.finding_tables import found
-from fedassay.reports.groups import several_deltas, several_seeds
+from fedassay.reports.content import contents, section_five
+from fedassay.reports.finding_figures import folded_of
+from fedassay.reports.finding_tables import controls_sentence
+from fedassay.reports.groups import several_deltas
+from fedassay.reports.naming import slug
 from fedassay.reports.numbers import short
 from fedassay.reports.pictures import galleries
-from fedassay.reports.plan_notes import absent, assumptions, facts, plan_yaml, rerun, warnings
-from fedassay.reports.privacy_tables import ledger_table, leaves_exactly
+from fedassay.reports.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
+from fedassay.reports.privacy_tables import leaves_exactly, ledger_table
 from fedassay.reports.summary import lead, strip
 from fedassay.reports.tables import Printed, Table, printed
 from fedassay.reports.verdicts import LOOKS
@@ -32,9 +33,16 @@ def page(run: Path, record: RunRecord) -> str:
         record: What to report.
     """
     content = contents(record)
-    seeds = several_seeds(record)
     sections = [
-        _audit(run, record, content.table(slug(name)), name, title) for name, title in section_five(record)
+        {
+            "name": name,
+            "title": title,
+            "table": _printed(content.table(slug(name))),
+            "figures": content.attacks[name],
+            "galleries": galleries(run, record, name),
+            "folded": [printed(table) for table in folded_of(record, name)],
+        }
+        for name, title in section_five(record)
     ]
     return render(
         "report.html.j2",
@@ -46,14 +54,15 @@ def page(run: Path, record: RunRecord) -> str:
         deltas=several_deltas(record),
         content=content,
         table=lambda name: _printed(content.table(name)),
-        reconstruction=galleries(run, found(record, ["reconstruction"]), "seed" if seeds else ""),
+        reconstruction=galleries(run, record, "reconstruction"),
         audits=sections,
         ledgers=_ledgers(record),
+        controls=controls_sentence(record),
+        data=data_facts(record),
         assumptions=assumptions(record),
         warnings=warnings(record),
         plan_yaml=plan_yaml(record),
         rerun=rerun(record),
-        tradeoffs=[figure for figure in content.figures if figure.name != "corridor"],
         absent=lambda audit: absent(record, audit),
     )
 
@@ -62,24 +71,13 @@ def _printed(table: Table | None) -> Printed | None:
     return None if table is None or not table.groups else printed(table)
 
 
-def _audit(run: Path, record: RunRecord, table: Table | None, audit: str, title: str) -> dict[str, Any]:
-    findings = found(record, [audit])
-    return {
-        "name": audit,
-        "title": title,
-        "table": _printed(table),
-        "galleries": galleries(run, findings, "seed" if several_seeds(record) else ""),
-        "figures": (),
-    }
-
-
 def _ledgers(record: RunRecord) -> list[tuple[str, int, Printed]]:
     """One ledger per method entry, from its first seed: name, number of exact fields, table."""
     out = []
     for label in dict.fromkeys(cell.label for cell in record.cells):
         cells = [cell for cell in record.cells if cell.label == label]
         first = [cell for cell in cells if cell.seed == cells[0].seed]
-        table = ledger_table(record, first)
+        table = ledger_table(record, first, alone=True)
         if table.groups:
             exact = len({(row.field) for cell in first for row in cell.ledger if leaves_exactly(row)})
             out.append((label, exact, printed(table)))

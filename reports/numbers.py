@@ -52,8 +52,12 @@ def short(value: float | None) -> str:
     return power if head == "1" else f"{head}{cross}{power}"
 
 
-def interval(metric: Metric) -> str:
+def interval(metric: Metric, count: bool = True) -> str:
     """The 95 % interval and n of a metric, or an empty string where it has neither.
+
+    Args:
+        metric: The metric.
+        count: Whether to print n; not where a column of its own has it.
 
     Example:
         >>> interval(Metric(value=0.9512, low=0.94, high=0.9611, n=300))
@@ -66,7 +70,7 @@ def interval(metric: Metric) -> str:
         parts.append(f"at least {_beside(metric.value, metric.low)}")
     elif metric.value is not None and metric.high is not None:
         parts.append(f"at most {_beside(metric.value, metric.high)}")
-    if metric.n is not None:
+    if count and metric.n is not None:
         parts.append(f"n = {metric.n:,}")
     return " ".join(parts)
 

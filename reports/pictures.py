@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from fedassay.record import CellRecord, Finding, Picture
+from fedassay.record import Picture, RunRecord, Verdict
+from fedassay.reports.finding_tables import found
+from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.metrics import ordered
 from fedassay.reports.numbers import DASH, significant
 
@@ -48,6 +49,7 @@ class Gallery:
     Attributes:
         title: What it shows.
         about: The cell and the finding it belongs to.
+        verdict: That finding's verdict.
         rows: Names of the rows of tiles.
         strips: Its columns; empty where the file cannot be used.
         file: Path of the PNG, relative to the run folder.
@@ -57,6 +59,7 @@ class Gallery:
 
     title: str
     about: str
+    verdict: Verdict
     rows: tuple[str, ...]
     strips: tuple[Strip, ...]
     file: str
@@ -64,27 +67,31 @@ class Gallery:
     problem: str = ""
 
 
-def galleries(run: Path, findings: Sequence[tuple[CellRecord, Finding]], name: str = "") -> tuple[Gallery, ...]:
-    """Every picture grid of some findings.
+def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
+    """Every picture grid of an audit, leaks first, else in the record's order.
 
     Args:
         run: The run folder.
-        findings: Cells with their findings.
-        name: Names the cell of a finding; computed by the caller so that seeds appear where needed.
+        record: Its record.
+        audit: Name of the audit.
     """
-    out = []
-    for cell, finding in findings:
-        for picture in finding.pictures:
-            from fedassay.reports.groups import cell_name
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    findings = sorted(found(record, [audit]), key=lambda item: item[1].verdict != "leak")
+    return tuple(
+        gallery(
+            run,
+            picture,
+            ", ".join(
+                part for part in (cell_name(cell, deltas, seeds), finding.source, finding.selection) if part
+            ),
+            finding.verdict,
+        )
+        for cell, finding in findings
+        for picture in finding.pictures
+    )
 
-            about = ", ".join(
-                part for part in (cell_name(cell, seed=bool(name)), finding.source, finding.selection) if part
-            )
-            out.append(gallery(run, picture, about))
-    return tuple(out)
 
-
-def gallery(run: Path, picture: Picture, about: str) -> Gallery:
+def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Gallery:
     """Cut one grid into tiles."""
     tile_height, tile_width = picture.tile
     scale = max(1, round(72 / max(tile_width, 1)))
@@ -92,7 +99,7 @@ def gallery(run: Path, picture: Picture, about: str) -> Gallery:
     try:
         grid = _open(run, picture)
     except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        return Gallery(picture.title, about, picture.rows, (), picture.file, size, _said(error))
+        return Gallery(picture.title, about, verdict, picture.rows, (), picture.file, size, _said(error))
     strips = []
     for at, column in enumerate(picture.columns):
         tiles = []
@@ -106,7 +113,7 @@ def gallery(run: Path, picture: Picture, about: str) -> Gallery:
             for key in ordered(column.metrics)
         )
         strips.append(Strip(column.caption, tuple(tiles), figures))
-    return Gallery(picture.title, about, picture.rows, tuple(strips), picture.file, size)
+    return Gallery(picture.title, about, verdict, picture.rows, tuple(strips), picture.file, size)
 
 
 def _printed(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 import yaml
@@ -51,7 +52,7 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     environment = record.environment
     when = environment.get("finished") or environment.get("started")
     if when:
-        out.append(("Run", str(when)))
+        out.append(("Run", _moment(str(when))))
     if environment.get("fedassay"):
         out.append(("fedassay", str(environment["fedassay"])))
     return out
@@ -132,6 +133,23 @@ def _finite_back(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite_back(item) for item in value]
     return math.inf if value == "inf" else value
+
+
+def data_facts(record: RunRecord) -> dict[str, Any]:
+    """What the record says about the data, with seeds named as such."""
+    if not isinstance(record.data, dict):
+        return {}
+    seeds = {"null" if cell.seed is None else str(cell.seed) for cell in record.cells}
+    return {f"seed {key}" if key in seeds else str(key): value for key, value in record.data.items()}
+
+
+def _moment(stamp: str) -> str:
+    """An ISO time as `2026-01-02 10:41 UTC`; anything else as it is."""
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    return f"{moment:%Y-%m-%d %H:%M} {moment.tzname() or ''}".strip()
 
 
 def _part(plan: dict[str, Any], key: str) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedassay.record import CellRecord, LedgerRow, Metric, RunRecord
-from fedassay.reports.finding_tables import cell_columns, cell_values
-from fedassay.reports.groups import Group, groups, over_seeds
+from fedassay.reports.finding_tables import cell_columns, cell_values, name_value
+from fedassay.reports.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.leakage import MEASURES, leakage
 from fedassay.reports.metrics import hint, title, utility, utility_names
 from fedassay.reports.numbers import short, significant
@@ -27,7 +28,7 @@ def verdicts_table(record: RunRecord) -> Table:
         (
             Row(
                 (
-                    line.group.label,
+                    name_value(line.group.label, line.group.method),
                     line.group.method,
                     line.group.epsilon,
                     line.group.delta,
@@ -46,33 +47,33 @@ def claims_table(record: RunRecord) -> Table:
     """Claimed, accounted and observed epsilon of every cell."""
     columns = (
         *cell_columns(record),
-        Column("adjacency", "Adjacency", "code"),
+        Column("verdict", "Claim", "verdict"),
         *(Column(key, title(key), "metric", hint(key)) for key in ("claimed", "accounted", "observed", "mu")),
         Column("accounted_stated", title("accounted_stated"), "metric", hint("accounted_stated")),
-        Column("exact_fields", "Leaves exactly"),
-        Column("verdict", "Claim", "verdict"),
+        Column("exact_fields", "Leaves exactly", "flag"),
         Column("reason", "In words"),
+        Column("adjacency", "Adjacency", "code"),
     )
     groups = []
-    for cell in record.cells:
+    for cell in in_order(record):
         privacy = cell.privacy
         why = privacy.reason or "not measured"
         claimed = privacy.claimed
+        claims = claimed is not None and math.isfinite(claimed)
         values: tuple[Value, ...] = (
             *cell_values(cell),
-            cell.adjacency,
-            Metric(value=None, reason="nothing is claimed")
-            if claimed is None or math.isinf(claimed)
-            else Metric(value=claimed),
+            privacy.verdict,
+            Metric(value=claimed) if claims else Metric(value=None, reason="nothing is claimed"),
             _or_reason(privacy.accounted, why),
             _or_reason(privacy.observed, _observed_reason(cell)),
             _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
             _or_reason(privacy.accounted_stated, "the source states no sensitivity of its own"),
             ", ".join(privacy.exact_fields),
-            privacy.verdict,
             privacy.reason,
+            cell.adjacency,
         )
-        groups.append((Row(values, "exact" if privacy.exact_fields else ""),))
+        broken = claims and bool(privacy.exact_fields) and privacy.accounted == math.inf
+        groups.append((Row(values, "exact" if broken else ""),))
     return Table("claims", "Claimed, accounted and observed epsilon", columns, tuple(groups))
 
 
@@ -94,28 +95,26 @@ def utility_table(record: RunRecord) -> Table:
     """Accuracy, bytes and leakage of every method entry and epsilon, over its seeds."""
     names = utility_names(record.cells)
     measures = [m for m in MEASURES if any(leakage(c, m).value is not None for c in record.cells)]
+    several = any(len(group.cells) > 1 for group in groups(record))
     columns = (
         *cell_columns(record, seed=False),
         *(Column(name, title(name), "metric", hint(name)) for name in names),
         Column("bytes_up", "Bytes up", "bytes", "Sent by all clients together, as serialized."),
         Column("bytes_down", "Bytes down", "bytes", "Sent by the server, once for every receiver."),
         *(Column(measure.name, measure.title, "metric", measure.definition) for measure in measures),
+        Column("n", "Seeds", "count", hidden=not several, page_only=True),
     )
     rows = []
     for group in groups(record):
-        values: list[Value] = [group.label, group.method, group.epsilon, group.delta]
+        values: list[Value] = [name_value(group.label, group.method), group.method, group.epsilon, group.delta]
         values += [utility_over_seeds(group, name) for name in names]
         for key in ("bytes_up", "bytes_down"):
             values.append(over_seeds(group.cells, lambda c, k=key: c.communication.get(k), "not recorded"))  # type: ignore[misc]
         for measure in measures:
             values.append(leakage_over_seeds(group, measure.name))
+        values.append(len(group.cells) if len(group.cells) > 1 else "")
         rows.append((Row(tuple(values)),))
-    several = any(len(group.cells) > 1 for group in groups(record))
-    note = (
-        "Over several seeds: the mean, with the range over seeds in brackets and the number of seeds."
-        if several
-        else ""
-    )
+    note = "Over several seeds: the mean, with the range over seeds in brackets." if several else ""
     return Table("utility", "What privacy costs", columns, tuple(rows), note=note)
 
 
@@ -137,49 +136,58 @@ def leakage_over_seeds(group: Group, name: str) -> Metric:
 
 
 _LEDGER = (
-    Column("direction", "Way"),
     Column("field", "Field", "code"),
     Column("kind", "Kind", "code"),
-    Column("protection", "Protection"),
+    Column("direction", "Way"),
+    Column("protection", "Protection", "flag"),
     Column("mechanism", "Mechanism", "code", hidden=True),
-    Column("messages", "Messages", "count"),
-    Column("shape", "Shape", "code"),
-    Column("dtype", "Type", "code"),
-    Column("bytes", "Bytes", "bytes"),
     Column("sensitivity", "L2 sensitivity", hint="Smallest to largest over the messages and their parts."),
     Column("noise", "Noise σ", hint="Standard deviation per coordinate, smallest to largest."),
+    Column("group", "Joint release", "code", "Fields of one noise draw on one joint statistic share a name."),
     Column("adjacency", "Adjacency", "code"),
     Column("unit", "Unit"),
-    Column("group", "Joint release", "code"),
+    Column("shape", "Shape", "code"),
+    Column("dtype", "Type", "code"),
+    Column("messages", "Messages", "count"),
+    Column("bytes", "Bytes", "bytes", "Of the field's values over all messages."),
     Column("note", "Note"),
 )
 
 
-def ledger_table(record: RunRecord, cells: Sequence[CellRecord]) -> Table:
-    """Every field that leaves a client or the server, one row per field."""
+def ledger_table(record: RunRecord, cells: Sequence[CellRecord], alone: bool = False) -> Table:
+    """Every field that leaves a client or the server, one row per field.
+
+    Args:
+        record: The run.
+        cells: Whose fields.
+        alone: Whether the table is of one method entry and seed, named above it.
+    """
     groups = []
     for cell in cells:
         for row in cell.ledger:
             values: tuple[Value, ...] = (
                 *cell_values(cell),
-                row.direction,
                 row.field,
                 row.kind,
+                row.direction,
                 protection(row),
                 row.mechanism,
-                row.messages,
-                row.shape,
-                row.dtype,
-                Metric(value=row.nbytes),
                 _range(row.sensitivity),
                 _noise(row),
+                row.group or "",
                 row.adjacency or "",
                 row.unit,
-                row.group or "",
+                row.shape,
+                row.dtype,
+                row.messages,
+                Metric(value=row.nbytes),
                 row.note,
             )
             groups.append((Row(values, "exact" if leaves_exactly(row) else ""),))
-    columns = (*cell_columns(record), *_LEDGER)
+    named = tuple(
+        replace(c, hidden=c.hidden or c.key in {"label", "seed"}) if alone else c for c in cell_columns(record)
+    )
+    columns = (*named, *_LEDGER)
     return Table("ledger", "Every field that is sent", columns, tuple(groups), roles=True)
 
 

@@ -5,10 +5,14 @@ columns have equal length. These names are drawn wherever they appear, whatever 
 
 | name | columns | drawn as |
 |---|---|---|
-| `scores` | `generated`, optional `heldout`: the memorization score of every generated image against the training images, and of the same images against held-out ones | histogram with logarithmic counts, threshold marked |
-| `roc` | `fpr`, `tpr`, optional `tpr_low`, `tpr_high`: rising from 0 to 1 | ROC curve on log axes, from 1/n to 1 |
-| `sweep` | first column: what was varied, numbers; every further column: one curve, missing values None | curves; a logarithmic axis where values span more than two decades |
-| `targets` | `ssim`, `baseline`: per target, in the same order | the two distributions, as cumulative shares |
+| `scores` | `generated`, optional `heldout` | histogram, logarithmic counts, threshold marked |
+| `roc` | `fpr`, `tpr`, optional `tpr_low`, `tpr_high` | ROC curve on log axes |
+| `sweep` | what was varied, then one column a curve | curves; a log axis where values span decades |
+| `targets` | `ssim`, `baseline` | the middle 90 % of targets behind the interval |
+
+`scores`: the memorization score of every generated image against the training images, and of the same
+images against held-out ones. `roc`: rates rising from 0 to 1. `sweep`: numbers, None where not measured.
+`targets`: the SSIM of every target and of its baseline, in the same order.
 
 The threshold of `scores` is 1 (Carlini et al. 2023); `n` in `roc` is taken from the `auc` metric.
 Any other series is printed as a table in a fold. Every series is written to tables/, whole.

@@ -87,7 +87,7 @@ def _line(group: Group) -> Line:
     text = "; ".join(clause for _, clause in clauses[:2])
     further = sum(rank >= LOOKS["unsupported"].rank for rank, _ in clauses[2:])
     seeds = ""
-    if len(per_seed) > 1:
+    if per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
     return Line(group, verdict, text, further, seeds)
 
@@ -133,6 +133,11 @@ def _claim(group: Group) -> tuple[int, str]:
         return rank, f"the claim of ε = {short(privacy.claimed)} holds" + (
             f" ({', '.join(numbers)})" if numbers else ""
         )
+    if privacy.verdict == "not_run" and privacy.accounted is not None:
+        # No audit judged the claim, but the ledger always adds up.
+        adds_up = f"what leaves adds up to {significant(privacy.accounted)}, and no audit tested it"
+        rank = LOOKS["unsupported"].rank if privacy.accounted > privacy.claimed * (1 + 1e-6) else 0
+        return rank, f"{claims}; {adds_up}"
     return rank, f"{claims}: {LOOKS[privacy.verdict].word.lower()}, {_first(privacy.reason)}"
 
 

@@ -12,10 +12,20 @@ from fedassay.record import Metric, Verdict
 from fedassay.reports.numbers import DASH, duration, interval, short, significant, size
 from fedassay.reports.verdicts import LOOKS
 
-Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict"]
-"""How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason."""
+Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
+"""How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason; `flag` is
+a word that its row's role may set in red."""
 
-Value = Metric | str | float | int | None
+
+@dataclass(frozen=True)
+class Name:
+    """A name with what it stands for in smaller type beneath; the CSV holds the name alone."""
+
+    text: str
+    under: str = ""
+
+
+Value = Metric | Name | str | float | int | None
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Column:
         kind: How its values are printed.
         hint: Explanation shown with the header.
         hidden: Whether only the CSV has it, since the page has no need of it.
+        page_only: Whether only the page has it.
     """
 
     key: str
@@ -35,6 +46,7 @@ class Column:
     kind: Kind = "text"
     hint: str = ""
     hidden: bool = False
+    page_only: bool = False
 
     @property
     def numeric(self) -> bool:
@@ -79,6 +91,8 @@ class Table:
         """The table as CSV; a metric fills five columns: value, low, high, n, reason."""
         header = ["row"] if self.roles else []
         for column in self.columns:
+            if column.page_only:
+                continue
             header.append(column.key)
             if column.kind in {"metric", "bytes"}:
                 header += [f"{column.key}_{part}" for part in ("low", "high", "n", "reason")]
@@ -86,11 +100,13 @@ class Table:
         for row in self.rows:
             line: list[object] = [row.role] if self.roles else []
             for column, value in zip(self.columns, row.values, strict=True):
+                if column.page_only:
+                    continue
                 if column.kind in {"metric", "bytes"}:
                     metric = as_metric(value)
                     line += [metric.value, metric.low, metric.high, metric.n, metric.reason]
                 else:
-                    line.append(value)
+                    line.append(value.text if isinstance(value, Name) else value)
             lines.append(line)
         return csv_text(header, lines)
 
@@ -114,15 +130,15 @@ class Shown:
     verdict: Verdict | None = None
 
 
-def show(column: Column, value: Value) -> Shown:
-    """A value of a column as the page prints it."""
+def show(column: Column, value: Value, count: bool = True) -> Shown:
+    """A value of a column as the page prints it; `count` says whether a metric's n goes with it."""
     if column.kind in {"metric", "bytes"}:
         metric = as_metric(value)
-        text = size(metric.value) if column.kind == "bytes" else significant(metric.value)
+        text = size(metric.value) if column.kind == "bytes" else _estimate(metric)
         if metric.value is not None and metric.unit and column.kind == "metric":
             text += f" {metric.unit}"
         sort = "" if metric.value is None else repr(metric.value)
-        detail = interval(metric)
+        detail = interval(metric, count)
         if column.kind == "bytes" and metric.low is not None and metric.high is not None:
             detail = f"[{size(metric.low)}, {size(metric.high)}] n = {metric.n}"
         return Shown(text, detail, metric.reason, sort)
@@ -132,10 +148,32 @@ def show(column: Column, value: Value) -> Shown:
             return Shown(LOOKS[verdict].word, sort=str(-LOOKS[verdict].rank), verdict=verdict)
     if value is None:
         return Shown(DASH)
+    if isinstance(value, Name):
+        return Shown(value.text, value.under, sort=value.text)
     if isinstance(value, str | Metric):
         return Shown(str(value), sort=str(value))
-    print_as = {"parameter": short, "seconds": duration, "count": lambda number: f"{number:,.0f}"}
-    return Shown(print_as.get(column.kind, str)(value), sort=repr(float(value)))
+    words = str(value)
+    if column.kind == "parameter":
+        words = short(value)
+    elif column.kind == "seconds":
+        words = duration(value)
+    elif column.kind == "count":
+        words = f"{value:,.0f}"
+    return Shown(words, sort=repr(float(value)))
+
+
+def _estimate(metric: Metric) -> str:
+    """Three significant figures; an exact whole number (a count, a plain epsilon) stays whole."""
+    value = metric.value
+    if (
+        value is not None
+        and metric.low is None
+        and metric.high is None
+        and value.is_integer()
+        and abs(value) < 1e6
+    ):
+        return short(value) if value < 1000 else f"{value:,.0f}"
+    return significant(value)
 
 
 def as_metric(value: Value) -> Metric:
@@ -148,7 +186,7 @@ def as_metric(value: Value) -> Metric:
         return value
     if value is None:
         return Metric(value=None, reason="not measured")
-    if isinstance(value, str):
+    if isinstance(value, str | Name):
         raise TypeError(f"{value!r} is no metric")
     return Metric(value=float(value))
 
@@ -176,8 +214,10 @@ def printed(table: Table) -> Printed:
         rows = []
         for row in group:
             cells = []
+            # A row whose figures share their n has it once, in the column of that name.
+            own = any(c.key == "n" and isinstance(v, int) for c, v in zip(table.columns, row.values, strict=True))
             for column, value in zip(table.columns, row.values, strict=True):
-                shown = show(column, value)
+                shown = show(column, value, count=not own)
                 letter = letters.setdefault(shown.reason, _letter(len(letters))) if shown.reason else ""
                 cells.append((column, shown, letter))
             rows.append((row.role, tuple(cells)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from fedassay.record import RunRecord, Verdict
-from fedassay.reports.figures.svg import Figure, Scale, drawing, log_scale, polygon, tag, text
+from fedassay.reports.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
 from fedassay.reports.groups import Group, groups, several_deltas
 from fedassay.reports.numbers import short, significant
 from fedassay.reports.verdicts import LOOKS, worst
@@ -144,8 +144,8 @@ def _body(rows: Sequence[Walls], finite: Sequence[float], width: float, deltas: 
     ceilings = any(row.ceiling is not None for row in rows)
     left = 236.0 if wide else 14.0
     right = width - (36 if wide else 16) - (110 if ceilings and wide else 0)
-    infinity = right - 8
-    scale = log_scale(finite, left + 8, right - 46)
+    infinity = right - 14
+    scale = log_scale(finite, left + 12, right - 54)
     bottom = _TOP + _ROW * len(rows)
     out = [_axis(scale, infinity, left, right, bottom, wide)]
     if ceilings and wide:
@@ -167,13 +167,7 @@ def _axis(scale: Scale, infinity: float, left: float, right: float, bottom: floa
     out.append(text(infinity, _TOP - 9, "∞", "tick infinity", "middle"))
     out.append(text(left, _TOP - 28, "ε", "axis-title"))
     middle = (scale.end + infinity) / 2 + 2
-    for y in (_TOP - 4, bottom):
-        out.append(tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"))
-        out.append(tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"))
-        for shift in (-4, 4):
-            out.append(
-                tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis")
-            )
+    out += [axis_break(left, right, middle, y) for y in (_TOP - 4, bottom)]
     return "".join(out)
 
 
@@ -214,10 +208,10 @@ def _row(
         out.append(tag("rect", x=min(low, high), y=y - 5, width=abs(high - low), height=10, class_=bar))
     if row.observed is not None:
         x = at(row.observed)
-        out.append(polygon([(x, y - 8), (x + 9, y), (x, y + 8)], "mark observed"))
+        out.append(polygon([(x - 10, y - 8), (x, y), (x - 10, y + 8)], "mark observed"))
     if row.accounted is not None:
         x = at(row.accounted)
-        out.append(polygon([(x, y - 8), (x - 9, y), (x, y + 8)], "mark accounted"))
+        out.append(polygon([(x + 10, y - 8), (x, y), (x + 10, y + 8)], "mark accounted"))
     if row.claimed is not None:
         x = at(row.claimed)
         out.append(tag("line", x1=x, x2=x, y1=y - 13, y2=y + 13, class_="claimed"))

@@ -194,6 +194,11 @@ class Frame:
         return "".join(out)
 
 
+WIDTH, HEIGHT = 420.0, 300.0
+"""Size of a panel."""
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 404.0, 34.0, 246.0
+"""The plotting area within a panel."""
+
 SHAPES = 6
 
 
@@ -227,3 +232,38 @@ def polygon(points: Iterable[tuple[float, float]], class_: str) -> str:
 def polyline(points: Iterable[tuple[float, float]], class_: str) -> str:
     """An open line."""
     return tag("polyline", points=" ".join(f"{x:.2f},{y:.2f}" for x, y in points), class_=class_)
+
+
+def legend(entries: Sequence[tuple[str, int]], left: float, y: float, width: float) -> list[str]:
+    """Markers with names, in as many lines as they need."""
+    out, x = [], left
+    for words, index in entries:
+        step = 22 + len(words) * 6.2
+        if x + step > width and x > left:
+            x, y = left, y + 16
+        out.append(marker(index, x + 5, y - 4))
+        out.append(text(x + 14, y, words, "tick"))
+        x += step
+    return out
+
+
+def extra_height(entries: Sequence[tuple[str, int]], width: float) -> float:
+    """Height of a legend's lines."""
+    lines, x = 1, LEFT
+    for words, _ in entries:
+        step = 22 + len(words) * 6.2
+        if x + step > width and x > LEFT:
+            x, lines = LEFT, lines + 1
+        x += step
+    return 16.0 * lines
+
+
+def axis_break(left: float, right: float, middle: float, y: float) -> str:
+    """A horizontal axis with a break at `middle`, beyond which infinity stands."""
+    out = [
+        tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"),
+        tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"),
+    ]
+    for shift in (-4, 4):
+        out.append(tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis"))
+    return "".join(out)

@@ -102,6 +102,6 @@
 
   // On paper a closed fold is lost: open those that a signed copy needs.
   addEventListener("beforeprint", () => {
-    for (const fold of document.querySelectorAll("details.plan, details.key")) fold.open = true;
+    for (const fold of document.querySelectorAll("details.plan, details.key, details.gallery")) fold.open = true;
   });
 })();

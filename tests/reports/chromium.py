@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -45,7 +46,7 @@ class Browser:
 
         self._process = subprocess.Popen(
             [executable, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
-            preexec_fn=descriptors,
+            preexec_fn=descriptors,  # noqa: PLW1509 - it makes system calls only
             close_fds=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -68,10 +69,8 @@ class Browser:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session = None
-        try:
+        with contextlib.suppress(EOFError):
             self.command("Browser.close")
-        except EOFError:
-            pass
         os.close(self._write)
         os.close(self._read)
         self._process.wait(timeout=20)

@@ -470,7 +470,7 @@ def make_record(run: Path | None, seeds: tuple[int | None, ...] = (0, 1)) -> Run
                     seed,
                     bytes=5_840_000.0,
                     exact=("labels",) if private else ("weights", "labels"),
-                    accounted=INF if private else INF,
+                    accounted=INF,
                     verdict="unsupported" if private else "not_run",
                     reason="the label histogram leaves exactly" if private else "nothing is claimed at ε = ∞",
                     findings=(memorization(shot, leak=not private), inversion),

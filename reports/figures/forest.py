@@ -1,0 +1,150 @@
+"""Reconstructions against their baselines at a glance: one row per finding, SSIM with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedassay.record import Finding, Metric
+from fedassay.reports.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
+from fedassay.reports.numbers import significant
+from fedassay.reports.series import TARGETS, finite, numbers
+from fedassay.reports.verdicts import LOOKS
+
+_ROW = 40.0
+_TOP = 26.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finding with the words that name it."""
+
+    who: str
+    what: str
+    finding: Finding
+
+
+def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
+    """SSIM of every finding beside its baseline; None where none was measured."""
+    rows = [entry for entry in entries if _value(entry.finding.metrics.get("ssim")) is not None]
+    if not rows:
+        return None
+    title = "Do reconstructions come closer than what the adversary had anyway?"
+    told = [
+        f"{entry.who}, {entry.what}: SSIM {significant(_value(entry.finding.metrics.get('ssim')))}, baseline "
+        f"{significant(_value(entry.finding.baseline.get('ssim')))}; {LOOKS[entry.finding.verdict].word.lower()}"
+        for entry in rows
+    ]
+    description = ". ".join(told) + "."
+    drawn = [
+        drawing(key, width, _TOP + _ROW * len(rows) + 48, title, description, _body(rows, width))
+        for key, width in ((name, 860.0), (f"{name}-narrow", 350.0))
+    ]
+    spread = any(TARGETS in entry.finding.series for entry in rows)
+    note = (
+        "Filled: reconstruction, with its 95 % interval. Hollow: the baseline of the same row. Right of the "
+        "hollow mark is leakage."
+    )
+    if spread:
+        note += " Pale bar: the middle 90 % of targets."
+    data: tuple[tuple[Datum, ...], ...] = tuple(
+        (
+            entry.who,
+            entry.what,
+            *_ends(entry.finding.metrics.get("ssim")),
+            *_ends(entry.finding.baseline.get("ssim")),
+            *_middle(entry.finding),
+            entry.finding.verdict,
+        )
+        for entry in rows
+    )
+    columns = (
+        "cell",
+        "finding",
+        "ssim",
+        "ssim_low",
+        "ssim_high",
+        "baseline",
+        "baseline_low",
+        "baseline_high",
+        "targets_5pct",
+        "targets_95pct",
+        "verdict",
+    )
+    return Figure(name, title, description, drawn[0], columns, data, narrow=drawn[1], note=note)
+
+
+def _value(metric: Metric | None) -> float | None:
+    return None if metric is None else metric.value
+
+
+def _ends(metric: Metric | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if metric is None else (metric.value, metric.low, metric.high)
+
+
+def _middle(finding: Finding) -> tuple[float | None, float | None]:
+    """The 5th and 95th percentile of a finding's targets."""
+    series = finding.series.get(TARGETS)
+    values = sorted(finite(numbers(series, "ssim"))) if series is not None else []
+    if len(values) < 20:
+        return None, None
+    return values[round(0.05 * (len(values) - 1))], values[round(0.95 * (len(values) - 1))]
+
+
+def _body(rows: Sequence[Entry], width: float) -> list[str]:
+    wide = width > 500
+    left, right = (300.0, width - 20) if wide else (8.0, width - 8)
+    everything = [
+        value
+        for entry in rows
+        for value in (
+            *_ends(entry.finding.metrics.get("ssim")),
+            *_ends(entry.finding.baseline.get("ssim")),
+            *_middle(entry.finding),
+        )
+        if value is not None
+    ]
+    x = linear_scale(everything, left, right)
+    bottom = _TOP + _ROW * len(rows)
+    out = []
+    for tick in x.ticks(6 if wide else 4):
+        out.append(tag("line", x1=x(tick), x2=x(tick), y1=_TOP, y2=bottom, class_="grid"))
+        out.append(text(x(tick), bottom + 16, f"{tick:g}", "tick", "middle"))
+    out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
+    out.append(text(right, bottom + 32, "SSIM →  closer to the private image", "axis-title", "end"))
+    for index, entry in enumerate(rows):
+        out.append(_row(entry, x, _TOP + _ROW * index, width, wide))
+    return out
+
+
+def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
+    look = LOOKS[entry.finding.verdict]
+    y = top + (_ROW / 2 if wide else 28)
+    out = []
+    if wide:
+        out.append(text(0, y - 3, entry.who, "row-label"))
+        out.append(text(0, y + 12, entry.what, "tick"))
+        out.append(text(286, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"))
+    else:
+        out.append(text(0, top + 14, entry.who, "row-label"))
+        out.append(text(width, top + 14, f"{entry.what} {look.mark}", f"row-verdict tone-{look.tone}", "end"))
+    low, high = _middle(entry.finding)
+    if low is not None and high is not None:
+        out.append(
+            tag("rect", x=x(low), y=y - 5, width=x(high) - x(low), height=10, class_=f"bar open tone-{look.tone}")
+        )
+    for metric, class_ in (
+        (entry.finding.baseline.get("ssim"), "baseline"),
+        (entry.finding.metrics.get("ssim"), "measured"),
+    ):
+        value, low, high = _ends(metric)
+        if value is None:
+            continue
+        if low is not None and high is not None:
+            out.append(tag("line", x1=x(low), x2=x(high), y1=y, y2=y, class_=f"span {class_} tone-{look.tone}"))
+        at = x(value)
+        out.append(
+            polygon([(at, y - 6), (at + 6, y), (at, y + 6), (at - 6, y)], f"diamond {class_} tone-{look.tone}")
+        )
+    out.append(tag("line", x1=0, x2=width, y1=top + _ROW, y2=top + _ROW, class_="rule"))
+    return "".join(out)

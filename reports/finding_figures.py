@@ -1,0 +1,88 @@
+"""Figures and folded tables of findings, made from the series that audits leave behind."""
+
+from __future__ import annotations
+
+import math
+
+from fedassay.record import CellRecord, Finding, RunRecord, Series
+from fedassay.reports.figures.curves import Named, roc, sweep
+from fedassay.reports.figures.forest import Entry, forest
+from fedassay.reports.figures.histogram import histogram
+from fedassay.reports.figures.svg import Figure
+from fedassay.reports.finding_tables import found
+from fedassay.reports.groups import cell_name, groups, several_deltas
+from fedassay.reports.naming import slug
+from fedassay.reports.series import DRAWN, ROC, SCORES, SWEEP
+from fedassay.reports.summary import source_words
+from fedassay.reports.tables import Column, Row, Table, Value
+
+
+def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:
+    """An audit's findings on the first seed of each group; figures show these, tables show all."""
+    first = {id(group.cells[0]) for group in groups(record)}
+    return [(cell, finding) for cell, finding in found(record, [audit]) if id(cell) in first]
+
+
+def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
+    """Every figure that an audit's findings give."""
+    findings = first_seed(record, audit)
+    deltas = several_deltas(record)
+    out: list[Figure | None] = []
+    if audit == "reconstruction":
+        entries = [Entry(cell_name(cell, deltas), what(finding), finding) for cell, finding in findings]
+        out.append(forest("reconstruction_ssim", entries))
+    curves = [
+        Named(_about(cell, finding, deltas), finding.series[ROC])
+        for cell, finding in findings
+        if ROC in finding.series
+    ]
+    out += roc(slug(f"{audit}_roc"), "Who can be told to be a member?", curves)
+    for cell, finding in findings:
+        about = _about(cell, finding, deltas)
+        name = slug(f"{audit}-{about}")
+        if SCORES in finding.series:
+            out.append(histogram(f"{name}-scores", about, finding.series[SCORES]))
+        if SWEEP in finding.series:
+            out.append(sweep(f"{name}-sweep", about, finding.series[SWEEP]))
+    return tuple(figure for figure in out if figure is not None)
+
+
+def folded_of(record: RunRecord, audit: str, most: int = 200) -> tuple[Table, ...]:
+    """The series that are no figure, as tables of at most `most` rows; their CSV is whole."""
+    out = []
+    for cell, finding in first_seed(record, audit):
+        for name, series in finding.series.items():
+            if name in DRAWN:
+                continue
+            title = f"{series.title}: {_about(cell, finding, several_deltas(record))}"
+            out.append(_table(series_file(cell, finding, name), title, series, most))
+    return tuple(out)
+
+
+def series_file(cell: CellRecord, finding: Finding, name: str) -> str:
+    """Name of the CSV of a series, without the extension."""
+    parts = [cell_name(cell, delta=True, seed=True), finding.audit, finding.source, finding.selection, name]
+    return f"series_{slug('-'.join(part for part in parts if part))}"
+
+
+def what(finding: Finding) -> str:
+    """What a finding speaks of: its source and selection."""
+    return ", ".join(part for part in (source_words(finding.source), finding.selection) if part)
+
+
+def _about(cell: CellRecord, finding: Finding, deltas: bool) -> str:
+    return ", ".join(part for part in (cell_name(cell, deltas), finding.source, finding.selection) if part)
+
+
+def _table(name: str, title: str, series: Series, most: int) -> Table:
+    columns = []
+    for key, values in series.columns.items():
+        numeric = all(not isinstance(value, str) or value == "inf" for value in values)
+        columns.append(Column(key, key.replace("_", " "), "parameter" if numeric else "text"))
+    cells = list(zip(*series.columns.values(), strict=True))
+    rows = []
+    for values in cells[:most]:
+        shown: tuple[Value, ...] = tuple(math.inf if value == "inf" else value for value in values)
+        rows.append((Row(shown),))
+    note = f"The first {most} of {len(cells)} rows; the CSV has all." if len(cells) > most else ""
+    return Table(name, title, tuple(columns), tuple(rows), note=note)

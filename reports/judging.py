@@ -1,0 +1,215 @@
+"""Rules put to a run: every rule, every cell, one judgement.
+
+A number decides only with its whole interval on one side of the bound: a run that cannot tell must
+not pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedassay.record import CellRecord, Metric, RunRecord, Verdict
+from fedassay.reports.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
+from fedassay.reports.numbers import interval, significant
+from fedassay.reports.summary import attacks_on, verdicts_of
+from fedassay.reports.verdicts import LOOKS
+
+if TYPE_CHECKING:
+    from fedassay.reports.policy import Policy, Scope
+
+State = Literal["pass", "broken", "undecided"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one rule says about one cell.
+
+    Attributes:
+        rule: The rule, such as `maximum observed`.
+        cell: The cell, in words; empty where the rule is about the run.
+        state: `pass`, `broken` or `undecided`.
+        why: In plain words, without the cell.
+    """
+
+    rule: str
+    cell: str
+    state: State
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """The cell and why."""
+        return f"{self.cell}: {self.why}" if self.cell else self.why
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a policy says about a run."""
+
+    policy: str
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 broken, 2 could not decide."""
+        states = {judgement.state for judgement in self.judgements}
+        return 1 if "broken" in states else 2 if "undecided" in states else 0
+
+    def text(self) -> str:
+        """What is broken, what is undecided, and how many passed; equal reasons are said once."""
+        marks: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
+        lines = []
+        for state, mark in marks.items():
+            alike: dict[str, list[str]] = {}
+            for judgement in self.judgements:
+                if judgement.state == state:
+                    alike.setdefault(judgement.why, []).append(judgement.cell)
+            for why, cells in alike.items():
+                named = "; ".join(dict.fromkeys(cell for cell in cells if cell))
+                lines.append(f"{mark}: {why}" + (f"\n    {named}" if named else ""))
+        count = {state: sum(item.state == state for item in self.judgements) for state in ("pass", *marks)}
+        counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
+        end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
+        lines.append(f"policy {self.policy}: {end} ({counts})")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome for `--json`."""
+        return {
+            "policy": self.policy,
+            "exit_code": self.exit_code,
+            "judgements": [{**asdict(judgement), "sentence": judgement.sentence} for judgement in self.judgements],
+        }
+
+
+def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
+    """Put every rule of a policy to every cell in its scope."""
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    cells = [cell for cell in record.cells if _in_scope(cell, policy.cells)]
+    for label in policy.cells.labels:
+        if all(cell.label != label for cell in record.cells):
+            yield Judgement("cells", "", "undecided", f"the run has no method entry labelled {label!r}")
+    if not cells:
+        yield Judgement("cells", "", "undecided", "no cell of the run is in the policy's scope")
+    for error in record.errors:
+        yield Judgement("run", error.cell, "undecided", f"{error.stage} failed: {error.message}")
+    for cell in cells:
+        name = cell_name(cell, deltas, seeds)
+        for metric, bound in policy.maximum.items():
+            yield _bounded(cell, name, metric, bound, "maximum")
+        for metric, bound in policy.minimum.items():
+            yield _bounded(cell, name, metric, bound, "minimum")
+        if policy.exact_fields == "forbidden":
+            yield _exact(cell, name)
+        if policy.claims != "any":
+            yield _claim(cell, name, policy.claims)
+        for audit in policy.must_conclude:
+            yield _concluded(cell, name, audit.removeprefix("other:"))
+        if policy.forbidden_verdicts:
+            yield _verdicts(cell, name, policy.forbidden_verdicts)
+
+
+def _in_scope(cell: CellRecord, scope: Scope) -> bool:
+    if scope.labels and cell.label not in scope.labels:
+        return False
+    return scope.epsilon == "all" or math.isfinite(cell.epsilon)
+
+
+def _exact(cell: CellRecord, name: str) -> Judgement:
+    fields = cell.privacy.exact_fields
+    if fields:
+        return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly")
+    if not cell.ledger:
+        return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
+    return Judgement("exact_fields", name, "pass", "no field leaves exactly")
+
+
+def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
+    verdict, reason = cell.privacy.verdict, cell.privacy.reason
+    claimed = cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
+    words = f"the claim is {LOOKS[verdict].word.lower()}" + (f": {reason}" if reason else "")
+    if verdict in {"unsound", "unsupported"}:
+        return Judgement("claims", name, "broken", words)
+    if not claimed:
+        state: State = "broken" if wanted == "sound" else "pass"
+        return Judgement("claims", name, state, "makes no claim")
+    return Judgement("claims", name, "pass" if verdict == "sound" else "undecided", words)
+
+
+def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
+    rule = f"must_conclude {audit}"
+    findings = [finding for finding in cell.findings if finding.audit == audit]
+    if not findings:
+        return Judgement(rule, name, "undecided", f"{audit} was not part of the run")
+    for verdict in ("inconclusive", "not_run"):
+        for finding in findings:
+            if finding.verdict == verdict:
+                words = f"{audit} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
+                return Judgement(rule, name, "undecided", words)
+    return Judgement(rule, name, "pass", f"{audit} reached a verdict")
+
+
+def _verdicts(cell: CellRecord, name: str, forbidden: tuple[Verdict, ...]) -> Judgement:
+    found = [verdict for verdict in verdicts_of(cell) if verdict in forbidden]
+    if not found:
+        return Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict")
+    reason = next((f.reason for f in attacks_on(cell) if f.verdict == found[0]), cell.privacy.reason)
+    word = LOOKS[found[0]].word.lower()
+    return Judgement("forbidden_verdicts", name, "broken", f"{word}: {reason}")
+
+
+def _bounded(
+    cell: CellRecord, name: str, metric: str, bound: float, side: Literal["maximum", "minimum"]
+) -> Judgement:
+    """Put a bound to every place of a cell that holds the metric; the worst state counts."""
+    rule = f"{side} {metric}"
+    measured, doubts = _measured(cell, metric)
+    states = [(*_state(value, bound, side), where) for where, value in measured]
+    order: dict[State, int] = {"broken": 0, "undecided": 1, "pass": 2}
+    limit = f"the {side} of {significant(bound)}"
+    if states:
+        state, words, where = min(states, key=lambda item: order[item[0]])
+        if state == "broken" or not doubts:
+            return Judgement(rule, name, state, f"{where}{title(metric)} {words} {limit}")
+    reason = doubts[0] if doubts else "no audit in this cell measures it"
+    return Judgement(rule, name, "undecided", f"{title(metric)} against {limit}: {reason}")
+
+
+def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
+    assert metric.value is not None
+    low = metric.value if metric.low is None else metric.low
+    high = metric.value if metric.high is None else metric.high
+    shown = f"{significant(metric.value)} {interval(metric)}".strip()
+    inside, outside = (high <= bound, low > bound) if side == "maximum" else (low >= bound, high < bound)
+    if inside:
+        return "pass", f"{shown} keeps"
+    return ("broken", f"{shown} breaks") if outside else ("undecided", f"{shown}: the interval lies across")
+
+
+def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], list[str]]:
+    """Where a cell holds a metric, and reasons to doubt that this is all there is to know."""
+    readers: dict[str, Callable[[], Metric]] = {
+        **{key: lambda key=key: utility(cell, key) for key in UTILITY},  # type: ignore[misc]
+        **{key: lambda key=key: Metric(value=cell.communication.get(key)) for key in COMMUNICATION},  # type: ignore[misc]
+        **{key: lambda key=key: Metric(value=getattr(cell.privacy, key)) for key in PRIVACY},  # type: ignore[misc]
+    }
+    if metric in readers:
+        value = readers[metric]()
+        if value.value is not None:
+            return [("", value)], []
+        return [], [value.reason or cell.privacy.reason or "not measured"]
+    found, doubts = [], []
+    for finding in cell.findings:
+        held = finding.metrics.get(metric)
+        if finding.verdict == "inconclusive" and (held is not None or not finding.metrics):
+            doubts.append(f"{finding.audit} is inconclusive: {finding.reason}")
+        elif held is not None and held.value is not None:
+            where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
+            found.append((f"{where}: ", held))
+        elif held is not None:
+            doubts.append(held.reason or f"{finding.audit} did not measure it")
+    return found, doubts

@@ -1,0 +1,83 @@
+"""A run in Markdown, short enough for a pull request."""
+
+from __future__ import annotations
+
+import re
+
+from fedassay.record import Metric, RunRecord
+from fedassay.reports.finding_tables import controls_sentence
+from fedassay.reports.groups import several_deltas
+from fedassay.reports.leakage import MEASURES
+from fedassay.reports.numbers import DASH, interval, short, significant, size
+from fedassay.reports.plan_notes import facts, name_of, rerun
+from fedassay.reports.privacy_tables import utility_table
+from fedassay.reports.summary import lead, strip
+from fedassay.reports.tables import as_metric
+from fedassay.reports.verdicts import LOOKS
+
+
+def markdown(record: RunRecord) -> str:
+    """Verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
+    parts = [f"## Privacy assay: {escaped(name_of(record))}", escaped(lead(record))]
+    if record.errors:
+        items = [
+            f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors
+        ]
+        parts.append("**Parts of the run failed:**\n\n" + "\n".join(items))
+    parts += [_verdicts(record), _numbers(record), escaped(controls_sentence(record))]
+    about = "\n".join(f"- {name}: {escaped(value)}" for name, value in facts(record))
+    parts.append(
+        f"<details><summary>About this run</summary>\n\n{about}\n\n```sh\n{rerun(record)}\n```\n\n</details>"
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escaped(words: str) -> str:
+    """Text that Markdown prints as it is, on one line, also inside a table."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~$@])", r"\\\1", " ".join(words.split()))
+
+
+def _verdicts(record: RunRecord) -> str:
+    deltas = several_deltas(record)
+    lines = ["| Verdict | Method | ε | In words |", "|---|---|---:|---|"]
+    for line in strip(record):
+        look = LOOKS[line.verdict]
+        epsilon = short(line.group.epsilon) + (f", δ = {short(line.group.delta)}" if deltas else "")
+        words = f"{line.text[:1].upper()}{line.text[1:]}."
+        if line.seeds:
+            words += f" On {line.seeds}."
+        lines.append(
+            f"| {look.mark} **{look.word}** | {escaped(line.group.name)} | {epsilon} | {escaped(words)} |"
+        )
+    return "\n".join(lines) if record.cells else "The run has no cell."
+
+
+def _numbers(record: RunRecord) -> str:
+    """Accuracy, bytes, leakage: the utility table's own columns and values."""
+    if not record.cells:
+        return ""
+    table = utility_table(record)
+    wanted = ("label", "epsilon", "accuracy", "bytes_up", *(measure.name for measure in MEASURES))
+    columns = [(at, column) for at, column in enumerate(table.columns) if column.key in wanted]
+    lines = ["| " + " | ".join(escaped(column.title) for _, column in columns) + " |"]
+    lines.append("|" + "|".join("---:" if column.numeric else "---" for _, column in columns) + "|")
+    for row in table.rows:
+        cells = []
+        for at, column in columns:
+            value = row.values[at]
+            if column.kind == "bytes":
+                cells.append(size(as_metric(value).value))
+            elif column.kind == "metric":
+                cells.append(_metric(as_metric(value)))
+            elif isinstance(value, float):
+                cells.append(short(value))
+            else:
+                cells.append(escaped(getattr(value, "text", str(value))))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _metric(metric: Metric) -> str:
+    if metric.value is None:
+        return DASH
+    return f"{significant(metric.value)} {escaped(interval(metric, count=False))}".strip()

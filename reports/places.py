@@ -1,0 +1,57 @@
+"""Where a finding stands in record.json, for tools that show results beside lines of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedassay.record import CellRecord, RunRecord
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of record.json.
+
+    Attributes:
+        path: Its path in the document, such as `cells[3].findings[0]`.
+        line: The line on which it begins, counted from 1.
+    """
+
+    path: str
+    line: int
+
+
+def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...]:
+    """The place of every cell and of every finding in it, in the record's order.
+
+    The document is written with an indent of one and every value on a line of its own, so a part's
+    line follows from the number of lines before it.
+    """
+    lines = record.to_json().splitlines()
+    if not record.cells:
+        return ()
+    # The opening brace of the first cell comes right after the line that opens the list.
+    line = lines.index(' "cells": [') + 2
+    out = []
+    for number, cell in enumerate(record.cells):
+        text = cell.model_dump_json(by_alias=True, indent=1).splitlines()
+        own = Place(f"cells[{number}]", line)
+        out.append((own, _finding_places(cell, text, own)))
+        line += len(text)
+    return tuple(out)
+
+
+def errors_place(record: RunRecord) -> Place:
+    """Where the list of what failed begins: also the place of what concerns the run as a whole."""
+    lines = record.to_json().splitlines()
+    return Place("errors", next(at for at, line in enumerate(lines, 1) if line.startswith(' "errors": [')))
+
+
+def _finding_places(cell: CellRecord, text: list[str], own: Place) -> tuple[Place, ...]:
+    if not cell.findings:
+        return ()
+    line = own.line + text.index(' "findings": [') + 1
+    out = []
+    for number, finding in enumerate(cell.findings):
+        out.append(Place(f"{own.path}.findings[{number}]", line))
+        line += len(finding.model_dump_json(by_alias=True, indent=1).splitlines())
+    return tuple(out)

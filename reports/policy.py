@@ -1,0 +1,141 @@
+"""Policies: what a run must show before its method may be deployed.
+
+A policy is a YAML file; `docs/policy.md` describes it. `fedassay.reports.judging` puts its rules to a
+run.
+
+Exit codes: 0 all pass, 1 something is broken, 2 nothing is broken but something is undecided.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from fedassay.atomic import write_text
+from fedassay.config import read_yaml
+from fedassay.errors import PlanError
+from fedassay.record import RunRecord, Verdict
+from fedassay.reports.judging import Outcome, judge
+from fedassay.reports.junit import junit as junit_text
+from fedassay.reports.metrics import COMMUNICATION, MEANINGS, UTILITY
+from fedassay.reports.sarif import sarif as sarif_text
+from fedassay.values import Extended, Frozen
+
+METRICS = tuple(dict.fromkeys((*MEANINGS, *UTILITY, *COMMUNICATION)))
+"""The metrics that a policy can bound."""
+
+AUDITS = ("reconstruction", "inversion", "memorization", "membership", "message", "dp_claim", "ledger")
+"""The audits that a policy can demand; an audit of another name may be demanded as `other:NAME`."""
+
+
+class Scope(Frozen):
+    """Which cells the rules are put to.
+
+    Attributes:
+        labels: Labels of method entries; all where empty.
+        epsilon: `finite`: only cells asked for a finite epsilon. `all`: every cell.
+    """
+
+    labels: tuple[str, ...] = ()
+    epsilon: Literal["all", "finite"] = "all"
+
+
+class Policy(Frozen):
+    """A policy.
+
+    Attributes:
+        name: Printed with every judgement.
+        description: What it is for.
+        cells: Which cells the rules are put to.
+        maximum: Highest allowed value by metric; over a cell's findings the worst counts.
+        minimum: Lowest allowed value by metric; likewise.
+        exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
+        claims: `sound`: every cell makes a claim and it is sound. `not_disproved`: no claim is unsound
+            or unsupported; a cell without a claim passes. `any`: no rule.
+        must_conclude: Audits that must have run and reached a verdict in every cell.
+        forbidden_verdicts: Verdicts that no cell and no finding may have.
+    """
+
+    name: str = Field(min_length=1)
+    description: str = ""
+    cells: Scope = Scope()
+    maximum: dict[str, Extended] = Field(default_factory=dict)
+    minimum: dict[str, Extended] = Field(default_factory=dict)
+    exact_fields: Literal["allowed", "forbidden"] = "allowed"
+    claims: Literal["sound", "not_disproved", "any"] = "any"
+    must_conclude: tuple[str, ...] = ()
+    forbidden_verdicts: tuple[Verdict, ...] = ()
+
+    @field_validator("maximum", "minimum")
+    @classmethod
+    def _known_metrics(cls, bounds: dict[str, float]) -> dict[str, float]:
+        for name, bound in bounds.items():
+            if name not in METRICS:
+                raise ValueError(f"given the metric {name!r}; allowed: {', '.join(METRICS)}")
+            if math.isnan(bound):
+                raise ValueError(f"the bound on {name!r} is not a number")
+        return bounds
+
+    @field_validator("must_conclude")
+    @classmethod
+    def _known_audits(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in AUDITS and not name.startswith("other:"):
+                allowed = ", ".join(AUDITS)
+                raise ValueError(
+                    f"given the audit {name!r}; allowed: {allowed}, or other:NAME for a third party's"
+                )
+        return names
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        rules = (self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts)
+        if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
+            raise ValueError("the policy has no rule, so every run would pass")
+        return self
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file.
+
+    Raises:
+        PlanError: Missing, not YAML, an unknown key or metric, a wrong type, or no rule at all.
+    """
+    content = read_yaml(path)
+    try:
+        return Policy.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "policy"
+        if problem["type"] == "extra_forbidden":
+            allowed = Scope.model_fields if problem["loc"][0] == "cells" else Policy.model_fields
+            raise PlanError(f"{path}: {where}: unknown key; allowed: {', '.join(allowed)}") from None
+        raise PlanError(f"{path}: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
+
+
+def check_record(
+    record: RunRecord, policy: Policy, sarif: Path | None = None, junit: Path | None = None
+) -> Outcome:
+    """Hold a run against a policy.
+
+    Args:
+        record: The run.
+        policy: The policy.
+        sarif: Where to write findings and judgements as SARIF, if anywhere.
+        junit: Where to write them as JUnit XML, if anywhere.
+
+    Raises:
+        PlanError: A file cannot be written.
+    """
+    outcome = Outcome(policy.name, tuple(judge(record, policy)))
+    for path, text in ((sarif, sarif_text), (junit, junit_text)):
+        if path is None:
+            continue
+        try:
+            write_text(path, text(record, outcome))
+        except OSError as error:
+            raise PlanError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+    return outcome

@@ -1,0 +1,190 @@
+"""SARIF 2.1.0: findings as results, one rule per audit, for code-scanning tools.
+
+A result is what somebody must act on: a leak, an unsound or unsupported claim, a field that leaves
+exactly under a finite claim, an audit that could not conclude, a part of the run that failed, a
+policy rule that is broken. What passed appears as a result of kind `pass`, so that a tool can tell a
+clean audit from an audit that never ran.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, 2020, section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedassay import __version__
+from fedassay.record import FILE, CellRecord, Finding, RunRecord, Verdict
+from fedassay.reports.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.judging import Outcome
+from fedassay.reports.numbers import interval, short, significant
+from fedassay.reports.places import Place, cell_places, errors_place
+from fedassay.reports.verdicts import LOOKS
+
+SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+RULES: Mapping[str, str] = {
+    "dp_claim": "A differential-privacy claim must be supported by the ledger and survive attack.",
+    "exact_field": "A field that leaves a client exactly voids any finite epsilon.",
+    "reconstruction": "Images must not be reconstructed better than without what was sent.",
+    "inversion": "Images must not be recovered by inverting the feature extractor.",
+    "memorization": "Generated images must not be copies of training images.",
+    "membership": "Members must not be told from others.",
+    "message": "Records must not follow from a message by algebra.",
+    "ledger": "Every field that leaves must be what the ledger says.",
+    "run": "Every part of a run must finish.",
+    "policy": "A run must keep the policy it is held against.",
+}
+"""Rules with their one-sentence descriptions; audits beyond these get a rule of their own name."""
+
+# SARIF: `level` is for results of kind `fail` and must be `none` for every other kind (3.27.10).
+_KINDS: Mapping[Verdict, tuple[str, str]] = {
+    "unsound": ("fail", "error"),
+    "leak": ("fail", "error"),
+    "unsupported": ("fail", "warning"),
+    "inconclusive": ("open", "none"),
+    "not_run": ("notApplicable", "none"),
+    "no_leak_found": ("pass", "none"),
+    "sound": ("pass", "none"),
+}
+
+
+def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
+    """A run as a SARIF log.
+
+    Args:
+        record: The run.
+        outcome: What a policy said about it, if it was held against one.
+    """
+    results: list[dict[str, Any]] = []
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    cells: dict[str, Place] = {}
+    for cell, (place, findings) in zip(record.cells, cell_places(record), strict=True):
+        name = cell_name(cell, deltas, seeds)
+        cells[name] = place
+        results.append(_claim(cell, name, place))
+        results += _exact(cell, name, place)
+        for finding, where in zip(cell.findings, findings, strict=True):
+            if finding.audit != "dp_claim":
+                results.append(_finding(finding, name, where))
+    whole = errors_place(record)
+    for error in record.errors:
+        text = f"{error.cell}: {error.stage} failed: {error.message}"
+        results.append(_result("run", "fail", "error", text, whole, f"{error.cell}/{error.stage}"))
+    for judgement in outcome.judgements if outcome is not None else ():
+        kind, level = {"broken": ("fail", "error"), "undecided": ("open", "none"), "pass": ("pass", "none")}[
+            judgement.state
+        ]
+        identity = f"{judgement.rule}/{judgement.cell}"
+        results.append(
+            _result("policy", kind, level, judgement.sentence, cells.get(judgement.cell, whole), identity)
+        )
+    used = list(dict.fromkeys(result["ruleId"] for result in results))
+    for result in results:
+        result["ruleIndex"] = used.index(result["ruleId"])
+    log = {
+        "$schema": SCHEMA_URI,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "fedassay",
+                        "version": __version__,
+                        "rules": [_rule(name) for name in used],
+                    }
+                },
+                "invocations": [{"executionSuccessful": not record.errors}],
+                "columnKind": "unicodeCodePoints",
+                "results": results,
+            }
+        ],
+    }
+    return json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    description = RULES.get(name, f"The audit {name} must find no leak.")
+    return {
+        "id": name,
+        "name": "".join(part.capitalize() for part in name.split("_")),
+        "shortDescription": {"text": description},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["security", "privacy"]},
+    }
+
+
+def _claim(cell: CellRecord, name: str, place: Place) -> dict[str, Any]:
+    privacy = cell.privacy
+    kind, level = _KINDS[privacy.verdict]
+    claimed = (
+        "no claim"
+        if privacy.claimed is None or math.isinf(privacy.claimed)
+        else f"claimed {short(privacy.claimed)}"
+    )
+    accounted = "not accounted" if privacy.accounted is None else f"accounted {significant(privacy.accounted)}"
+    observed = (
+        "nothing observed" if privacy.observed is None else f"observed at least {significant(privacy.observed)}"
+    )
+    text = f"{name}: {LOOKS[privacy.verdict].word.lower()}: {claimed}, {accounted}, {observed}."
+    if privacy.reason:
+        text += f" {privacy.reason}"
+    return _result("dp_claim", kind, level, text, place, f"{name}/claim")
+
+
+def _exact(cell: CellRecord, name: str, place: Place) -> list[dict[str, Any]]:
+    """Fields that leave exactly: errors where a finite epsilon is claimed, notes elsewhere."""
+    claims = cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
+    unbounded = cell.privacy.accounted is not None and math.isinf(cell.privacy.accounted)
+    level = "error" if claims and unbounded else "note"
+    return [
+        _result(
+            "exact_field",
+            "fail",
+            level,
+            f"{name}: field {field!r} leaves the clients exactly.",
+            place,
+            f"{name}/{field}",
+        )
+        for field in cell.privacy.exact_fields
+    ]
+
+
+def _finding(finding: Finding, name: str, place: Place) -> dict[str, Any]:
+    kind, level = _KINDS[finding.verdict]
+    about = ", ".join(part for part in (name, finding.source, finding.selection) if part)
+    text = f"{about}: {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
+    identity = "/".join(
+        str(part) for part in (name, finding.audit, finding.attack, finding.source, finding.selection)
+    )
+    result = _result(finding.audit, kind, level, text, place, identity)
+    result["properties"] = {
+        key: f"{significant(metric.value)} {interval(metric)}".strip()
+        for key, metric in finding.metrics.items()
+        if metric.value is not None
+    }
+    return result
+
+
+def _result(rule: str, kind: str, level: str, text: str, place: Place, identity: str) -> dict[str, Any]:
+    return {
+        "ruleId": rule,
+        "kind": kind,
+        "level": level,
+        "message": {"text": text},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": FILE},
+                    "region": {"startLine": place.line},
+                },
+                "logicalLocations": [{"fullyQualifiedName": place.path, "kind": "member"}],
+            }
+        ],
+        "partialFingerprints": {
+            "fedassay/v1": hashlib.sha256(f"{rule}/{identity}".encode()).hexdigest(),
+        },
+    }
