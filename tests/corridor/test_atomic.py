@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedassay.atomic import open_atomic, write_bytes, write_json, write_text
+
+
+def test_written_whole_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_bytes(path, b"one")
+    write_text(path, "zwei \N{SNOWMAN}")
+    assert path.read_bytes() == "zwei \N{SNOWMAN}".encode()
+    write_json(path, {"b": [1, None], "a": "\N{SNOWMAN}"})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"b": [1, None], "a": "\N{SNOWMAN}"}
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def write() -> None:
+        with open_atomic(path) as stream:
+            stream.write(b"half of the new")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from fedassay.atomic import open_atomic\n"
+        "with open_atomic(Path(sys.argv[1])) as stream:\n"
+        "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    left = [entry.name for entry in tmp_path.iterdir() if entry != path]
+    assert all(name.startswith(".file.") and name.endswith(".tmp") for name in left)
+
+
+def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "file", {"a": float("nan")})
+    assert not list(tmp_path.iterdir())
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        write_bytes(tmp_path / "file", b"")
+        assert os.umask(0o027) == 0o027  # and the mask is as it was
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
