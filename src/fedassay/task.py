@@ -18,7 +18,7 @@ from fedassay.values import Floats, Images, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
-    from fedassay.privacy.statistics import StatisticMechanism
+    from fedassay.privacy.reruns import Experiment
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class Outcome:
         model: The global model, or None where the method trains none.
         utility: Figures besides test accuracy (personalized accuracy, rounds to target, ...).
         communication: The paper's closed forms, by name, in bytes or parameters (named so).
-        mechanisms: The noised statistics in use, so that an audit can rerun them on canaries.
+        mechanisms: The noised statistics in use, by name, each on the neighbours that are worst for it, so
+            that an audit can rerun them.
         generators: By sender, for methods that send a generative model.
         notes: Fallbacks taken and anything the verdict must name.
     """
@@ -119,7 +120,7 @@ class Outcome:
     model: Model | None
     utility: Mapping[str, float] = field(default_factory=dict)
     communication: Mapping[str, float] = field(default_factory=dict)
-    mechanisms: tuple[StatisticMechanism, ...] = ()
+    mechanisms: Mapping[str, Experiment] = field(default_factory=dict)
     generators: Mapping[str, Generator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
