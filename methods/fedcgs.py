@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedassay.errors import PlanError
 from fedassay.expansion import Expansion, make_expansion
-from fedassay.gaussian_head import RIDGE, Statistics, aggregate, gaussian_head, moments, statistics
+from fedassay.gaussian_head import RIDGE, GaussianHead, Statistics, aggregate, gaussian_head, moments, statistics
 from fedassay.linear_head import FeatureModel
 from fedassay.methods.heads import broadcast
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
@@ -50,8 +50,9 @@ class _Noise:
 class FedCGS(Parameters):
     """Clients send N, A and B; the server adds them up and solves for the head.
 
-    Private runs clip features to norm 1, and noise (N, A, B) jointly; class counts below twice their
-    noise count as absent, and an indefinite covariance is projected (both post-processing).
+    Private runs clip features to norm 1, and noise (N, A, B) jointly. Post-processing then treats class
+    counts below twice their noise as absent, brings class means back into the unit ball, projects an
+    indefinite covariance, and adds to its diagonal the scale of the noise in it.
 
     Attributes:
         covariance: `total`, as in the paper, or pooled `within` classes.
@@ -85,12 +86,7 @@ class FedCGS(Parameters):
         transform = Transform(self._expansion(task), clip=noise is not None)
         messages = [self._message(client, task, transform, noise) for client in task.clients]
         received = aggregate([_received(message) for message in messages])
-        # A class mean over a count that may be all noise would be all noise.
-        least = 0.5
-        if noise is not None and noise.counts:
-            senders = 1 if self.noise == "central" else len(task.clients)
-            least = max(least, 2 * noise.scale * math.sqrt(senders))
-        solved = gaussian_head(moments(received, self.covariance, least=least), self.ridge)
+        solved = self._solve(received, noise, task)
         notes = []
         if solved.projected:
             notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
@@ -113,6 +109,18 @@ class FedCGS(Parameters):
             },
             notes=tuple(notes),
         )
+
+    def _solve(self, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+        if noise is None:
+            return gaussian_head(moments(received, self.covariance), self.ridge)
+        total = noise.scale * (1.0 if self.noise == "central" else math.sqrt(len(task.clients)))
+        # A class mean over a count that may be all noise would be all noise.
+        found = moments(received, self.covariance, least=max(0.5, 2 * total) if noise.counts else 0.5)
+        norms = np.linalg.norm(found.means, axis=1, keepdims=True)
+        inside = replace(found, means=found.means / np.maximum(norms, 1.0))
+        # Eigenvalues of the noise reach about sqrt(2 d) of its scale: what lies below is not covariance.
+        size = max(1.0, float(received.counts.sum()))
+        return gaussian_head(inside, self.ridge, shift=total * math.sqrt(received.sums.shape[1]) / size)
 
     def _expansion(self, task: Task) -> Expansion | None:
         if not self.expansion:

@@ -69,7 +69,7 @@ class FedPFT(Parameters):
     nonnegative: bool = False
     floor: float = Field(default=FLOOR, gt=0, allow_inf_nan=False)
     restarts: PositiveInt = 1
-    dp_steps: PositiveInt = 5
+    dp_steps: PositiveInt = 3
     head: HeadTraining = HeadTraining()
 
     def run(self, task: Task) -> Outcome:

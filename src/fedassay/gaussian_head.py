@@ -163,12 +163,14 @@ class GaussianHead:
     projected: bool
 
 
-def gaussian_head(given: GlobalMoments, ridge: float = RIDGE) -> GaussianHead:
+def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 0.0) -> GaussianHead:
     """The training-free head (paper 001, equations 10 to 14).
 
     Args:
         given: Means, priors and covariance.
         ridge: At least 0, relative to trace(Sigma) / d; see the module.
+        shift: At least 0, added to the diagonal besides: the scale of what is noise in Sigma, where that
+            is known.
 
     Raises:
         ValueError: The ridge is negative or not finite.
@@ -176,18 +178,18 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE) -> GaussianHead:
     """
     from scipy.linalg import cho_solve
 
-    if not (ridge >= 0 and np.isfinite(ridge)):
-        raise ValueError(f"gaussian_head: ridge must be finite and at least 0, given {ridge}")
+    if not all(value >= 0 and np.isfinite(value) for value in (ridge, shift)):
+        raise ValueError(f"gaussian_head: ridge and shift must be finite and at least 0, given {ridge}, {shift}")
     sigma, width = given.covariance, given.covariance.shape[0]
     if not (np.isfinite(sigma).all() and np.isfinite(given.means).all()):
         raise DataError("FedCGS: the aggregated statistics hold NaN or infinite values")
     projected = False
-    factor = _factor(sigma, ridge * float(np.trace(sigma)) / width)
-    if factor is None and ridge > 0:
+    factor = _factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
+    if factor is None and ridge + shift > 0:
         values, vectors = np.linalg.eigh(sigma)
         sigma = (vectors * np.maximum(values, 0.0)) @ vectors.T
         projected = True
-        factor = _factor(sigma, ridge * float(np.trace(sigma)) / width)
+        factor = _factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
     if factor is None:
         raise DataError(
             f"FedCGS: the {width} x {width} covariance is singular to working precision with ridge {ridge:g}; "
