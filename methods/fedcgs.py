@@ -17,8 +17,10 @@ from fedassay.gaussian_head import RIDGE, GaussianHead, Statistics, aggregate, g
 from fedassay.linear_head import FeatureModel
 from fedassay.methods.heads import broadcast
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
+from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import Sums, clip_features, noised_sums
+from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact
@@ -107,7 +109,15 @@ class FedCGS(Parameters):
                 "paper_parameters_up": sent,
                 "paper_bytes_up": sent * np.dtype(self.transport).itemsize,
             },
+            mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
             notes=tuple(notes),
+        )
+
+    def _experiment(self, noise: _Noise, task: Task) -> Experiment:
+        return reruns.shared_sums(
+            adjacency=task.privacy.adjacency,
+            sigmas=(noise.scale if noise.counts else 0.0, noise.scale, noise.scale),
+            nonnegative=bool(self.expansion),
         )
 
     def _solve(self, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:

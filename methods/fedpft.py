@@ -10,19 +10,19 @@ from pydantic import Field, PositiveInt
 
 from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel
-from fedassay.methods.fedpft_private import ClientMixtures, Mechanism, PrivateFit
+from fedassay.methods.fedpft_messages import ClientMixtures, MixtureTransport, mixture_message, synthesise
+from fedassay.methods.fedpft_private import Mechanism, PrivateFit
 from fedassay.methods.heads import HeadTraining, broadcast
-from fedassay.mixtures import Family, fit_mixtures, parameters_sent, sample_mixtures
+from fedassay.mixtures import Family, fit_mixtures, parameters_sent
 from fedassay.mixtures.em import FLOOR
-from fedassay.mixtures.packed import diagonal_index, to_transport
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.mechanisms import clip_features
+from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.values import Floats, Ints, Parameters
-from fedassay.vectors import message_mixtures
+from fedassay.transcript import Transcript
+from fedassay.values import Floats, Parameters
 
 _SOURCES: dict[Mechanism, str] = {
     "tight": "joint Gaussian mechanism on the mixtures' moments, analytic calibration at the exact sensitivity",
@@ -63,7 +63,7 @@ class FedPFT(Parameters):
 
     components: PositiveInt | tuple[PositiveInt, ...] = 10
     covariance: Family = "diag"
-    transport: Literal["float16", "float32"] = "float16"
+    transport: MixtureTransport = "float16"
     mechanism: Mechanism = "tight"
     counts: Literal["exact", "noised"] = "exact"
     nonnegative: bool = False
@@ -88,7 +88,7 @@ class FedPFT(Parameters):
         else:
             fitted = fit_clients(task, wanted, self.covariance, self.floor, self.restarts)
         messages = [
-            _message(client, own, self.transport) for client, own in zip(task.clients, fitted, strict=True)
+            mixture_message(client, own, self.transport) for client, own in zip(task.clients, fitted, strict=True)
         ]
         features, labels = synthesise(messages, task)
         head = self.head.fit(features, labels, task)
@@ -109,6 +109,7 @@ class FedPFT(Parameters):
                 "paper_parameters_up": float(sent),
                 "paper_bytes_up": float(sent * np.dtype(self.transport).itemsize),
             },
+            mechanisms=_worst(fitted),
             notes=_notes(task.clients, fitted, wanted),
         )
 
@@ -151,37 +152,6 @@ class FedPFT(Parameters):
         if self.mechanism != "tight":
             notes += _PUBLISHED_NOTES
         return tuple(notes)
-
-
-def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
-    """Sample every received mixture as often as its class has records.
-
-    A class whose noised count is not above twice its noise is left out: its moments would be noise.
-
-    Args:
-        messages: What the clients have sent.
-        task: Its seeds.
-
-    Returns:
-        Synthetic features (n, d), float32, and their classes (n,).
-
-    Raises:
-        DataError: Nothing is left to sample.
-    """
-    features, labels = [], []
-    for message in messages:
-        received = message_mixtures(message)
-        if received is None:
-            continue
-        sent, classes = message.fields["class_counts"], message.fields["class_ids"].values.astype(np.int64)
-        noise = max(sent.release.noise_scale or (0.0,))
-        counts = np.where(sent.values > 2 * noise, received.counts, 0)
-        drawn, groups = sample_mixtures(received, counts, task.seeds.numpy("sample", message.sender))
-        features.append(drawn)
-        labels.append(classes[groups])
-    if not sum(len(part) for part in labels):
-        raise DataError("fedpft: no client has sent a class with a usable count; there is nothing to sample")
-    return np.concatenate(features).astype(np.float32), np.concatenate(labels)
 
 
 def fit_clients(
@@ -230,40 +200,10 @@ def fit_clients(
     ]
 
 
-def _message(client: Records, own: ClientMixtures, transport: Literal["float16", "float32"]) -> Message:
-    mixtures, releases = own.mixtures, own.releases
-    whole = own.counts.dtype.kind == "i"
-    counts = own.counts.astype(np.int32 if whole else np.float32)
-    variances = diagonal_index(mixtures.family, mixtures.width)
-    covariances = mixtures.covariances[:, None] if mixtures.family == "spherical" else mixtures.covariances
-    sent = to_transport(covariances, transport, "fedpft: covariances", positive=variances)
-    return Message(
-        0,
-        client.name,
-        SERVER,
-        {
-            "class_ids": MessageField(own.classes.astype(np.int32), "class_ids", releases["class_ids"]),
-            "class_counts": MessageField(counts, "class_counts", releases["class_counts"]),
-            "component_counts": MessageField(
-                mixtures.components.astype(np.int32), "component_counts", releases["component_counts"]
-            ),
-            "weights": MessageField(
-                to_transport(mixtures.weights, transport, "fedpft: weights"),
-                "mixture_weights",
-                releases["mixture_weights"],
-            ),
-            "means": MessageField(
-                to_transport(mixtures.means, transport, "fedpft: means"),
-                "mixture_means",
-                releases["mixture_moments"],
-            ),
-            "covariances": MessageField(
-                sent[:, 0] if mixtures.family == "spherical" else sent,
-                "mixture_covariances",
-                releases["mixture_moments"],
-            ),
-        },
-    )
+def _worst(fitted: Sequence[ClientMixtures]) -> dict[str, Experiment]:
+    """The noised statistic of the client that it protects least."""
+    found = [own.experiment for own in fitted if own.experiment is not None]
+    return {"mixtures": max(found, key=lambda experiment: experiment.mu)} if found else {}
 
 
 def _notes(clients: Sequence[Records], fitted: Sequence[ClientMixtures], wanted: Sequence[int]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ such under any adjacency: the ledger says what that is worth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.errors import PlanError
+from fedassay.methods.fedpft_messages import ClientMixtures, single_components
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
-from fedassay.mixtures.packed import Family, Mixtures, concatenate, pack_lower
+from fedassay.mixtures.packed import Family, Mixtures, concatenate
+from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import (
     Moments,
@@ -40,6 +41,7 @@ from fedassay.privacy.paper_formulas import (
     fedpft_theorem_4_1_sigma,
 )
 from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
+from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
 from fedassay.release import Release, exact, public
 from fedassay.task import Records, Task
@@ -48,24 +50,6 @@ from fedassay.values import Floats, Ints
 Mechanism = Literal["tight", "paper", "second_moment"]
 
 _GROUP = "mixtures"
-
-
-@dataclass(frozen=True)
-class ClientMixtures:
-    """One client's mixtures, ready to be sent.
-
-    Attributes:
-        classes: The class of each mixture, shape (P,).
-        counts: Records per class as released: whole numbers, or noised ones.
-        mixtures: One per class.
-        releases: How `class_ids`, `class_counts`, `component_counts`, `mixture_weights` and
-            `mixture_moments` (means and covariances) are protected.
-    """
-
-    classes: Ints
-    counts: NDArray[np.int64] | NDArray[np.float64]
-    mixtures: Mixtures
-    releases: Mapping[str, Release]
 
 
 @dataclass(frozen=True)
@@ -126,8 +110,9 @@ class PrivateFit:
         return ClientMixtures(
             classes.astype(np.int64),
             counts.astype(np.int64),
-            self._single(np.array(means), np.array(covariances), width),
+            single_components(self.family, np.array(means), np.array(covariances), width),
             _releases(moments, exact("labels"), exact("labels"), public("one component, weight 1")),
+            self._worst(counts, scales, moved),
         )
 
     def _calibrated(self, n: int, width: int, task: Task) -> tuple[float, float, float]:
@@ -161,6 +146,30 @@ class PrivateFit:
             release = Moments(*bounded_moments(release.mean, release.second, self.family))
         return release.mean, covariance_from_moments(release, self.family, floor=floor)
 
+    def _worst(self, counts: Ints, scales: list[float], moved: list[float]) -> Experiment | None:
+        """Reruns of the class that its noise protects least."""
+        if not scales:
+            return None
+        least = int(np.argmax(np.array(moved) / np.array(scales)))
+        n, scale = int(counts[least]), scales[least]
+        if self.mechanism == "paper":
+            return reruns.mean_covariance(n, sigma=scale, family=self.family)
+        return reruns.mean_second_moment(
+            n,
+            sigmas=(scale, scale),
+            family=self.family,
+            nonnegative=self.nonnegative,
+            isometric=self.mechanism == "tight",
+        )
+
+    def _class_sums(self, scale: float, noised: bool, task: Task) -> Experiment:
+        return reruns.class_sums(
+            adjacency=task.privacy.adjacency,
+            sigmas=(scale if noised else 0.0, scale, scale),
+            family=self.family,
+            nonnegative=self.nonnegative,
+        )
+
     def _sums(self, features: Floats, client: Records, task: Task) -> ClientMixtures:
         """Count, sum and second-moment sum of every class, as one joint release."""
         width, noised = features.shape[1], self.counts == "noised"
@@ -189,8 +198,9 @@ class PrivateFit:
         return ClientMixtures(
             np.arange(task.classes),
             released.counts if noised else released.counts.astype(np.int64),
-            self._single(mean, covariances, width),
+            single_components(self.family, mean, covariances, width),
             _releases(joint, joint if noised else exact("labels"), public("all classes"), public("weight 1")),
+            self._class_sums(scale, noised, task),
         )
 
     def _dp_em(self, features: Floats, client: Records, task: Task) -> ClientMixtures:
@@ -225,7 +235,7 @@ class PrivateFit:
         counts = np.array([fit.count for fit in fits], dtype=np.float64)
         mixtures = concatenate(
             [
-                self._single(np.empty((0, features.shape[1])), np.empty(0), features.shape[1]),
+                single_components(self.family, np.empty((0, features.shape[1])), np.empty(0), features.shape[1]),
                 *(_mixture(fit, self.family) for fit in fits),
             ]
         )
@@ -235,23 +245,8 @@ class PrivateFit:
             counts if noised else counts.astype(np.int64),
             mixtures,
             _releases(joint, joint if noised else exact("labels"), known, joint),
-        )
-
-    def _single(self, means: Floats, covariances: Floats, width: int) -> Mixtures:
-        """Mixtures of one component each; counts travel beside them."""
-        flat = np.asarray(means, dtype=np.float64).reshape(-1, width)
-        if self.family == "full":
-            covariances = pack_lower(np.asarray(covariances).reshape(len(flat), width, width))
-        elif self.family == "diag":
-            covariances = np.asarray(covariances).reshape(len(flat), width)
-        size = len(flat)
-        return Mixtures(
-            self.family,
-            np.ones(size, dtype=np.int64),
-            np.zeros(size, dtype=np.int64),
-            np.ones(size),
-            flat,
-            np.asarray(covariances, dtype=np.float64),
+            # The first of the steps; the later ones can only add to what it gives away.
+            self._class_sums(scale, noised, task),
         )
 
 
