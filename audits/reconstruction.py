@@ -8,6 +8,7 @@ caught, a release without information on the records must not be flagged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,11 +34,14 @@ from fedassay.record import (
 from fedassay.registry import register
 from fedassay.release import exact
 from fedassay.task import Records
-from fedassay.threat import View
+from fedassay.threat import View, view
 from fedassay.transcript import Message, MessageField
 from fedassay.values import Images, Ints, Parameters
+from fedassay.vectors import VectorSource
 
 _UNITS = {"psnr": "dB"}
+_PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
+_SET_BASELINE = "baseline: the attacker's images, or the same method and attack on the attacker's own records"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ class _Judged:
     def beats(self) -> bool:
         """Whether the gain is above 0 after correction for the number of tests."""
         return self.gain.corrected_low > 0
+
+
+_Compared = tuple[str, _Judged, _Judged, _Judged]
+"""Selection, result, positive control, negative control."""
 
 
 @register("audit", "reconstruction")
@@ -90,21 +98,74 @@ class ReconstructionAudit(Parameters):
         if not result.reconstructions:
             raise NotRunError("the attack reconstructed nothing")
         truth = self._truth(lab)
-        controls = self._controls(truth, lab)
         findings = []
         for reconstruction in result.reconstructions:
-            name = reconstruction.source.name
-            if reconstruction.source.paired:
-                selections = paired_selections(
-                    reconstruction, truth, lab.attacker, lab.similarity, self._top(len(truth.images))
-                )
-            else:
-                selections = self._set_level(reconstruction.images[:, 0], truth, lab, name)
-            for selection, scored in selections.items():
-                judged = self._judge(scored, lab, f"{name}/{selection}")
-                paired = reconstruction.source.paired
-                findings.append(self._finding(result.attack, name, selection, paired, judged, controls, lab))
+            compare = self._paired if reconstruction.source.paired else self._set_level
+            for selection, judged, positive, negative in compare(reconstruction, truth, lab):
+                source = reconstruction.source
+                findings.append(self._finding(result.attack, source, selection, judged, positive, negative, lab))
         return findings
+
+    def _paired(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
+        """Every selection of reconstructions that belong to one record each, with its controls."""
+        assert lab.attacker is not None
+        name = reconstruction.source.name
+        top = self._top(len(truth.images))
+        controls = self._paired_controls(truth, lab)
+        for selection, scored in paired_selections(
+            reconstruction, truth, lab.attacker, lab.similarity, top
+        ).items():
+            judged = self._judge(scored, lab, f"{name}/{selection}")
+            yield selection, judged, controls["positive", selection], controls["negative", selection]
+
+    def _set_level(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
+        """Both set-level selections, with controls that go through the same matching.
+
+        Reconstructions are smoother than photographs, which SSIM rewards; so the baseline is not only
+        the attacker's images but also what the same method and attack make of the attacker's own records.
+        """
+        assert lab.attacker is not None
+        name = reconstruction.source.name
+        baselines = [lab.attacker.images, self._simulated(lab.attacker, name, lab)]
+        rng = lab.task.seeds.numpy("reconstruction", "sets", name)
+        top = self._top(len(truth.images))
+        judged = {}
+        for kind, images in (
+            ("result", reconstruction.images[:, 0]),
+            ("positive", self._raw_control(truth, lab)[1].images[:, 0]),
+            ("negative", self._simulated(lab.task.test, name, lab)),
+        ):
+            selections = set_selections(images, truth.images, baselines, lab.similarity, top, rng)
+            for selection, scored in selections.items():
+                judged[kind, selection] = self._judge(scored, lab, f"{name}/{kind}/{selection}")
+        for selection in ("oracle_all", "oracle"):
+            yield (
+                selection,
+                judged["result", selection],
+                judged["positive", selection],
+                judged["negative", selection],
+            )
+
+    def _simulated(self, records: Records, name: str, lab: Lab) -> Images:
+        """What the method and the attack make of other records, shape (n, H, W, C).
+
+        The records are dealt out to as many clients as the plan has; vectors that the method does not
+        itself offer (those another attack recovered) are stood in for by raw features.
+        """
+        assert lab.attack is not None
+        count = len(lab.task.clients)
+        seeds = lab.task.seeds.child("reconstruction", "simulated", records.name)
+        order = seeds.numpy("clients").permutation(len(records))
+        clients = [
+            records.take(np.sort(part), f"client/{i}") for i, part in enumerate(np.array_split(order, count))
+        ]
+        seen = view(lab.rerun(clients, seeds).transcript, lab.threat)
+        try:
+            found = [item for item in lab.attack(seen).reconstructions if item.source.name == name]
+        except NotRunError:
+            found = []
+        item = found[0] if found else _only(lab.attack(_raw_view(records, lab)))
+        return item.images[:, 0]
 
     def _truth(self, lab: Lab) -> Truth:
         """The private images that count; the same for every cell of a seed."""
@@ -116,13 +177,6 @@ class ReconstructionAudit(Parameters):
 
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
-
-    def _set_level(self, images: Images, truth: Truth, lab: Lab, name: str) -> dict[str, Scored]:
-        assert lab.attacker is not None
-        rng = lab.task.seeds.numpy("reconstruction", "sets", name)
-        return set_selections(
-            images, truth.images, lab.attacker.images, lab.similarity, self._top(len(truth.images)), rng
-        )
 
     def _judge(self, scored: Scored, lab: Lab, path: str) -> _Judged:
         rng = lab.task.seeds.numpy("reconstruction", "bootstrap", path)
@@ -145,59 +199,56 @@ class ReconstructionAudit(Parameters):
             baseline[name] = _remarked(baseline.get(name), remark)
         return _Judged(scored, metrics, baseline, gain)
 
-    def _controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], _Judged]:
-        """Both controls, by kind and selection; run once for all cells of a seed and attack."""
-        key = f"controls/{self.model_dump_json()}/{lab.attack_key}"
+    def _raw_control(self, truth: Truth, lab: Lab) -> tuple[Records, Reconstruction]:
+        """Some of the private records and what the attack makes of their raw features; once for all cells."""
+        key = f"raw control/{self.near_duplicates}/{self.control_records}/{lab.attack_key}"
         kept = lab.shared.get(key)
-        if isinstance(kept, dict):
+        if isinstance(kept, tuple):
             return kept
+        assert lab.attack is not None
+        size = min(self.control_records, len(truth.images))
+        chosen = np.sort(np.random.default_rng(0).permutation(len(truth.images))[:size])
+        where = {owner: position for position, owner in enumerate(_owners(lab.task.clients))}
+        positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
+        records = _pooled(lab.task.clients).take(positions, "control")
+        made = records, _only(lab.attack(_raw_view(records, lab)))
+        lab.shared[key] = made
+        return made
+
+    def _paired_controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], _Judged]:
+        """Raw features of the same records, and the same features shuffled, by kind and selection."""
         assert lab.attacker is not None
         assert lab.attack is not None
-        rng = np.random.default_rng(0)  # the same records for every cell
-        size = min(self.control_records, len(truth.images))
-        chosen = np.sort(rng.permutation(len(truth.images))[:size])
-        everything = _pooled(lab.task.clients)
-        where = {owner: i for i, owner in enumerate(_owners(lab.task.clients))}
-        records = everything.take(np.array([where[truth.owner[i]] for i in chosen]), "control")
-        known = Truth(records.images, tuple(("control", i) for i in range(size)))
+        records, positive = self._raw_control(truth, lab)
+        size = len(records)
         # A cyclic shift of a random order gives every record another record's feature.
-        order = rng.permutation(size)
+        order = lab.task.seeds.numpy("reconstruction", "shuffle").permutation(size)
         wrong = np.empty(size, np.int64)
         wrong[order] = np.roll(order, 1)
-        fresh = lab.task.test.take(np.sort(rng.permutation(len(lab.task.test))[:size]), "control")
-        found: dict[tuple[str, str], _Judged] = {}
-        top = self._top(size)
-        for kind, features in (("positive", records), ("negative", records.take(wrong))):
-            raw = _only(lab.attack(_raw_view(features, lab)))
-            for selection, scored in paired_selections(raw, known, lab.attacker, lab.similarity, top).items():
+        negative = _only(lab.attack(_raw_view(records.take(wrong), lab)))
+        known = Truth(records.images, tuple(("control", i) for i in range(size)))
+        found = {}
+        for kind, raw in (("positive", positive), ("negative", negative)):
+            selections = paired_selections(raw, known, lab.attacker, lab.similarity, self._top(size))
+            for selection, scored in selections.items():
                 found[kind, selection] = self._judge(scored, lab, f"{kind}/{selection}")
-            if kind == "negative":
-                # Shuffling leaves a set as it is; only other records' features are free of the truth.
-                raw = _only(lab.attack(_raw_view(fresh, lab)))
-            for selection, scored in set_selections(
-                raw.images[:, 0], known.images, lab.attacker.images, lab.similarity, top, rng
-            ).items():
-                found[kind, f"set/{selection}"] = self._judge(scored, lab, f"{kind}/set/{selection}")
-        lab.shared[key] = found
         return found
 
     def _finding(
         self,
         attack: str,
-        source: str,
+        source: VectorSource,
         selection: str,
-        paired: bool,
         judged: _Judged,
-        controls: dict[tuple[str, str], _Judged],
+        positive: _Judged,
+        negative: _Judged,
         lab: Lab,
     ) -> Finding:
-        name = selection if paired else f"set/{selection}"
-        positive, negative = controls["positive", name], controls["negative", name]
         verdict, reason = _verdict(judged, positive, negative)
         return Finding(
             audit="reconstruction",
             attack=attack,
-            source=source,
+            source=source.name,
             selection=selection,
             metrics=judged.metrics,
             baseline=judged.baseline,
@@ -210,7 +261,11 @@ class ReconstructionAudit(Parameters):
                     detail="SSIM over the same baseline",
                 ),
                 negative=NegativeControl(
-                    release="shuffled raw features" if paired else "raw features of fresh (test) records",
+                    release=(
+                        "raw features of the same records, shuffled"
+                        if source.paired
+                        else "the same method on fresh (test) records"
+                    ),
                     flagged=negative.beats,
                     value=negative.gain.value,
                     n=negative.scored.top,
@@ -221,10 +276,11 @@ class ReconstructionAudit(Parameters):
             reason=reason,
             assumptions=(
                 "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
+                _PAIRED_BASELINE if source.paired else _SET_BASELINE,
                 f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
                 f"leak: mean SSIM above the baseline, one-sided 95 %, corrected for {lab.bounds} tests",
             ),
-            pictures=self._pictures(judged, source, selection, lab),
+            pictures=self._pictures(judged, source.name, selection, lab),
         )
 
     def _pictures(self, judged: _Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
@@ -241,7 +297,7 @@ class ReconstructionAudit(Parameters):
         ]
         rows = {
             "private image": scored.truth[chosen],
-            "baseline: attacker's image": scored.baseline[chosen],
+            "baseline": scored.baseline[chosen],
             "reconstruction": scored.images[chosen],
         }
         name = f"{lab.prefix}-{source}-{selection}"

@@ -9,6 +9,7 @@ all private images and `oracle` the best of them. Each selection has the baselin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ from fedassay.similarity.nearest import top_k_l2
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.task import Records
 from fedassay.values import Floats, Images, Ints
+
+_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def paired_selections(
     used = np.flatnonzero(position >= 0)
     target = truth.images[position[used]]
     samples = reconstruction.images[used]
-    near = attacker.images[top_k_l2(source.vectors[used], attacker.features, 1).indices[:, 0]]
+    near = nearest_feature(source.vectors[used], attacker, target, similarity)
     near_values = similarity.measure(target, near)
     first_values = similarity.measure(target, samples[:, 0])
     n, top = len(used), min(top, len(used))
@@ -137,38 +140,55 @@ def paired_selections(
 def set_selections(
     images: Images,
     truth: Images,
-    attacker: Images,
+    baselines: Sequence[Images],
     similarity: Similarity,
     top: int,
     rng: np.random.Generator,
 ) -> dict[str, Scored]:
     """`oracle_all` and `oracle` of reconstructions that belong to no particular record.
 
-    Best-of-set matching grows with the size of the set, so reconstructions and attacker images are
-    drawn down to the same number.
+    Best-of-set matching grows with the size of the set, so all sets are drawn down to one size.
 
     Args:
         images: The reconstructions, shape (m, H, W, C).
         truth: Private images, shape (n, H, W, C).
-        attacker: The adversary's own images.
+        baselines: Sets of images that the adversary could show without the release; the one that comes
+            closest to the truth is the baseline of a selection.
         similarity: The metrics.
         top: How many private images `oracle` keeps.
         rng: Draws the equal sets.
     """
-    size = min(len(images), len(attacker))
-    ours = images[np.sort(rng.permutation(len(images))[:size])]
-    theirs = attacker[np.sort(rng.permutation(len(attacker))[:size])]
-    shown = ours[most_similar(truth, ours).indices]
-    baseline = theirs[most_similar(truth, theirs).indices]
-    values, baseline_values = similarity.measure(truth, shown), similarity.measure(truth, baseline)
-    rank, baseline_rank = values["ssim"], baseline_values["ssim"]
-    kept = {"oracle_all": len(truth), "oracle": min(top, len(truth))}
-    return {
-        name: Scored(truth, shown, baseline, values, baseline_values, rank, baseline_rank, count)
-        for name, count in kept.items()
-    }
+    size = min(len(each) for each in (images, *baselines))
+
+    def closest(pool: Images) -> tuple[Images, NDArray[np.float64]]:
+        drawn = pool[np.sort(rng.permutation(len(pool))[:size])]
+        found = most_similar(truth, drawn)
+        return drawn[found.indices], found.values
+
+    shown, _ = closest(images)
+    values = similarity.measure(truth, shown)
+    rivals = [closest(pool) for pool in baselines]
+    found = {}
+    for name, count in (("oracle_all", len(truth)), ("oracle", min(top, len(truth)))):
+        # Each baseline chooses its own best targets, as the reconstructions do.
+        strength = [float(np.sort(rank)[-count:].mean()) for _, rank in rivals]
+        baseline, _ = rivals[int(np.argmax(strength))]
+        baseline_values = similarity.measure(truth, baseline)
+        found[name] = Scored(
+            truth, shown, baseline, values, baseline_values, values["ssim"], baseline_values["ssim"], count
+        )
+    return found
 
 
-def nearest_feature(vectors: Floats, attacker: Records) -> Images:
-    """The attacker image whose feature is nearest (L2) to each vector, shape (n, H, W, C)."""
-    return attacker.images[top_k_l2(vectors, attacker.features, 1).indices[:, 0]]
+def nearest_feature(vectors: Floats, attacker: Records, truth: Images, similarity: Similarity) -> Images:
+    """What the attacker shows for a vector without a generator, shape (n, H, W, C).
+
+    The attacker's image with the nearest feature (L2), or the mean of the five nearest, whichever is
+    closer to the truth over all vectors: SSIM rewards smooth images, and an average needs no generator.
+    """
+    few = min(_FEW, len(attacker))
+    found = top_k_l2(vectors, attacker.features, few).indices
+    single = attacker.images[found[:, 0]]
+    average = np.rint(attacker.images[found].mean(axis=1)).astype(np.uint8)
+    scores = [similarity.measure(truth, images)["ssim"].mean() for images in (single, average)]
+    return average if scores[1] > scores[0] else single
