@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
+from fedassay.audits.simulation import fresh_clients, pooled
 from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
@@ -41,7 +42,9 @@ from fedassay.vectors import VectorSource
 
 _UNITS = {"psnr": "dB"}
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
-_SET_BASELINE = "baseline: the attacker's images, or the same method and attack on the attacker's own records"
+_SET_BASELINE = (
+    "baseline: the attacker's images, or the same method and attack on fresh records, whichever is closer"
+)
 
 
 @dataclass(frozen=True)
@@ -122,49 +125,40 @@ class ReconstructionAudit(Parameters):
         """Both set-level selections, with controls that go through the same matching.
 
         Reconstructions are smoother than photographs, which SSIM rewards; so the baseline is not only
-        the attacker's images but also what the same method and attack make of the attacker's own records.
+        the attacker's images but also what the same method and attack make of fresh records.
         """
         assert lab.attacker is not None
         name = reconstruction.source.name
-        baselines = [lab.attacker.images, self._simulated(lab.attacker, name, lab)]
+        baselines = [lab.attacker.images, self._simulated(0, name, lab)]
         rng = lab.task.seeds.numpy("reconstruction", "sets", name)
         top = self._top(len(truth.images))
         judged = {}
         for kind, images in (
             ("result", reconstruction.images[:, 0]),
-            ("positive", self._raw_control(truth, lab)[1].images[:, 0]),
-            ("negative", self._simulated(lab.task.test, name, lab)),
+            ("negative", self._simulated(1, name, lab)),
         ):
             selections = set_selections(images, truth.images, baselines, lab.similarity, top, rng)
             for selection, scored in selections.items():
                 judged[kind, selection] = self._judge(scored, lab, f"{name}/{kind}/{selection}")
+        positive = self._set_control(truth, lab)
         for selection in ("oracle_all", "oracle"):
-            yield (
-                selection,
-                judged["result", selection],
-                judged["positive", selection],
-                judged["negative", selection],
-            )
+            yield selection, judged["result", selection], positive[selection], judged["negative", selection]
 
-    def _simulated(self, records: Records, name: str, lab: Lab) -> Images:
-        """What the method and the attack make of other records, shape (n, H, W, C).
+    def _simulated(self, half: int, name: str, lab: Lab) -> Images:
+        """What the method and the attack make of fresh records, shape (n, H, W, C).
 
-        The records are dealt out to as many clients as the plan has; vectors that the method does not
-        itself offer (those another attack recovered) are stood in for by raw features.
+        Clients of the same label counts are dealt from one half of the fresh records. Vectors that the
+        method does not itself offer (those another attack recovered) are stood in for by raw features.
         """
         assert lab.attack is not None
-        count = len(lab.task.clients)
-        seeds = lab.task.seeds.child("reconstruction", "simulated", records.name)
-        order = seeds.numpy("clients").permutation(len(records))
-        clients = [
-            records.take(np.sort(part), f"client/{i}") for i, part in enumerate(np.array_split(order, count))
-        ]
+        clients = fresh_clients(lab.task, lab.fresh, half)
+        seeds = lab.task.seeds.child("reconstruction", "simulated", half)
         seen = view(lab.rerun(clients, seeds).transcript, lab.threat)
         try:
             found = [item for item in lab.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
             found = []
-        item = found[0] if found else _only(lab.attack(_raw_view(records, lab)))
+        item = found[0] if found else _only(lab.attack(_raw_view(pooled(clients), lab)))
         return item.images[:, 0]
 
     def _truth(self, lab: Lab) -> Truth:
@@ -210,10 +204,23 @@ class ReconstructionAudit(Parameters):
         chosen = np.sort(np.random.default_rng(0).permutation(len(truth.images))[:size])
         where = {owner: position for position, owner in enumerate(_owners(lab.task.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-        records = _pooled(lab.task.clients).take(positions, "control")
+        records = pooled(lab.task.clients).take(positions, "control")
         made = records, _only(lab.attack(_raw_view(records, lab)))
         lab.shared[key] = made
         return made
+
+    def _set_control(self, truth: Truth, lab: Lab) -> dict[str, _Judged]:
+        """Raw features as a set, against attacker images and raw features of fresh records."""
+        assert lab.attacker is not None
+        assert lab.attack is not None
+        records, raw = self._raw_control(truth, lab)
+        fresh = pooled(fresh_clients(lab.task, lab.fresh, 0))
+        baselines = [lab.attacker.images, _only(lab.attack(_raw_view(fresh, lab))).images[:, 0]]
+        rng = lab.task.seeds.numpy("reconstruction", "set control")
+        selections = set_selections(
+            raw.images[:, 0], records.images, baselines, lab.similarity, self._top(len(records)), rng
+        )
+        return {name: self._judge(scored, lab, f"positive/set/{name}") for name, scored in selections.items()}
 
     def _paired_controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], _Judged]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
@@ -264,7 +271,7 @@ class ReconstructionAudit(Parameters):
                     release=(
                         "raw features of the same records, shuffled"
                         if source.paired
-                        else "the same method on fresh (test) records"
+                        else "the same method on other fresh records"
                     ),
                     flagged=negative.beats,
                     value=negative.gain.value,
@@ -339,14 +346,6 @@ def _remarked(metric: Metric | None, remark: str) -> Metric:
 
 def _owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:
     return [(client.name, row) for client in clients for row in range(len(client))]
-
-
-def _pooled(clients: tuple[Records, ...]) -> Records:
-    images = np.concatenate([client.images for client in clients])
-    labels = np.concatenate([client.labels for client in clients])
-    return Records(
-        "private", images, labels, lambda _images: np.concatenate([client.features for client in clients])
-    )
 
 
 def _raw_view(records: Records, lab: Lab) -> View:

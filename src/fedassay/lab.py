@@ -129,6 +129,8 @@ class Lab:
         view: What the adversary saw.
         threat: Under which threat model.
         attacker: The adversary's own records, or None.
+        fresh: Records of the private distribution that no client holds: the test role, and the attacker
+            role unless the adversary's images come from elsewhere.
         method: Label of the method entry.
         attack: Runs the audited attack on another view; None for audits that need no attack.
         attack_key: Label and parameters of that attack, to share its control results under.
@@ -146,6 +148,7 @@ class Lab:
     view: View
     threat: ThreatModel
     attacker: Records | None
+    fresh: Records
     method: str
     attack: Callable[[View], AttackResult] | None
     attack_key: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fedassay.config import DataSpec, Plan
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.partition import partition
-from fedassay.data.roles import Role, split_roles
+from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.errors import PlanError
 from fedassay.progress import Progress
 from fedassay.seeds import Seeds
@@ -30,6 +31,7 @@ class Prepared:
         clients: The private role, partitioned; names `client/0` onwards.
         test: The test role.
         public: The public role, or None where it has no records.
+        fresh: Records of the private distribution that no client holds.
         attacker: The adversary's records after `attacker_share`, or None.
         classes: Number of classes C.
         backbone: The frozen feature extractor.
@@ -40,6 +42,7 @@ class Prepared:
     test: Records
     public: Records | None
     attacker: Records | None
+    fresh: Records
     classes: int
     backbone: Backbone
     facts: dict[str, Any]
@@ -110,6 +113,7 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         test=_records("test", roles.test, extract),
         public=None if public is None else _records("public", public, extract),
         attacker=None if attacker is None else _records("attacker", attacker, extract),
+        fresh=_fresh(roles, extract),
         classes=roles.private.classes,
         backbone=backbone,
         facts=facts,
@@ -161,5 +165,11 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
     return (held if len(held) else None), source
 
 
-def _records(name: str, images: ImageSet, extract: Any) -> Records:
+def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:
+    images = np.concatenate([roles.test.images, roles.attacker.images])
+    labels = np.concatenate([roles.test.labels, roles.attacker.labels])
+    return Records("fresh", images, labels, extract)
+
+
+def _records(name: str, images: ImageSet, extract: Callable[[Images], Floats]) -> Records:
     return Records(name, images.images, images.labels, extract)

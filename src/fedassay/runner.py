@@ -264,6 +264,7 @@ class _Work:
             view=view(outcome.transcript, self.scenario.plan.threat),
             threat=self.scenario.plan.threat,
             attacker=self.prepared.attacker,
+            fresh=self.prepared.fresh,
             method=self.cell.method.label,
             attack=None if attack is None else attack_again,
             attack_key="" if attack is None else f"{attack.label}:{attack.params}",

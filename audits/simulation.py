@@ -1,0 +1,61 @@
+"""Clients that could have been: fresh records dealt out as the private ones are.
+
+What a method makes of records that no client holds says what its releases look like when they carry
+nothing about the private records. That is the reference for every question about sets of
+reconstructions, and, with a second disjoint draw, their negative control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedassay.errors import NotRunError
+from fedassay.task import Records, Task
+
+
+def fresh_clients(task: Task, fresh: Records, half: int) -> tuple[Records, ...]:
+    """Clients of the label counts of the real ones, from one half of the fresh records.
+
+    Where a half has too few records of a class, all clients' shares of that class shrink alike, to no
+    less than one record each while they last.
+
+    Args:
+        task: The cell's work, whose clients are imitated.
+        fresh: Records of the private distribution that no client holds.
+        half: 0 or 1; the two halves are disjoint.
+
+    Raises:
+        NotRunError: There are too few fresh records for a client to hold any.
+    """
+    rng = task.seeds.numpy("simulation", "halves")
+    chosen: list[list[int]] = [[] for _ in task.clients]
+    for label in range(task.classes):
+        candidates = rng.permutation(np.flatnonzero(fresh.labels == label))
+        pool = candidates[half::2].tolist()
+        counts = np.array([int((client.labels == label).sum()) for client in task.clients])
+        scale = min(1.0, len(pool) / max(1, counts.sum()))
+        for position, count in enumerate(counts):
+            wanted = max(1, int(count * scale)) if count else 0
+            chosen[position] += pool[:wanted]
+            pool = pool[wanted:]
+    if not all(chosen):
+        raise NotRunError(
+            f"{len(fresh)} fresh records (test and attacker roles) are too few to imitate "
+            f"{len(task.clients)} clients; more records in these roles are needed"
+        )
+    return tuple(
+        fresh.take(np.array(sorted(rows), np.int64), client.name)
+        for rows, client in zip(chosen, task.clients, strict=True)
+    )
+
+
+def pooled(clients: Sequence[Records], name: str = "private") -> Records:
+    """The records of several owners as one set, in order."""
+    return Records(
+        name,
+        np.concatenate([client.images for client in clients]),
+        np.concatenate([client.labels for client in clients]),
+        lambda _images: np.concatenate([client.features for client in clients]),
+    )
