@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.config import LpipsSpec
-from fedassay.similarity.lpips import Lpips, Unavailable, load_lpips
 from fedassay.similarity.psnr import psnr
 from fedassay.similarity.ssim import ssim
 from fedassay.values import Images
+
+if TYPE_CHECKING:
+    from fedassay.similarity.lpips import Lpips
 
 PSNR_CAP = 100.0
 """Identical images have infinite PSNR; they count as this many dB, so that means stay finite."""
@@ -24,11 +26,13 @@ class Similarity:
     """How like each other two images are.
 
     Attributes:
-        lpips: The loaded network, or why there is none.
+        lpips: The loaded network, or None.
+        remark: Which LPIPS network it is, or why there is none.
         device: Where SSIM and LPIPS are computed.
     """
 
-    lpips: Lpips | Unavailable
+    lpips: Lpips | None
+    remark: str
     device: str = "cpu"
 
     def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
@@ -45,16 +49,14 @@ class Similarity:
             "psnr": np.minimum(psnr(truth, images), PSNR_CAP),
             "ssim": ssim(truth, images, device=self.device),
         }
-        if isinstance(self.lpips, Lpips):
+        if self.lpips is not None:
             values["lpips"] = self.lpips.score(truth, images)
         return values
 
     @property
     def remarks(self) -> dict[str, str]:
         """What to say beside each metric: which network, or why it was not measured."""
-        if isinstance(self.lpips, Unavailable):
-            return {"lpips": self.lpips.reason}
-        return {"lpips": self.lpips.description}
+        return {"lpips": self.remark}
 
 
 def make_similarity(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
@@ -64,6 +66,11 @@ def make_similarity(spec: LpipsSpec | None, base: Path, device: str) -> Similari
         DataError: A trunk file is named and cannot be used.
     """
     if spec is None:
-        return Similarity(Unavailable("the plan has no similarity.lpips"), device)
-    arguments: dict[str, Any] = {"net": spec.net, "trunk": spec.trunk, "base": base, "device": device}
-    return Similarity(load_lpips(**arguments), device)
+        return Similarity(None, "the plan has no similarity.lpips", device)
+    # The package takes seconds to import, and plans without LPIPS do not need it.
+    from fedassay.similarity.lpips import Unavailable, load_lpips
+
+    found = load_lpips(net=spec.net, trunk=spec.trunk, base=base, device=device)
+    if isinstance(found, Unavailable):
+        return Similarity(None, f"not available: {found.reason}", device)
+    return Similarity(found, found.description, device)
