@@ -122,11 +122,11 @@ def controls_table(record: RunRecord) -> Table:
             continue
         values: list[Value] = [*cell_values(cell), finding.audit, finding.source or "", finding.selection or ""]
         if positive is None:
-            values += ["none", Metric(value=None), ""]
+            values += ["none", Metric(value=None, reason="the audit ran no such control"), ""]
         else:
             values += ["caught" if positive.caught else "MISSED", *_release(positive)]
         if negative is None:
-            values += ["none", Metric(value=None), ""]
+            values += ["none", Metric(value=None, reason="the audit ran no such control"), ""]
         else:
             values += ["FLAGGED" if negative.flagged else "not flagged", *_release(negative)]
         failed = (positive is not None and not positive.caught) or (negative is not None and negative.flagged)

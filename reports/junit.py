@@ -1,22 +1,24 @@
 """JUnit XML: a test suite per cell, a test case per finding, for CI systems.
 
 A leak, an unsound or unsupported claim and a broken policy rule are failures; what could not be
-decided (inconclusive, a failed part of the run) is an error; what was not run is skipped.
+decided (inconclusive, a failed part of the run) is an error; what was not run is skipped. The document
+is valid under the two schemas in use, Apache Ant's (strict) and Jenkins's junit-10 (lax).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree
 
 from fedassay.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.judging import Outcome
-from fedassay.reports.numbers import interval, short, significant
+from fedassay.reports.numbers import interval, significant
 from fedassay.reports.plan_notes import name_of
 from fedassay.reports.verdicts import LOOKS
 
@@ -35,13 +37,21 @@ _STATES: dict[Verdict, State] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One test case: its name, how it came out, and what to say about it."""
+    """One test case.
+
+    Attributes:
+        name: What was tested.
+        state: How it came out.
+        kind: The verdict or the policy state, as the `type` of a failure.
+        message: Why, in one sentence.
+        detail: The measured figures, one a line.
+    """
 
     name: str
     state: State
     kind: str
     message: str
-    output: str = ""
+    detail: str = ""
 
 
 def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
@@ -53,76 +63,97 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
     """
     deltas, seeds = several_deltas(record), several_seeds(record)
     root = ElementTree.Element("testsuites")
+    common = {"package": _token(name_of(record)), "hostname": "localhost", "timestamp": _timestamp(record)}
     for cell in record.cells:
         cases = [_claim(cell), *(_case(finding) for finding in cell.findings if finding.audit != "dp_claim")]
-        _suite(root, f"{name_of(record)}: {cell_name(cell, deltas, seeds)}", cases, sum(cell.seconds.values()))
+        about = {
+            "method": cell.method,
+            "epsilon": f"{cell.epsilon:g}",
+            "delta": f"{cell.delta:g}",
+            "adjacency": cell.adjacency,
+            "seed": str(cell.seed),
+        }
+        _suite(root, cell_name(cell, deltas, seeds), cases, common, about, sum(cell.seconds.values()))
     if record.errors:
         failed = [Case(f"{error.cell}: {error.stage}", "error", "run", error.message) for error in record.errors]
-        _suite(root, f"{name_of(record)}: run", failed, 0.0)
+        _suite(root, "run", failed, common)
     if outcome is not None:
         states: dict[str, State] = {"pass": "passed", "broken": "failure", "undecided": "error"}
         judged = [
             Case(f"{item.rule}: {item.cell or 'run'}", states[item.state], item.state, item.why)
             for item in outcome.judgements
         ]
-        _suite(root, f"policy {outcome.policy}", judged, 0.0)
-    totals = {
-        key: sum(int(suite.get(key, "0")) for suite in root) for key in ("tests", "failures", "errors", "skipped")
-    }
-    for key, value in totals.items():
-        if key != "skipped":
-            root.set(key, str(value))
-    root.set("name", _clean(name_of(record)))
+        _suite(root, f"policy {outcome.policy}", judged, common)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ElementTree.Element, name: str, cases: Sequence[Case], seconds: float) -> None:
-    suite = ElementTree.SubElement(
-        root, "testsuite", name=_clean(name), tests=str(len(cases)), time=f"{seconds:.3f}"
-    )
+def _suite(
+    root: ElementTree.Element,
+    name: str,
+    cases: Sequence[Case],
+    common: Mapping[str, str],
+    about: Mapping[str, str] | None = None,
+    seconds: float = 0.0,
+) -> None:
+    """Append a suite; Ant's schema wants its attributes and children all there, in this order."""
+    suite = ElementTree.SubElement(root, "testsuite", {**common, "id": str(len(root)), "name": _token(name)})
+    suite.set("tests", str(len(cases)))
     for key, state in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(key, str(sum(case.state == state for case in cases)))
+    suite.set("time", f"{seconds:.3f}")
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in (about or {}).items():
+        ElementTree.SubElement(properties, "property", name=key, value=_clean(value))
     for case in cases:
-        element = ElementTree.SubElement(suite, "testcase", classname=_clean(name), name=_clean(case.name))
-        if case.state in {"failure", "error"}:
-            detail = ElementTree.SubElement(element, case.state, message=_clean(case.message), type=case.kind)
-            detail.text = _clean(case.message)
-        elif case.state == "skipped":
+        element = ElementTree.SubElement(
+            suite, "testcase", classname=_token(name), name=_token(case.name), time="0"
+        )
+        if case.state == "skipped":
             ElementTree.SubElement(element, "skipped", message=_clean(case.message))
-        if case.output:
-            ElementTree.SubElement(element, "system-out").text = _clean(case.output)
+        elif case.state != "passed":
+            problem = ElementTree.SubElement(element, case.state, message=_clean(case.message), type=case.kind)
+            problem.text = _clean("\n".join(part for part in (case.message, case.detail) if part))
+    written = [f"{case.name}\n{case.message}\n{case.detail}".rstrip() for case in cases]
+    ElementTree.SubElement(suite, "system-out").text = _clean("\n\n".join(written))
+    ElementTree.SubElement(suite, "system-err")
 
 
 def _claim(cell: CellRecord) -> Case:
     privacy = cell.privacy
-    parts = [
-        f"{name} {significant(value)}"
-        for name, value in (
-            ("claimed", None if privacy.claimed is None or math.isinf(privacy.claimed) else privacy.claimed),
-            ("accounted", privacy.accounted),
-            ("observed", privacy.observed),
-        )
-        if value is not None
-    ]
-    message = f"{LOOKS[privacy.verdict].word}: {', '.join(parts) or 'no number'}. {privacy.reason}".strip()
-    return Case(f"dp_claim: ε = {short(cell.epsilon)}", _STATES[privacy.verdict], privacy.verdict, message)
+    claimed = None if privacy.claimed is None or math.isinf(privacy.claimed) else privacy.claimed
+    held = {"claimed": claimed, "accounted": privacy.accounted, "observed": privacy.observed, "mu": privacy.mu}
+    detail = "\n".join(f"{key} = {significant(value)}" for key, value in held.items() if value is not None)
+    message = f"{LOOKS[privacy.verdict].word}: {privacy.reason or detail.replace(chr(10), ', ')}"
+    return Case("dp_claim", _STATES[privacy.verdict], privacy.verdict, message, detail)
 
 
 def _case(finding: Finding) -> Case:
-    name = ": ".join(
-        part for part in (finding.audit, ", ".join(filter(None, (finding.source, finding.selection)))) if part
-    )
-    numbers = "\n".join(
+    about = ", ".join(part for part in (finding.attack, finding.source, finding.selection) if part)
+    detail = "\n".join(
         f"{key} = {significant(metric.value)} {interval(metric)}".strip()
         if metric.value is not None
         else f"{key}: not measured: {metric.reason}"
         for key, metric in finding.metrics.items()
     )
     message = f"{LOOKS[finding.verdict].word}: {finding.reason}"
-    return Case(name, _STATES[finding.verdict], finding.verdict, message, numbers)
+    name = f"{finding.audit}: {about}" if about else finding.audit
+    return Case(name, _STATES[finding.verdict], finding.verdict, message, detail)
+
+
+def _timestamp(record: RunRecord) -> str:
+    """When the run started, without its time zone, as the schema has it."""
+    try:
+        started = datetime.fromisoformat(str(record.environment.get("started")))
+    except ValueError:
+        return "1970-01-01T00:00:00"
+    return f"{started:%Y-%m-%dT%H:%M:%S}"
+
+
+def _token(words: str) -> str:
+    return " ".join(_clean(words).split()) or "unnamed"
 
 
 def _clean(words: str) -> str:
     """Text without the control characters that XML 1.0 cannot hold."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", words)
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", words)

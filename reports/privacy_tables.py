@@ -108,8 +108,7 @@ def utility_table(record: RunRecord) -> Table:
     for group in groups(record):
         values: list[Value] = [name_value(group.label, group.method), group.method, group.epsilon, group.delta]
         values += [utility_over_seeds(group, name) for name in names]
-        for key in ("bytes_up", "bytes_down"):
-            values.append(over_seeds(group.cells, lambda c, k=key: c.communication.get(k), "not recorded"))  # type: ignore[misc]
+        values += [bytes_over_seeds(group, key) for key in ("bytes_up", "bytes_down")]
         for measure in measures:
             values.append(leakage_over_seeds(group, measure.name))
         values.append(len(group.cells) if len(group.cells) > 1 else "")
@@ -124,6 +123,11 @@ def utility_over_seeds(group: Group, name: str) -> Metric:
         return utility(group.cells[0], name)
     missing = utility(group.cells[0], name).reason
     return over_seeds(group.cells, lambda cell: cell.utility.get(name), missing)
+
+
+def bytes_over_seeds(group: Group, name: str) -> Metric:
+    """`bytes_up` or `bytes_down` of a group, over seeds."""
+    return over_seeds(group.cells, lambda cell: cell.communication.get(name), "not recorded")
 
 
 def leakage_over_seeds(group: Group, name: str) -> Metric:

@@ -66,6 +66,8 @@ def lead(record: RunRecord) -> str:
         "not_run": ("was not assessed", "were not assessed"),
     }
     total = sum(counts.values())
+    if not total:
+        return "No release was audited."
     parts = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in LOOKS if verdict in counts]
     return f"Of {total} release{'s' if total != 1 else ''} under audit, {listed(parts, limit=7)}."
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.record import Metric, Verdict
-from fedassay.reports.numbers import DASH, duration, interval, short, significant, size
+from fedassay.reports.numbers import duration, interval, short, significant, size
 from fedassay.reports.verdicts import LOOKS
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
@@ -147,7 +147,7 @@ def show(column: Column, value: Value, count: bool = True) -> Shown:
         if verdict is not None:
             return Shown(LOOKS[verdict].word, sort=str(-LOOKS[verdict].rank), verdict=verdict)
     if value is None:
-        return Shown(DASH)
+        return Shown("")
     if isinstance(value, Name):
         return Shown(value.text, value.under, sort=value.text)
     if isinstance(value, str | Metric):

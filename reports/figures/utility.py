@@ -28,9 +28,9 @@ from fedassay.reports.figures.svg import (
     tag,
     text,
 )
-from fedassay.reports.groups import Group, groups, labels, over_seeds
+from fedassay.reports.groups import Group, groups, labels
 from fedassay.reports.numbers import short, significant, size
-from fedassay.reports.privacy_tables import utility_over_seeds
+from fedassay.reports.privacy_tables import bytes_over_seeds, utility_over_seeds
 
 
 def accuracy_epsilon(record: RunRecord) -> Figure | None:
@@ -111,10 +111,7 @@ def _epsilon_axis(frame: Frame, x: Scale, infinity: float | None) -> str:
 
 def bytes_up(record: RunRecord) -> Figure | None:
     """Bytes sent by the clients, one bar per method entry and epsilon."""
-    rows = [
-        (g, over_seeds(g.cells, lambda cell: cell.communication.get("bytes_up"), "not recorded"))
-        for g in groups(record)
-    ]
+    rows = [(g, bytes_over_seeds(g, "bytes_up")) for g in groups(record)]
     rows = [(group, metric) for group, metric in rows if metric.value]
     if not rows:
         return None

@@ -80,7 +80,11 @@
   };
   for (const control of document.querySelectorAll("button.copy")) {
     const table = control.closest(".table").querySelector("table");
-    const clean = (cell) => cell.textContent.replace(/\s+/g, " ").trim();
+    const clean = (cell) => {
+      const copied = cell.cloneNode(true);
+      for (const mark of copied.querySelectorAll("sup")) mark.remove();
+      return copied.textContent.replace(/\s+/g, " ").trim();
+    };
     offer(control, () => [...table.rows].map((row) => [...row.cells].map(clean).join("\t")).join("\n"));
   }
   for (const control of document.querySelectorAll("button.copy-code")) {

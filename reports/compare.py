@@ -1,0 +1,237 @@
+"""Several runs on one page, aligned by method and epsilon, with what changed between their plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedassay.atomic import write_text
+from fedassay.errors import PlanError
+from fedassay.record import Metric, RunRecord, Verdict
+from fedassay.reports.groups import Group, groups
+from fedassay.reports.html import render
+from fedassay.reports.leakage import MEASURES
+from fedassay.reports.numbers import DASH, interval, short, significant, size
+from fedassay.reports.plan_notes import facts, name_of, plan_of
+from fedassay.reports.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
+from fedassay.reports.summary import Line, strip
+
+Run = tuple[Path, RunRecord]
+Key = tuple[str, str, float, float | None]
+
+_ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key of the plan with its value in every run."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One figure of one run: as printed, its interval, and how it moved from the first run that has it."""
+
+    text: str
+    detail: str
+    moved: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a release over all runs; a run without the release or the figure has a dash."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A method entry at one epsilon, over all runs.
+
+    Attributes:
+        name: Whom it speaks of.
+        lines: Its verdict line in every run; None where the run has no such release.
+        measures: Its figures in every run.
+        verdict_changed: Whether the runs that have it disagree.
+    """
+
+    name: str
+    lines: tuple[Line | None, ...]
+    measures: tuple[Measure, ...]
+    verdict_changed: bool
+
+
+def write_comparison(runs: Sequence[Run], output: Path) -> Path:
+    """Write the comparison of several runs to an HTML file.
+
+    Args:
+        runs: Paths as given, with their records; at least two.
+        output: The file.
+
+    Returns:
+        The file written.
+
+    Raises:
+        PlanError: Fewer than two runs, or the file cannot be written.
+    """
+    if len(runs) < 2:
+        raise PlanError(f"compare: given {len(runs)} run; two or more are needed")
+    try:
+        write_text(output, comparison(runs))
+    except OSError as error:
+        raise PlanError(f"{output}: cannot be written ({error.strerror}); name another with -o") from None
+    return output
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Several runs on one HTML page."""
+    aligned = align(runs)
+    return render(
+        "compare.html.j2",
+        names=run_names(runs),
+        runs=[(path, record, facts(record)) for path, record in runs],
+        changes=changes([record for _, record in runs]),
+        aligned=aligned,
+        lead=_lead(aligned),
+    )
+
+
+def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A name for every run: its plan's, with its folder where plans share a name."""
+    plain = [name_of(record) for _, record in runs]
+    folders = [(path if path.is_dir() else path.parent).resolve().name for path, _ in runs]
+    named = [
+        name if plain.count(name) == 1 else f"{name} ({folder})"
+        for name, folder in zip(plain, folders, strict=True)
+    ]
+    return tuple(name if named.count(name) == 1 else f"{number}. {name}" for number, name in enumerate(named, 1))
+
+
+def align(runs: Sequence[Run]) -> tuple[Aligned, ...]:
+    """Releases by label, method and epsilon, and by delta where a run has several of them."""
+    found: dict[Key, list[tuple[Group, Line] | None]] = {}
+    ambiguous = any(len({group.delta for group in groups(record)}) > 1 for _, record in runs)
+    for number, (_, record) in enumerate(runs):
+        for line in strip(record):
+            group = line.group
+            key = (group.label, group.method, group.epsilon, group.delta if ambiguous else None)
+            found.setdefault(key, [None] * len(runs))[number] = (group, line)
+    return tuple(_aligned(key, held) for key, held in found.items())
+
+
+def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None]) -> Aligned:
+    label, method, epsilon, delta = key
+    name = label if label == method else f"{label} ({method})"
+    name += f", ε = {short(epsilon)}" + ("" if delta is None else f", δ = {short(delta)}")
+    present = [group for group, _ in filter(None, held)]
+    measures = [
+        _measure("Accuracy", [None if item is None else utility_over_seeds(item[0], "accuracy") for item in held]),
+        _measure("Bytes up", [None if item is None else bytes_over_seeds(item[0], "bytes_up") for item in held]),
+        *(
+            _measure(title, [None if item is None else _privacy(item[0], field) for item in held])
+            for title, field in (("Claimed ε", "claimed"), ("Accounted ε", "accounted"))
+        ),
+    ]
+    for measure in MEASURES:
+        if any(leakage_over_seeds(group, measure.name).value is not None for group in present):
+            values = [None if item is None else leakage_over_seeds(item[0], measure.name) for item in held]
+            measures.append(_measure(measure.title, values))
+    verdicts: set[Verdict] = {line.verdict for _, line in filter(None, held)}
+    lines = tuple(None if item is None else item[1] for item in held)
+    return Aligned(name, lines, tuple(measures), len(verdicts) > 1)
+
+
+def _privacy(group: Group, field: str) -> Metric:
+    values = [value for value in (getattr(cell.privacy, field) for cell in group.cells) if value is not None]
+    return Metric(value=max(values)) if values else Metric(value=None, reason="not claimed")
+
+
+def _measure(title: str, metrics: Sequence[Metric | None]) -> Measure:
+    first = next((metric.value for metric in metrics if metric is not None and metric.value is not None), None)
+    entries = []
+    seen = False
+    for metric in metrics:
+        if metric is None or metric.value is None:
+            entries.append(Entry(DASH, "" if metric is None else metric.reason, ""))
+            continue
+        text = size(metric.value) if title == "Bytes up" else significant(metric.value)
+        detail = "" if title == "Bytes up" else interval(metric)
+        entries.append(Entry(text, detail, _moved(first, metric.value, title) if seen else ""))
+        seen = True
+    return Measure(title, tuple(entries))
+
+
+def _moved(first: float | None, value: float, title: str) -> str:
+    """How a figure differs from the first run's; a ratio for bytes, a difference otherwise."""
+    if first is None or first == value:
+        return ""
+    if math.isinf(first) or math.isinf(value):
+        return "from unbounded" if math.isinf(first) else "to unbounded"
+    if title == "Bytes up":
+        return f"× {significant(value / first)}" if first else ""
+    return f"{'+' if value > first else ''}{significant(value - first)}"
+
+
+def _lead(aligned: Sequence[Aligned]) -> str:
+    changed = sum(item.verdict_changed for item in aligned)
+    shared = sum(None not in item.lines for item in aligned)
+    words = f"{len(aligned)} release{'s' if len(aligned) != 1 else ''}, {shared} of them in every run. "
+    if not changed:
+        return words + "No verdict differs between runs that share a release."
+    return words + f"The verdict differs on {changed}."
+
+
+def changes(records: Sequence[RunRecord]) -> tuple[Change, ...]:
+    """The plan keys whose values differ, in the order in which they appear."""
+    flat = [flattened(plan_of(record)) for record in records]
+    keys = dict.fromkeys(key for plan in flat for key in plan if key != "name")
+    out = []
+    for key in keys:
+        values = tuple(plan.get(key, _ABSENT) for plan in flat)
+        if len(set(values)) > 1:
+            out.append(Change(key, values))
+    return tuple(out)
+
+
+def flattened(plan: dict[str, Any]) -> dict[str, str]:
+    """A plan as dotted keys; entries of methods, attacks and audits go by their label or name.
+
+    Example:
+        >>> flattened({"data": {"name": "digits"}, "methods": [{"fedpft": {"components": 10}}]})
+        {'data.name': 'digits', 'methods.fedpft.components': '10'}
+    """
+    out: dict[str, str] = {}
+    for key, value in plan.items():
+        if key in {"methods", "attacks", "audits"} and isinstance(value, list | tuple):
+            for entry, params in _entries(value):
+                out |= _leaves(f"{key}.{entry}", params or {"": "with its defaults"})
+        else:
+            out |= _leaves(str(key), value)
+    return out
+
+
+def _entries(items: Sequence[Any]) -> list[tuple[str, Any]]:
+    out: list[tuple[str, Any]] = []
+    for item in items:
+        name, params = next(iter(item.items())) if isinstance(item, dict) and item else (str(item), {})
+        label = params.get("label", name) if isinstance(params, dict) else name
+        count = sum(taken == label or taken.startswith(f"{label}#") for taken, _ in out)
+        out.append((f"{label}#{count + 1}" if count else str(label), params))
+    return out
+
+
+def _leaves(prefix: str, value: Any) -> dict[str, str]:
+    if isinstance(value, dict):
+        out: dict[str, str] = {}
+        for key, item in value.items():
+            out |= _leaves(f"{prefix}.{key}" if key else prefix, item)
+        return out
+    if isinstance(value, list | tuple):
+        return {prefix: ", ".join("none" if item is None else str(item) for item in value)}
+    return {prefix: "none" if value is None else str(value)}

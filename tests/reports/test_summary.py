@@ -1,0 +1,101 @@
+"""The verdict strip says the worst first, in plain words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedassay.record import CellRecord, Finding, RunRecord
+from fedassay.reports.summary import lead, listed, strip
+from fedassay.reports.verdicts import LOOKS, worst
+
+
+def lines(record: RunRecord) -> dict[tuple[str, float], Any]:
+    return {(line.group.label, line.group.epsilon): line for line in strip(record)}
+
+
+def of(*cells: CellRecord) -> RunRecord:
+    return RunRecord(plan={}, environment={}, cells=cells)
+
+
+def test_one_line_per_method_entry_and_epsilon(record: RunRecord) -> None:
+    assert len(strip(record)) == len({(cell.label, cell.epsilon) for cell in record.cells}) == 12
+
+
+def test_lines_in_plain_words(record: RunRecord) -> None:
+    found = lines(record)
+    raw = found["raw_features", math.inf]
+    assert raw.verdict == "leak"
+    assert raw.text.startswith("raw features give images back at SSIM 0.950 against 0.880 for the baseline")
+    unsupported = found["fedlog", 1.0]
+    assert unsupported.verdict == "unsupported"
+    assert unsupported.text.startswith("claims ε = 1, but what leaves is unbounded: counts and statistics exactly")
+    unsound = found["released", 0.5]
+    assert unsound.verdict == "unsound"
+    assert "claims ε = 0.5, but an attack shows at least 3.12" in unsound.text
+    sound = found["dp", 10.0]
+    assert sound.verdict == "sound"
+    assert "no leak found (reconstruction caught its positive control at 0.950)" in sound.text
+
+
+def test_an_inconclusive_audit_is_never_said_to_have_found_nothing(record: RunRecord) -> None:
+    line = lines(record)["fedcgs", 1.0]
+    assert line.verdict == "inconclusive"
+    assert "message inconclusive: the positive control was missed" in line.text
+    assert "no leak found" not in line.text
+
+
+def test_the_worst_seed_gives_the_verdict_and_the_line_says_how_many(build_cell: Any) -> None:
+    leak = Finding(audit="message", verdict="leak", reason="recovers 3 records.")
+    fine = Finding(audit="message", verdict="no_leak_found", reason="nothing")
+    (line,) = strip(
+        of(
+            build_cell(None, "fedcgs", "fedcgs", 1.0, 0, findings=(fine,)),
+            build_cell(None, "fedcgs", "fedcgs", 1.0, 1, findings=(leak,)),
+        )
+    )
+    assert line.verdict == "leak"
+    assert line.text.startswith("recovers 3 records")
+    assert line.seeds == "1 of 2 seeds"
+
+
+def test_a_claim_that_no_audit_judged_is_still_held_against_the_ledger(build_cell: Any) -> None:
+    cell = build_cell(
+        None, "fedcgs", "fedcgs", 1.0, 0, verdict="not_run", accounted=7.0, reason="no dp_claim audit"
+    )
+    (line,) = strip(of(cell))
+    assert line.text.startswith("claims ε = 1; what leaves adds up to 7.00, and no audit tested it")
+
+
+def test_no_positive_control_is_said(build_cell: Any) -> None:
+    fine = Finding(audit="message", verdict="no_leak_found", reason="nothing")
+    (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(fine,))))
+    assert "no positive control is on record" in line.text
+
+
+def test_lead_counts_every_release(record: RunRecord) -> None:
+    words = lead(record)
+    assert words.startswith("Of 12 releases under audit, 1 makes a claim that an attack disproves, 5 leak,")
+    assert lead(of()) == "No release was audited."
+
+
+def test_order_of_verdicts() -> None:
+    order = ["unsound", "leak", "unsupported", "inconclusive", "no_leak_found", "not_run"]
+    ranks = [LOOKS[verdict].rank for verdict in order]  # type: ignore[index]
+    assert ranks == sorted(ranks, reverse=True)
+    assert worst([]) == "not_run"
+    assert worst(["no_leak_found", "inconclusive"]) == "inconclusive"
+
+
+def test_every_verdict_is_told_apart_without_colour() -> None:
+    assert len({look.word for look in LOOKS.values()}) == len(LOOKS)
+    by_tone: dict[str, set[str]] = {}
+    for look in LOOKS.values():
+        by_tone.setdefault(look.tone, set()).add(look.icon)
+    icons = [icon for icons in by_tone.values() for icon in icons]
+    assert len(icons) == len(set(icons)) == len(by_tone)
+
+
+def test_lists() -> None:
+    assert listed([]) == ""
+    assert listed(["a", "b", "c"]) == "a, b and c"
