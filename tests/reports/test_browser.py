@@ -1,0 +1,225 @@
+"""The pages in a real browser: quiet, whole, sortable, and fit for a phone."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fedassay.record import RunRecord
+from fedassay.reports import write_report
+from fedassay.reports.compare import write_comparison
+
+
+def driver() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("chromium", Path(__file__).with_name("chromium.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CHROMIUM = driver()
+pytestmark = pytest.mark.skipif(
+    CHROMIUM.find() is None, reason="no Chromium on this machine (apt-get install chromium)"
+)
+
+SECTIONS = ["verdicts", "corridor", "utility", "reconstruction", "attacks", "ledger", "basis"]
+FIRST_COLUMN = "[...document.querySelectorAll('#t-utility tbody')].map(b => b.rows[0].cells[{index}].dataset.sort)"
+OVERFLOW = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with CHROMIUM.Browser(CHROMIUM.find(), tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(record, run, "html", tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def compared(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shorter = record.model_copy(update={"cells": record.cells[:5]})
+    return write_comparison([(run, record), (run, shorter)], tmp_path_factory.mktemp("page") / "compare.html")
+
+
+def complaints(browser: Any) -> list[dict[str, Any]]:
+    """Console errors, exceptions, and what the content security policy blocked."""
+    wanted = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
+    return [event for event in browser.events if event.get("method") in wanted]
+
+
+def requests(browser: Any) -> list[str]:
+    """Addresses asked for, the page itself and data URIs apart."""
+    urls = [
+        event["params"]["request"]["url"]
+        for event in browser.events
+        if event.get("method") == "Network.requestWillBeSent"
+    ]
+    return [url for url in urls if not url.startswith(("data:", "file:"))] + [
+        url for url in urls if url.startswith("file:") and not url.endswith(("report.html", "compare.html"))
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_console_message_and_no_request(browser: Any, report: Path, compared: Path, dark: bool) -> None:
+    for page in (report, compared):
+        browser.open(page, dark=dark)
+        assert browser.evaluate("document.readyState") == "complete"
+        assert complaints(browser) == []
+        assert requests(browser) == []
+        assert browser.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+
+
+def test_sections_are_there_and_shown(browser: Any, report: Path) -> None:
+    browser.open(report)
+    heights = browser.evaluate(f"{SECTIONS}.map(id => document.getElementById(id).getBoundingClientRect().height)")
+    assert len(heights) == 7
+    assert min(heights) > 100
+    assert browser.evaluate("document.querySelectorAll('main > section').length") == 7
+
+
+def test_tables_sort_by_number_with_what_was_not_measured_last(browser: Any, report: Path) -> None:
+    browser.open(report)
+    titles = browser.evaluate("[...document.querySelectorAll('#t-utility th')].map(h => h.textContent)")
+    index = titles.index("SSIM gain over baseline")
+    press = f"document.querySelectorAll('#t-utility th button')[{index}].click()"
+    orders = []
+    for _ in range(2):
+        browser.evaluate(press)
+        orders.append(browser.evaluate(FIRST_COLUMN.format(index=index)))
+    state = browser.evaluate(f"document.querySelectorAll('#t-utility th')[{index}].ariaSort")
+    assert state == "descending"
+    measured = [[float(value) for value in order if value] for order in orders]
+    assert measured[0] == sorted(measured[0])
+    assert measured[1] == sorted(measured[0], reverse=True)
+    assert len(measured[0]) == 4
+    assert all(value == "" for order in orders for value in order[4:])
+
+
+def test_infinity_sorts_as_the_largest_epsilon(browser: Any, report: Path) -> None:
+    browser.open(report)
+    browser.evaluate("document.querySelectorAll('#t-utility th button')[1].click()")
+    order = [float(value) for value in browser.evaluate(FIRST_COLUMN.format(index=1))]
+    assert order == sorted(order)
+    assert order[-1] == float("inf")
+
+
+def test_a_baseline_stays_under_its_measurement(browser: Any, report: Path) -> None:
+    browser.open(report)
+    browser.evaluate("document.querySelectorAll('#t-reconstruction th button')[0].click()")
+    classes = browser.evaluate(
+        "[...document.querySelectorAll('#t-reconstruction tbody tr')].map(r => r.className)"
+    )
+    assert classes == ["row-measured", "row-baseline"] * (len(classes) // 2)
+
+
+def test_a_table_sorts_from_the_keyboard(browser: Any, report: Path) -> None:
+    browser.open(report)
+    browser.evaluate("document.querySelector('#t-utility th button').focus()")
+    browser.press("Enter")
+    assert browser.evaluate("document.querySelector('#t-utility th').ariaSort") == "ascending"
+    assert browser.evaluate("document.getElementById('said').textContent") == "Sorted by Method, ascending"
+
+
+def test_the_first_tab_skips_to_the_verdicts(browser: Any, report: Path) -> None:
+    browser.open(report)
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.getAttribute('href')") == "#main"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_no_horizontal_scroll_of_the_page(browser: Any, report: Path, compared: Path, width: int) -> None:
+    for page in (report, compared):
+        browser.open(page, width=width)
+        assert browser.evaluate(OVERFLOW) is False
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert browser.evaluate(OVERFLOW) is False
+
+
+def test_a_phone_gets_the_narrow_plots(browser: Any, report: Path) -> None:
+    shown = "getComputedStyle(document.querySelector('#f-corridor .{name}')).display"
+    browser.open(report, width=390)
+    assert [browser.evaluate(shown.format(name=name)) for name in ("wide", "narrow")] == ["none", "block"]
+    size = "parseFloat(getComputedStyle(document.querySelector('#f-corridor .narrow .tick')).fontSize)"
+    scale = "document.querySelector('#f-corridor .narrow svg').getBoundingClientRect().width / 350"
+    assert browser.evaluate(f"{size} * {scale}") >= 10
+
+
+def test_the_theme_follows_the_system_until_the_reader_chooses(browser: Any, report: Path) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    browser.open(report, dark=False)
+    light = browser.evaluate(paper)
+    browser.open(report, dark=True)
+    dark = browser.evaluate(paper)
+    assert light != dark
+    browser.evaluate("document.getElementById('theme').click()")
+    assert browser.evaluate(paper) == light
+    browser.open(report, dark=True)
+    assert browser.evaluate(paper) == light
+    browser.evaluate("localStorage.clear()")
+
+
+CONTRAST = """
+(() => {
+  const parse = (words) => words.match(/[\\d.]+/g).map(Number);
+  const light = (c) => c.slice(0, 3).map(v => v / 255)
+    .map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const e of document.querySelectorAll("main *")) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.closest("title, desc")) continue;
+    const style = getComputedStyle(e);
+    const ink = parse(e.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < 4.5) bad.push([e.tagName, e.className.baseVal ?? e.className, e.textContent.slice(0, 30), ratio]);
+  }
+  return bad;
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_has_the_contrast_that_wcag_asks_for(browser: Any, report: Path, dark: bool) -> None:
+    browser.open(report, dark=dark)
+    assert browser.evaluate(CONTRAST) == []
+
+
+def test_copying_gives_tab_separated_rows(browser: Any, report: Path) -> None:
+    browser.open(report)
+    browser.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async t => { window.copied = t; }}})"
+    )
+    browser.evaluate("document.querySelector('#t-reconstruction .copy').click()")
+    rows = browser.evaluate("window.copied").split("\n")
+    assert rows[0].split("\t")[:4] == ["Method", "ε", "Seed", "Source"]
+    assert len({len(row.split("\t")) for row in rows}) == 1
+    assert "0.950 [0.942, 0.958]" in rows[1]
+
+
+def test_the_page_prints_its_headers_and_its_plan(browser: Any, report: Path, tmp_path: Path) -> None:
+    browser.open(report)
+    browser.pdf(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    assert browser.evaluate("document.querySelector('details.plan').open") is True
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    assert browser.evaluate("document.querySelector('#t-utility th').getBoundingClientRect().height") > 5
+    assert browser.evaluate("getComputedStyle(document.querySelector('nav.sections')).display") == "none"

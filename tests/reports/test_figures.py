@@ -1,0 +1,195 @@
+"""Figures say what the data says: positions, bounds, fronts, counts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from statistics import NormalDist
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedassay.record import RunRecord, Series
+from fedassay.reports.content import contents
+from fedassay.reports.figures.corridor import KAPPA, corridor
+from fedassay.reports.figures.curves import Named, roc, sweep
+from fedassay.reports.figures.histogram import histogram
+from fedassay.reports.figures.svg import Figure, Scale, linear_scale, linear_ticks, log_scale, log_ticks, tag, text
+from fedassay.reports.figures.tradeoff import pareto, privacy_utility
+from fedassay.reports.figures.utility import accuracy_epsilon, bytes_up
+
+finite = st.floats(min_value=-1e6, max_value=1e6)
+positive = st.floats(min_value=1e-9, max_value=1e9)
+
+
+def elements(figure: Figure, class_: str) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(figure.svg)
+    return [item for item in root.iter() if class_ in (item.get("class") or "").split()]
+
+
+@given(st.lists(finite, min_size=1, max_size=20))
+def test_a_linear_scale_holds_all_its_values(values: list[float]) -> None:
+    scale = linear_scale(values, 10.0, 110.0)
+    assert all(10.0 <= scale(value) <= 110.0 for value in values)
+    assert all(scale.low <= tick <= scale.high for tick in scale.ticks())
+
+
+@given(st.lists(positive, min_size=1, max_size=20))
+def test_a_log_scale_holds_all_its_values_and_has_ticks(values: list[float]) -> None:
+    scale = log_scale(values, 0.0, 100.0)
+    assert all(-1e-6 <= scale(value) <= 100 + 1e-6 for value in values)
+    assert 1 <= len(scale.ticks(5)) <= 12
+
+
+@given(finite, st.floats(min_value=1e-3, max_value=1e6))
+def test_linear_ticks_are_evenly_spaced_round_numbers(low: float, span: float) -> None:
+    ticks = linear_ticks(low, low + span, 5)
+    assert 2 <= len(ticks) <= 11
+    steps = [b - a for a, b in itertools.pairwise(ticks)]
+    assert all(step == pytest.approx(steps[0], rel=1e-5) for step in steps)
+
+
+def test_log_ticks_are_thinned() -> None:
+    assert log_ticks(1e-12, 1, 5) == [1e-12, 1e-9, 1e-6, 1e-3, 1.0]
+
+
+def test_attributes_and_text_are_escaped() -> None:
+    assert tag("a", b='"<&') == '<a b="&quot;&lt;&amp;"/>'
+    assert text(0, 0, "<b>") == '<text x="0" y="0" text-anchor="start">&lt;b&gt;</text>'
+
+
+def test_every_figure_is_xml_with_a_row_for_every_mark(record: RunRecord) -> None:
+    for figure in contents(record).figures:
+        for svg in filter(None, (figure.svg, figure.narrow)):
+            root = ElementTree.fromstring(svg)
+            assert root.get("role") == "img"
+            assert "nan" not in svg.lower()
+            assert "style=" not in svg
+        assert figure.rows
+        assert all(len(row) == len(figure.columns) for row in figure.rows)
+
+
+def test_figures_stay_within_their_frame(record: RunRecord) -> None:
+    for figure in contents(record).figures:
+        root = ElementTree.fromstring(figure.svg)
+        width, height = (float(part) for part in (root.get("viewBox") or "").split()[2:])
+        for item in root.iter():
+            for name, limit in (("cx", width), ("x1", width), ("x2", width), ("cy", height), ("y1", height)):
+                value = item.get(name)
+                assert value is None or -1 <= float(value) <= limit + 1, (figure.name, item.tag, name, value)
+
+
+def test_the_corridor_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_axis(record: RunRecord) -> None:
+    figure = corridor(record)
+    assert figure is not None
+    rows = {(row[0], row[2]): row for row in figure.rows}
+    assert rows["released", 0.5][4:7] == (0.5, 4.46, 3.12)
+    assert rows["fedlog", 1.0][5] == math.inf
+    tips = [float(re.split("[ ,]", item.get("points") or "")[2]) for item in elements(figure, "accounted")]
+    legend_free = tips[: len(figure.rows)]
+    unbounded = [x for x, row in zip(legend_free, figure.rows, strict=True) if row[5] == math.inf]
+    bounded = [x for x, row in zip(legend_free, figure.rows, strict=True) if row[5] != math.inf]
+    assert len(set(unbounded)) == 1
+    assert max(bounded) < unbounded[0] - 20
+    order = sorted((float(row[5]), x) for x, row in zip(legend_free, figure.rows, strict=True))  # type: ignore[arg-type]
+    assert [x for _, x in order] == sorted(legend_free)
+
+
+def test_the_reconstruction_ceiling_is_the_closed_form(record: RunRecord) -> None:
+    figure = corridor(record)
+    assert figure is not None
+    ceilings = {row[7]: row[8] for row in figure.rows if row[7] is not None}
+    normal = NormalDist()
+    assert ceilings == {mu: normal.cdf(normal.inv_cdf(KAPPA) + float(mu)) for mu in (2.1, 0.27)}
+    assert all(row[8] is None for row in figure.rows if row[7] is None)
+
+
+def test_without_a_finite_epsilon_there_is_no_corridor(build_cell: Any) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", math.inf, 0)
+    assert corridor(RunRecord(plan={}, environment={}, cells=(cell,))) is None
+
+
+def test_an_observation_of_zero_is_drawn_at_the_left_edge(build_cell: Any) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, observed=0.0)
+    figure = corridor(RunRecord(plan={}, environment={}, cells=(cell,)))
+    assert figure is not None
+    assert "observed at least 0" in figure.description
+    assert len(elements(figure, "observed")) == 2  # the mark and its key
+
+
+@given(st.lists(st.tuples(finite, st.floats(min_value=0, max_value=1)), min_size=1, max_size=12))
+def test_the_front_is_what_no_other_point_beats(points: list[tuple[float, float]]) -> None:
+    front = pareto(points)
+    assert any(front)
+    for point, on_front in zip(points, front, strict=True):
+        beaten = any(o[0] <= point[0] and o[1] >= point[1] and o != point for o in points)
+        assert on_front is not beaten
+
+
+def test_inconclusive_cells_are_named_and_not_placed(record: RunRecord) -> None:
+    figure = next(item for item in privacy_utility(record) if item.name == "accuracy_ssim_gain")
+    placed = {(row[0], row[2]) for row in figure.rows}
+    assert placed == {("raw_features", math.inf), ("fedpft", math.inf), ("dp", 10.0), ("dp", 1.0)}
+    # fedpft's inconclusive finding has the larger gain: it must not count.
+    gain = next(row[4] for row in figure.rows if row[0] == "fedpft")
+    assert gain == pytest.approx(-0.014)
+    assert "Not placed: fedcgs ∞" in figure.note
+
+
+def test_accuracy_and_bytes(record: RunRecord) -> None:
+    figure = accuracy_epsilon(record)
+    assert figure is not None
+    row = next(row for row in figure.rows if row[0] == "dp" and row[2] == 10.0)
+    assert row[4:8] == (pytest.approx(0.906), pytest.approx(0.904), pytest.approx(0.908), 2)
+    sizes = bytes_up(record)
+    assert sizes is not None
+    assert {row[0]: row[4] for row in sizes.rows}["feddiff"] == 5_840_000.0
+
+
+def test_the_histogram_counts_every_score_once() -> None:
+    scores = (0.2, 0.99999, 1.0, 1.5, 2.0, 2.0)
+    figure = histogram("h", "cell", Series(title="s", columns={"generated": scores, "heldout": (1.9,) * 6}))
+    assert figure is not None
+    assert sum(int(row[2]) for row in figure.rows) == len(scores)  # type: ignore[arg-type]
+    assert sum(int(row[3]) for row in figure.rows) == 6  # type: ignore[arg-type]
+    below = sum(int(row[2]) for row in figure.rows if float(row[1]) <= 1.0)  # type: ignore[arg-type]
+    assert below == 2
+    assert "2 below the threshold" in figure.description
+    assert len(elements(figure, "s1")) >= 2
+
+
+def test_a_histogram_without_scores_is_none() -> None:
+    assert histogram("h", "cell", Series(title="s", columns={"generated": (None, "inf")})) is None
+
+
+def test_roc_leaves_out_what_a_log_axis_cannot_hold() -> None:
+    series = Series(title="r", columns={"fpr": (0.0, 0.001, 0.01, 1.0), "tpr": (0.0, 0.0, 0.5, 1.0)})
+    (figure,) = roc("r", "t", [Named("a", series)])
+    assert figure.rows == (("a", 0.01, 0.5), ("a", 1.0, 1.0))
+    assert "0.500 of members found at 0.0100" in figure.description
+    assert roc("r", "t", [Named("a", Series(title="", columns={"fpr": (0.0,), "tpr": (0.0,)}))]) == ()
+
+
+def test_many_curves_are_spread_over_several_plots() -> None:
+    series = Series(title="r", columns={"fpr": (0.01, 1.0), "tpr": (0.5, 1.0)})
+    figures = roc("r", "t", [Named(str(i), series) for i in range(11)])
+    assert [figure.name for figure in figures] == ["r_1", "r_2"]
+    assert len({row[0] for figure in figures for row in figure.rows}) == 11
+
+
+def test_a_sweep_breaks_its_line_where_nothing_was_measured() -> None:
+    columns = {"n": (1, 2, 3, 4, 5), "error": (1e-6, 1e-5, None, 0.1, 0.2)}
+    figure = sweep("s", "cell", Series(title="Error", columns=columns))
+    assert figure is not None
+    assert len([item for item in elements(figure, "line")]) == 2
+    assert "not measured at 3" in figure.description
+    assert sweep("s", "cell", Series(title="Error", columns={"n": (1,), "error": (None,)})) is None
+
+
+def test_a_scale_maps_its_ends() -> None:
+    scale = Scale(0.1, 10.0, 0.0, 100.0, log=True)
+    assert [scale(value) for value in (0.1, 1.0, 10.0)] == pytest.approx([0.0, 50.0, 100.0])

@@ -1,0 +1,215 @@
+"""Policies pass, break or cannot decide, and never guess."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fedassay.errors import PlanError
+from fedassay.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
+from fedassay.reports.judging import Judgement, Outcome
+from fedassay.reports.policy import Policy, Scope, check_record, load_policy
+
+
+def run_of(*cells: Any, errors: tuple[ErrorRecord, ...] = ()) -> RunRecord:
+    return RunRecord(plan={"name": "p"}, environment={}, cells=cells, errors=errors)
+
+
+def states(outcome: Outcome) -> list[str]:
+    return [judgement.state for judgement in outcome.judgements]
+
+
+def gain(value: float | None, half: float = 0.01, verdict: str = "no_leak_found", reason: str = "r") -> Finding:
+    metric = (
+        unmeasured("no weights") if value is None else Metric(value=value, low=value - half, high=value + half)
+    )
+    return Finding(audit="reconstruction", verdict=verdict, reason=reason, metrics={"ssim_gain": metric})
+
+
+@pytest.mark.parametrize(
+    ("findings", "state"),
+    [
+        ((gain(0.02),), "pass"),
+        ((gain(0.08),), "broken"),
+        ((gain(0.045),), "undecided"),
+        ((gain(None),), "undecided"),
+        ((), "undecided"),
+        ((gain(0.02), gain(0.08)), "broken"),
+        ((gain(0.02), gain(0.02, verdict="inconclusive")), "undecided"),
+        ((gain(0.08), gain(0.02, verdict="inconclusive")), "broken"),
+        ((gain(0.08, verdict="inconclusive"),), "undecided"),
+    ],
+)
+def test_a_number_decides_only_with_its_whole_interval(
+    build_cell: Any, findings: tuple[Finding, ...], state: str
+) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=findings)
+    outcome = check_record(run_of(cell), Policy(name="p", maximum={"ssim_gain": 0.05}))
+    assert states(outcome) == [state]
+    assert outcome.exit_code == {"pass": 0, "broken": 1, "undecided": 2}[state]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        (Policy(name="p", maximum={"observed": 1.0}), "pass"),
+        (Policy(name="p", maximum={"observed": 0.5}), "broken"),
+        (Policy(name="p", maximum={"accounted": 2.0}), "pass"),
+        (Policy(name="p", maximum={"accounted": 0.9}), "broken"),
+        (Policy(name="p", maximum={"mu": 1.0}), "undecided"),
+        (Policy(name="p", maximum={"bytes_up": 1e9}), "pass"),
+        (Policy(name="p", minimum={"accuracy": 0.5}), "pass"),
+        (Policy(name="p", minimum={"accuracy": 0.99}), "broken"),
+        (Policy(name="p", minimum={"accuracy": 0.87}), "undecided"),
+        (Policy(name="p", exact_fields="forbidden"), "pass"),
+        (Policy(name="p", claims="sound"), "pass"),
+        (Policy(name="p", must_conclude=("dp_claim",)), "undecided"),
+        (Policy(name="p", forbidden_verdicts=("leak",)), "pass"),
+        (Policy(name="p", forbidden_verdicts=("sound",)), "broken"),
+    ],
+)
+def test_each_rule(build_cell: Any, policy: Policy, state: str) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, observed=0.8)
+    assert states(check_record(run_of(cell), policy)) == [state]
+
+
+def test_what_is_unbounded_breaks_any_maximum(build_cell: Any) -> None:
+    cell = build_cell(
+        None, "fedlog", "fedlog", 1.0, 0, accounted=math.inf, exact=("counts",), verdict="unsupported"
+    )
+    rules = Policy(name="p", maximum={"accounted": 1e9}, exact_fields="forbidden", claims="not_disproved")
+    outcome = check_record(run_of(cell), rules)
+    assert states(outcome) == ["broken"] * 3
+    assert "Accounted ε ∞ breaks the maximum" in outcome.text()
+    assert "counts leave the clients exactly" in outcome.text()
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict", "epsilon", "state"),
+    [
+        ("sound", "sound", 1.0, "pass"),
+        ("sound", "unsound", 1.0, "broken"),
+        ("sound", "inconclusive", 1.0, "undecided"),
+        ("sound", "not_run", math.inf, "broken"),
+        ("not_disproved", "not_run", math.inf, "pass"),
+        ("not_disproved", "unsupported", 1.0, "broken"),
+        ("not_disproved", "inconclusive", 1.0, "undecided"),
+    ],
+)
+def test_claims(build_cell: Any, rule: Any, verdict: str, epsilon: float, state: str) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", epsilon, 0, verdict=verdict)
+    assert states(check_record(run_of(cell), Policy(name="p", claims=rule))) == [state]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"),
+    [("leak", "pass"), ("no_leak_found", "pass"), ("inconclusive", "undecided"), ("not_run", "undecided")],
+)
+def test_audits_that_must_conclude(build_cell: Any, verdict: str, state: str) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(gain(0.0, verdict=verdict, reason="too weak"),))
+    outcome = check_record(run_of(cell), Policy(name="p", must_conclude=("reconstruction",)))
+    assert states(outcome) == [state]
+    assert state == "pass" or "too weak" in outcome.text()
+
+
+def test_scope_picks_cells_and_an_empty_scope_cannot_decide(build_cell: Any) -> None:
+    cells = [build_cell(None, "fedpft", "fedpft", epsilon, 0) for epsilon in (1.0, math.inf)]
+    rule: dict[str, Any] = {"name": "p", "claims": "sound"}
+    finite = check_record(run_of(*cells), Policy(**rule, cells=Scope(epsilon="finite")))
+    assert [judgement.cell for judgement in finite.judgements] == ["fedpft, ε = 1"]
+    assert check_record(run_of(), Policy(**rule)).exit_code == 2
+    unknown = check_record(run_of(*cells), Policy(**rule, cells=Scope(labels=("fedcgs",))))
+    assert unknown.exit_code == 2
+    assert "no method entry labelled 'fedcgs'" in unknown.text()
+
+
+def test_a_failed_part_of_the_run_cannot_pass(build_cell: Any) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0)
+    error = ErrorRecord(cell="fedpft, ε = 10", stage="method", message="killed")
+    outcome = check_record(run_of(cell, errors=(error,)), Policy(name="p", claims="sound"))
+    assert outcome.exit_code == 2
+    assert "killed" in outcome.text()
+
+
+def test_broken_outweighs_undecided() -> None:
+    judgements = tuple(Judgement("r", "c", state, "w") for state in ("undecided", "broken", "pass"))  # type: ignore[arg-type]
+    assert Outcome("p", judgements).exit_code == 1
+
+
+def test_equal_reasons_are_said_once() -> None:
+    outcome = Outcome("p", (Judgement("r", "a", "broken", "too much"), Judgement("r", "b", "broken", "too much")))
+    assert outcome.text().count("too much") == 1
+    assert "a; b" in outcome.text()
+
+
+BAD = {
+    "maximum: {psn: 1}": r"maximum: given the metric 'psn'; allowed: psnr, ssim",
+    "maximum: {ssim: high}": r"maximum\.ssim: Input should be a valid number",
+    "maximum: {ssim: .nan}": r"not a number",
+    "limits: {ssim: 1}": r"limits: unknown key; allowed: name, description, cells",
+    "cells: {method: x}\nclaims: sound": r"cells\.method: unknown key; allowed: labels, epsilon",
+    "must_conclude: [recon]": r"given the audit 'recon'; allowed: reconstruction",
+    "forbidden_verdicts: [bad]": r"forbidden_verdicts\.0",
+    "claims: maybe": r"claims: Input should be 'sound', 'not_disproved' or 'any'",
+    "description: nothing": r"the policy has no rule",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BAD.items(), ids=list(BAD))
+def test_a_wrong_policy_is_one_message_that_names_the_key(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"name: p\n{text}\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=words) as caught:
+        load_policy(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "a: [", "name: p\nname: q\nclaims: sound"])
+def test_a_file_that_is_no_policy(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PlanError, match=r"policy\.yaml"):
+        load_policy(path)
+    with pytest.raises(PlanError):
+        load_policy(tmp_path / "none.yaml")
+
+
+def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
+    folder = Path(str(files("fedassay.configs") / "policies"))
+    strict, research = (load_policy(folder / f"{name}.yaml") for name in ("strict", "research"))
+    assert check_record(record, strict).exit_code == 1
+    assert check_record(record, research).exit_code == 1
+    plain = run_of(build_cell(None, "fedpft", "fedpft", math.inf, 0))
+    assert check_record(plain, research).exit_code == 0
+    # Nothing asks for a finite epsilon: strict cannot decide.
+    assert check_record(plain, strict).exit_code == 2
+    claim = Finding(audit="dp_claim", verdict="sound", reason="tight", metrics={"observed": Metric(value=0.8)})
+    good = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, observed=0.8, findings=(claim, gain(-0.02)))
+    assert check_record(run_of(good), strict).exit_code == 0
+
+
+def test_check_writes_sarif_and_junit_with_its_judgements(record: RunRecord, tmp_path: Path) -> None:
+    policy = Policy(name="gate", exact_fields="forbidden")
+    outcome = check_record(record, policy, sarif=tmp_path / "o.sarif", junit=tmp_path / "o.xml")
+    log = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))
+    judged = [result for result in log["runs"][0]["results"] if result["ruleId"] == "policy"]
+    assert len(judged) == len(outcome.judgements)
+    broken = [result for result in judged if result["level"] == "error"]
+    assert len(broken) == states(outcome).count("broken")
+    assert all(result["locations"][0]["physicalLocation"]["region"]["startLine"] > 1 for result in judged)
+    suites = ElementTree.parse(tmp_path / "o.xml").getroot()
+    assert suites[-1].get("name") == "policy gate"
+    assert suites[-1].get("failures") == str(states(outcome).count("broken"))
+    assert json.dumps(outcome.as_dict())
+
+
+def test_a_file_that_cannot_be_written_is_one_message(record: RunRecord, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="cannot be written"):
+        check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "file" / "o.sarif")
