@@ -203,7 +203,9 @@ def fit_clients(
 def _worst(fitted: Sequence[ClientMixtures]) -> dict[str, Experiment]:
     """The noised statistic of the client that it protects least."""
     found = [own.experiment for own in fitted if own.experiment is not None]
-    return {"mixtures": max(found, key=lambda experiment: experiment.mu)} if found else {}
+    several = any(own.mixtures.components.max(initial=1) > 1 for own in fitted)
+    name = "mixtures (first step of DP-EM)" if several else "mixtures"
+    return {name: max(found, key=lambda experiment: experiment.mu)} if found else {}
 
 
 def _notes(clients: Sequence[Records], fitted: Sequence[ClientMixtures], wanted: Sequence[int]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class PrivateFit:
             counts.astype(np.int64),
             single_components(self.family, np.array(means), np.array(covariances), width),
             _releases(moments, exact("labels"), exact("labels"), public("one component, weight 1")),
-            self._worst(counts, scales, moved),
+            self._worst(counts, scales, moved, task),
         )
 
     def _calibrated(self, n: int, width: int, task: Task) -> tuple[float, float, float]:
@@ -146,9 +146,15 @@ class PrivateFit:
             release = Moments(*bounded_moments(release.mean, release.second, self.family))
         return release.mean, covariance_from_moments(release, self.family, floor=floor)
 
-    def _worst(self, counts: Ints, scales: list[float], moved: list[float]) -> Experiment | None:
-        """Reruns of the class that its noise protects least."""
-        if not scales:
+    def _worst(self, counts: Ints, scales: list[float], moved: list[float], task: Task) -> Experiment | None:
+        """Reruns of the class that its noise protects least, or of the counts where these give more away."""
+        exact_counts = reruns.class_counts(
+            adjacency=task.privacy.adjacency, sigma=0.0, classes=min(task.classes, 2)
+        )
+        if exact_counts.mu > 0:
+            return exact_counts
+        # Theorem 4.1's worst pair leaves the non-negative orthant; what is the worst there is not known.
+        if not scales or (self.mechanism == "paper" and self.nonnegative):
             return None
         least = int(np.argmax(np.array(moved) / np.array(scales)))
         n, scale = int(counts[least]), scales[least]
