@@ -23,8 +23,6 @@ within `FLOAT32_ERROR` of the float64 formula.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,14 +122,3 @@ def pair_bounds(x: Windows, y: Windows) -> torch.Tensor:
         structure.addcmul_(structure, luminance)
         total.addcdiv_(structure, denominator)
     return total.div_(len(x.mean))
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Switches reduced-precision float32 products (TF32, bfloat16) off, which would void the bounds."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

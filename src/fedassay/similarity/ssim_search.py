@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_images, check_same_size
+from fedassay.similarity.precision import full_float32
 from fedassay.similarity.ssim import Moments, moments, ssim_of_moments, window_side
-from fedassay.similarity.ssim_bound import FLOAT32_ERROR, Windows, full_float32, pair_bounds, windows
+from fedassay.similarity.ssim_bound import FLOAT32_ERROR, Windows, pair_bounds, windows
 
 Progress = Callable[[int, int], None]
 """Called with (pairs settled, pairs in all) after each block."""
