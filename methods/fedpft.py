@@ -55,7 +55,8 @@ class FedPFT(Parameters):
             are non-negative anyway.
         floor: Covariance floor of non-private fits, relative to the class's scale.
         restarts: Initialisations per mixture.
-        dp_steps: Noised releases of DP-EM, the first of which has one component.
+        dp_steps: Noised releases of DP-EM, the first of which has one component. More steps mean more noise in
+            each: on digits, 2 was best or as good at every epsilon from 0.5 to 100.
         head: How the head is trained.
     """
 
@@ -69,7 +70,7 @@ class FedPFT(Parameters):
     nonnegative: bool = False
     floor: float = Field(default=FLOOR, gt=0, allow_inf_nan=False)
     restarts: PositiveInt = 1
-    dp_steps: PositiveInt = 3
+    dp_steps: PositiveInt = 2
     head: HeadTraining = HeadTraining()
 
     def run(self, task: Task) -> Outcome:

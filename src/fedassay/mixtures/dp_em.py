@@ -6,8 +6,8 @@ mechanism a step, on (sum r, sum r x, sum r x x^T) of the clipped records over a
 responsibilities; the steps compose as Gaussian mechanisms do, and the E-step of the next step is a
 function of what has been released.
 
-The first step releases the moments of a single component. The components start at draws from that
-Gaussian: initialisation on the records themselves would have to be paid for as well.
+The first step releases the moments of a single component, and the components start around its mean,
+spread over part of its covariance: initialisation on the records themselves would have to be paid for too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from fedassay.privacy.mechanisms import Moments, Sums, noised_sums
 from fedassay.privacy.postprocess import covariance_from_moments
 from fedassay.privacy.sensitivities import class_sums, responsibility_sums
 from fedassay.values import Floats
+
+_NARROW = 0.1
+"""Variance of the first assignment of `full`, relative to the mean variance within components."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,15 @@ def dp_em(
     whole = _release(rows, np.ones((1, len(rows))), family, (sigma if count_noised else 0.0, sigma, sigma), rng)
     _, means, covariances = _parameters(whole, family, floor, sigma)
     weights = np.full(components, 1.0 / components)
-    means = _draws(means[0], covariances[0], components, family, rng)
-    covariances = np.repeat(covariances, components, axis=0)
-    for _ in range(steps - 1):
-        responsibilities = _responsibilities(rows, weights, means, covariances, family)
+    # Part of the spread goes between the components, the rest stays within: together what was released.
+    between = (1 - 1 / components) / 2
+    means = _draws(means[0], between * covariances[0], components, family, rng)
+    covariances = np.repeat((1 - between) * covariances, components, axis=0)
+    for step in range(steps - 1):
+        # The first assignment is close to nearest means, as in k-means: under one common full covariance
+        # every direction looks alike, and components that differ along an empty one stay so for long.
+        shape = _spherical(covariances) if step == 0 and family == "full" else covariances
+        responsibilities = _responsibilities(rows, weights, means, shape, family)
         released = _release(rows, responsibilities, family, (sigma, sigma, sigma), rng)
         weights, means, covariances = _parameters(released, family, floor, sigma)
     packed = pack_lower(covariances) if family == "full" else covariances
@@ -152,6 +160,12 @@ def _parameters(
     return counts / counts.sum(), mean, covariances
 
 
+def _spherical(covariances: NDArray[np.float64]) -> NDArray[np.float64]:
+    width = covariances.shape[-1]
+    variances = _NARROW * np.trace(covariances, axis1=1, axis2=2) / width
+    return np.asarray(variances[:, None, None] * np.eye(width), dtype=np.float64)
+
+
 def _draws(
     mean: NDArray[np.float64],
     covariance: NDArray[np.float64],
@@ -161,7 +175,9 @@ def _draws(
 ) -> NDArray[np.float64]:
     noise = rng.standard_normal((components, mean.size))
     if family == "full":
-        return np.asarray(mean + noise @ np.linalg.cholesky(covariance).T, dtype=np.float64)
+        values, vectors = np.linalg.eigh(covariance)
+        noise = (noise * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+        return np.asarray(mean + noise, dtype=np.float64)
     return np.asarray(mean + noise * np.sqrt(covariance), dtype=np.float64)
 
 
