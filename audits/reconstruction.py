@@ -75,7 +75,7 @@ _Compared = tuple[str, _Judged, _Judged, _Judged]
 
 @register("audit", "reconstruction")
 class ReconstructionAudit(Parameters):
-    """Are reconstructed images closer to the private ones than what needs no generator?"""
+    """Whether reconstructed images come closer to the private ones than what needs no generator."""
 
     reads: ClassVar[tuple[str, ...]] = ("feature_diffusion",)
     tests_per_cell: ClassVar[int] = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from fedassay.threat import ThreatModel
 from fedassay.values import Extended, Frozen
 
 RESERVED = ("label", "epsilon", "delta", "adjacency")
+
+# How pydantic names the branches of a union in the location of an error.
+_BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
 
 Epsilon = Annotated[Extended, Field(gt=0)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
@@ -298,10 +302,13 @@ def parse_plan(content: Mapping[str, Any], where: str) -> Plan:
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """One message for a validation error: where, what was given, what is allowed."""
-    # An unknown key is the likeliest typing mistake; a missing one is often its shadow.
-    problems = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    # An unknown key is the likeliest typing mistake; a missing one is often its shadow. Of the branches
+    # of a union, the one that got past the type says more.
+    problems = sorted(
+        error.errors(), key=lambda item: (item["type"] != "extra_forbidden", item["type"].endswith("_type"))
+    )
     problem = problems[0]
-    location = [part for part in problem["loc"] if not (isinstance(part, str) and "[" in part)]
+    location = [part for part in problem["loc"] if not (isinstance(part, str) and _BRANCH.match(part))]
     key = ".".join(str(part) for part in location)
     if problem["type"] == "extra_forbidden":
         allowed = _keys_at(model, location[:-1])

@@ -94,7 +94,6 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("methods.0.fedpft.components", 0, r"components: given 0"),
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
-        ("methods.0.fedpft.label", "fedcgs", r"methods"),
         ("methods", [], r"methods"),
         ("attacks", [], r"audits: reconstruction reads the result of feature_diffusion"),
         ("audits.0", {"reconstruction": {}, "dp_claim": {}}, r"audits\.0: an entry is one name"),
@@ -121,7 +120,7 @@ def test_overrides(tmp_path: Path) -> None:
     scenario = load_scenario(file, ["clients.count=7", "methods.0.fedpft.components=2", "privacy.epsilon=.inf"])
     assert scenario.plan.clients.count == 7
     assert scenario.methods[0].params["components"] == 2
-    assert len(scenario.cells) == 3
+    assert len(scenario.cells) == 2 + 2
 
 
 @pytest.mark.parametrize("assignment", ["clients", "methods.9.fedpft={}", "name.x=1", "=3", "a=[1"])
