@@ -8,9 +8,14 @@ from fedassay.record import CellRecord, Finding, Metric, NegativeControl, Positi
 from fedassay.reports.groups import in_order, several_deltas, several_seeds
 from fedassay.reports.metrics import hint, ordered, title
 from fedassay.reports.summary import attacks_on
-from fedassay.reports.tables import Column, Name, Row, Table, Value
+from fedassay.reports.tables import Column, Name, Row, Ruling, Table, Value
 
 Found = tuple[CellRecord, Finding]
+
+_IN_NUMBERS = ("reconstruction", "inversion")
+"""Audits whose reasons repeat their numbers; the page leaves them out where a verdict was reached."""
+
+_NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 
 
 def found(record: RunRecord, audits: Iterable[str] | None = None) -> tuple[Found, ...]:
@@ -68,16 +73,20 @@ def findings_table(
         Column("verdict", "Verdict", "verdict"),
         *(Column(key, title(key), "metric", hint(key)) for key in names),
         Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),
-        Column("reason", "In words"),
+        Column("reason", "In words", hidden=name in _IN_NUMBERS),
     )
     groups = []
     for cell, finding in findings:
         who = (*cell_values(cell), finding.audit, finding.attack or "")
         what = (finding.source or "", finding.selection or "")
         n, measured = _common(_values(finding, names))
-        rows = [Row((*who, *what, finding.verdict, *measured, n, finding.reason), "measured")]
+        unsaid = name in _IN_NUMBERS and finding.verdict in {"inconclusive", "not_run"}
+        ruling = Ruling(finding.verdict, finding.reason if unsaid else "")
+        rows = [Row((*who, *what, ruling, *measured, n, finding.reason), "measured")]
         if finding.baseline:
-            n, values = _common(tuple(finding.baseline.get(key) or _no_baseline(key) for key in names))
+            n, held = _common(tuple(finding.baseline.get(key) or _NO_BASELINE for key in names))
+            # A gain is over the baseline: the baseline itself has none.
+            values = ("" if key.endswith("_gain") else value for key, value in zip(names, held, strict=True))
             rows.append(Row((*who, *what, "", *values, n, ""), "baseline"))
         groups.append(tuple(rows))
     return Table(name, caption, columns, tuple(groups), roles=True)
@@ -88,11 +97,6 @@ def _common(metrics: tuple[Metric, ...]) -> tuple[int | str, tuple[Metric, ...]]
     counts = {metric.n for metric in metrics if metric.value is not None}
     shared = next(iter(counts)) if len(counts) == 1 else None
     return ("" if shared is None else shared), metrics
-
-
-def _no_baseline(name: str) -> Metric:
-    why = "a gain is over the baseline" if name.endswith("_gain") else "the baseline does not give it"
-    return Metric(value=None, reason=why)
 
 
 def _values(finding: Finding, names: Sequence[str]) -> tuple[Metric, ...]:

@@ -22,7 +22,7 @@ class Meaning:
 
 
 MEANINGS: dict[str, Meaning] = {
-    "psnr": Meaning("PSNR (dB)", "Peak signal-to-noise ratio to the private image; higher is closer."),
+    "psnr": Meaning("PSNR", "Peak signal-to-noise ratio to the private image, in dB; higher is closer."),
     "ssim": Meaning("SSIM", "Structural similarity to the private image, at most 1; higher is closer."),
     "lpips": Meaning("LPIPS", "Learned perceptual distance to the private image; lower is closer."),
     "ssim_gain": Meaning("SSIM gain", "SSIM above the baseline's, paired by target; above 0 is leakage."),

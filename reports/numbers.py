@@ -117,7 +117,7 @@ def _beside(value: float, end: float) -> str:
     if math.isinf(value) or math.isinf(end):
         return significant(end)
     decimals = 3 if value == 0 else max(0, 2 - _rounded(value, 3)[1])
-    if decimals > 4 or abs(end) >= 1e6:
+    if decimals > 6 or abs(end) >= 1e6:
         return significant(end)
     return _sign(f"{end:,.{decimals}f}")
 

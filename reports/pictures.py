@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from fedassay.record import Picture, RunRecord, Verdict
+from fedassay.record import Finding, Picture, RunRecord, Verdict
 from fedassay.reports.finding_tables import found
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.metrics import ordered
@@ -80,7 +80,7 @@ def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
     return tuple(
         gallery(
             run,
-            picture,
+            _untitled(picture, finding),
             ", ".join(
                 part for part in (cell_name(cell, deltas, seeds), finding.source, finding.selection) if part
             ),
@@ -89,6 +89,13 @@ def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
         for cell, finding in findings
         for picture in finding.pictures
     )
+
+
+def _untitled(picture: Picture, finding: Finding) -> Picture:
+    """A picture without its title, where that says no more than the finding's source and selection."""
+    repeats = all(part is None or part in picture.title for part in (finding.source, finding.selection))
+    known = finding.source is not None or finding.selection is not None
+    return picture.model_copy(update={"title": ""}) if known and repeats else picture
 
 
 def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Gallery:

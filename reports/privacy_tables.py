@@ -13,7 +13,7 @@ from fedassay.reports.leakage import MEASURES, leakage
 from fedassay.reports.metrics import hint, title, utility, utility_names
 from fedassay.reports.numbers import short, significant
 from fedassay.reports.summary import strip
-from fedassay.reports.tables import Column, Row, Table, Value
+from fedassay.reports.tables import Column, Row, Ruling, Table, Value
 
 
 def verdicts_table(record: RunRecord) -> Table:
@@ -32,7 +32,7 @@ def verdicts_table(record: RunRecord) -> Table:
                     line.group.method,
                     line.group.epsilon,
                     line.group.delta,
-                    line.verdict,
+                    Ruling(line.verdict),
                     line.seeds,
                     line.text,
                 )
@@ -62,7 +62,7 @@ def claims_table(record: RunRecord) -> Table:
         claims = claimed is not None and math.isfinite(claimed)
         values: tuple[Value, ...] = (
             *cell_values(cell),
-            privacy.verdict,
+            Ruling(privacy.verdict),
             Metric(value=claimed) if claims else Metric(value=None, reason="nothing is claimed"),
             _or_reason(privacy.accounted, why),
             _or_reason(privacy.observed, _observed_reason(cell)),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedassay.record import CellRecord, Finding, RunRecord, Verdict
+from fedassay.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
 from fedassay.reports.groups import Group, groups
 from fedassay.reports.numbers import short, significant
 from fedassay.reports.verdicts import LOOKS, worst
@@ -20,6 +20,15 @@ SOURCES = {
     "message_algebra": "features recovered from the message by algebra",
 }
 """Plain words for the sources that the corridor names; others are printed as they are."""
+
+
+SELECTIONS = {
+    "all": "all targets",
+    "attacker": "the attacker's own pick",
+    "oracle": "the best matches",
+    "oracle_all": "every private image",
+}
+"""Plain words for the reconstruction audit's selections."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +159,16 @@ def _leak(finding: Finding) -> str:
             text = f"{source_words(finding.source)} give images back at SSIM {significant(ssim.value)}"
             if baseline is not None and baseline.value is not None:
                 text += f" against {significant(baseline.value)} for the baseline"
-            return text
+            return text + _on_what(finding, ssim)
     return _first(finding.reason)
+
+
+def _on_what(finding: Finding, metric: Metric) -> str:
+    """Which targets a figure speaks of, and how many."""
+    selection = finding.selection or ""
+    words = SELECTIONS.get(selection, selection.replace("_", " "))
+    parts = [part for part in (words, "" if metric.n is None else f"n = {metric.n:,}") if part]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _effect(finding: Finding) -> float:
@@ -168,14 +185,22 @@ def _nothing_found(findings: Iterable[Finding]) -> tuple[int, str]:
         return 0, "no attack was run"
     caught = []
     for audit in dict.fromkeys(finding.audit for finding in sought):
-        positive = next(
-            (f.controls.positive for f in sought if f.audit == audit and f.controls.positive is not None), None
-        )
-        if positive is not None and positive.caught:
-            at = "" if positive.value is None else f" at {significant(positive.value)}"
-            caught.append(f"{audit} caught its positive control{at}")
+        controls = [f.controls.positive for f in sought if f.audit == audit and f.controls.positive is not None]
+        passed = [control for control in controls if control.caught]
+        if passed:
+            caught.append(f"{audit} caught its positive control{_power(passed)}")
     power = listed(caught) if caught else "no positive control is on record"
     return LOOKS["no_leak_found"].rank, f"no leak found ({power})"
+
+
+def _power(controls: Sequence[PositiveControl]) -> str:
+    """The weakest of some positive controls that were caught."""
+    measured = [control for control in controls if control.value is not None]
+    if not measured:
+        return ""
+    weakest = min(measured, key=lambda control: control.value if control.value is not None else 0.0)
+    detail = f" {weakest.detail}" if 0 < len(weakest.detail) <= 40 else ""
+    return f" at {significant(weakest.value)}{detail}"
 
 
 def listed(words: Iterable[str], limit: int = 3) -> str:

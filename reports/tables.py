@@ -25,7 +25,16 @@ class Name:
     under: str = ""
 
 
-Value = Metric | Name | str | float | int | None
+@dataclass(frozen=True)
+class Ruling:
+    """A verdict with what must be said beside it as a footnote; the CSV holds the verdict alone."""
+
+    verdict: Verdict
+    remark: str = ""
+
+
+Value = Metric | Name | Ruling | str | float | int | None
+"""What a cell of a table holds; an empty text in a column of metrics means that none applies."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ class Table:
                     metric = as_metric(value)
                     line += [metric.value, metric.low, metric.high, metric.n, metric.reason]
                 else:
-                    line.append(value.text if isinstance(value, Name) else value)
+                    line.append(_plain(value))
             lines.append(line)
         return csv_text(header, lines)
 
@@ -132,7 +141,7 @@ class Shown:
 
 def show(column: Column, value: Value, count: bool = True) -> Shown:
     """A value of a column as the page prints it; `count` says whether a metric's n goes with it."""
-    if column.kind in {"metric", "bytes"}:
+    if column.kind in {"metric", "bytes"} and value != "":
         metric = as_metric(value)
         text = size(metric.value) if column.kind == "bytes" else _estimate(metric)
         if metric.value is not None and metric.unit and column.kind == "metric":
@@ -142,10 +151,9 @@ def show(column: Column, value: Value, count: bool = True) -> Shown:
         if column.kind == "bytes" and metric.low is not None and metric.high is not None:
             detail = f"[{size(metric.low)}, {size(metric.high)}] n = {metric.n}"
         return Shown(text, detail, metric.reason, sort)
-    if column.kind == "verdict" and isinstance(value, str):
-        verdict: Verdict | None = next((known for known in LOOKS if known == value), None)
-        if verdict is not None:
-            return Shown(LOOKS[verdict].word, sort=str(-LOOKS[verdict].rank), verdict=verdict)
+    if isinstance(value, Ruling):
+        look = LOOKS[value.verdict]
+        return Shown(look.word, reason=value.remark, sort=str(-look.rank), verdict=value.verdict)
     if value is None:
         return Shown("")
     if isinstance(value, Name):
@@ -160,6 +168,13 @@ def show(column: Column, value: Value, count: bool = True) -> Shown:
     elif column.kind == "count":
         words = f"{value:,.0f}"
     return Shown(words, sort=repr(float(value)))
+
+
+def _plain(value: Value) -> object:
+    """A value as the CSV has it, metrics apart."""
+    if isinstance(value, Name):
+        return value.text
+    return value.verdict if isinstance(value, Ruling) else value
 
 
 def _estimate(metric: Metric) -> str:
@@ -177,7 +192,7 @@ def _estimate(metric: Metric) -> str:
 
 
 def as_metric(value: Value) -> Metric:
-    """A metric, also from a bare number.
+    """A metric, also from a bare number or an empty text.
 
     Raises:
         TypeError: A text stands where a metric belongs.
@@ -186,7 +201,9 @@ def as_metric(value: Value) -> Metric:
         return value
     if value is None:
         return Metric(value=None, reason="not measured")
-    if isinstance(value, str | Name):
+    if value == "":
+        return Metric(value=None)
+    if isinstance(value, str | Name | Ruling):
         raise TypeError(f"{value!r} is no metric")
     return Metric(value=float(value))
 

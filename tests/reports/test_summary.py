@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedassay.record import CellRecord, Finding, RunRecord
+from fedassay.record import CellRecord, Controls, Finding, PositiveControl, RunRecord
 from fedassay.reports.summary import lead, listed, strip
 from fedassay.reports.verdicts import LOOKS, worst
 
@@ -26,7 +26,9 @@ def test_lines_in_plain_words(record: RunRecord) -> None:
     found = lines(record)
     raw = found["raw_features", math.inf]
     assert raw.verdict == "leak"
-    assert raw.text.startswith("raw features give images back at SSIM 0.950 against 0.880 for the baseline")
+    assert raw.text.startswith(
+        "raw features give images back at SSIM 0.950 against 0.880 for the baseline (all targets, n = 300)"
+    )
     unsupported = found["fedlog", 1.0]
     assert unsupported.verdict == "unsupported"
     assert unsupported.text.startswith("claims ε = 1, but what leaves is unbounded: counts and statistics exactly")
@@ -65,6 +67,16 @@ def test_a_claim_that_no_audit_judged_is_still_held_against_the_ledger(build_cel
     )
     (line,) = strip(of(cell))
     assert line.text.startswith("claims ε = 1; what leaves adds up to 7.00, and no audit tested it")
+
+
+def test_the_power_is_the_weakest_positive_control_that_was_caught(build_cell: Any) -> None:
+    def found(value: float, caught: bool = True) -> Finding:
+        control = PositiveControl(release="r", caught=caught, value=value, detail="AUC")
+        return Finding(audit="message", verdict="no_leak_found", reason="n", controls=Controls(positive=control))
+
+    findings = (found(0.9), found(0.7), found(0.1, caught=False))
+    (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=findings)))
+    assert "message caught its positive control at 0.700 AUC" in line.text
 
 
 def test_no_positive_control_is_said(build_cell: Any) -> None:

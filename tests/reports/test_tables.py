@@ -116,6 +116,24 @@ def test_no_dash_without_a_reason(record: RunRecord) -> None:
                         assert letter, (table.name, role, column.key)
 
 
+def test_an_audit_told_in_numbers_gives_its_reason_where_it_has_none(record: RunRecord) -> None:
+    table = contents(record).table("reconstruction")
+    assert table is not None
+    shown = printed(table)
+    reasons = [reason for _, reason in shown.footnotes]
+    assert "the negative control was flagged" in reasons
+    assert "reconstructions beat the nearest-feature baseline" not in reasons
+    gains = [
+        cell.text
+        for group in shown.groups
+        for role, cells in group
+        if role == "baseline"
+        for column, cell, _ in cells
+        if column.key == "ssim_gain"
+    ]
+    assert set(gains) == {""}
+
+
 def test_a_whole_number_without_interval_stays_whole() -> None:
     column = Column("x", "X", "metric")
     assert show(column, Metric(value=20.0, n=1500)).text == "20"
