@@ -67,13 +67,18 @@ class PrivateFit:
         """Fit and noise one client's mixtures.
 
         Raises:
-            PlanError: A published mechanism is asked for with more than one component.
+            PlanError: A published mechanism is asked for with more than one component, or with noised counts.
         """
         features = clip_features(client.features, nonnegative=self.nonnegative)
         if self.components > 1 and self.mechanism != "tight":
             raise PlanError(
                 f"fedpft: mechanism {self.mechanism} with {self.components} components; the paper's mechanisms "
                 "are for components: 1; allowed for more: tight (DP-EM)"
+            )
+        if self.counts == "noised" and self.mechanism != "tight":
+            raise PlanError(
+                f"fedpft: mechanism {self.mechanism} with counts noised; its noise scale depends on the class "
+                "counts and gives them away; allowed: counts exact, or mechanism tight"
             )
         if self.components > 1:
             return self._dp_em(features, client, task)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedassay.errors import DataError
 from fedassay.mixtures import (
     Family,
     Mixtures,
@@ -229,9 +230,9 @@ def _travel(sent: Mixtures, transport: str) -> Mixtures:
 
 
 def test_transport_limits() -> None:
-    with pytest.raises(ValueError, match="means: magnitude 1e\\+05 does not fit float16"):
+    with pytest.raises(DataError, match="means: magnitude 1e\\+05 does not fit float16"):
         to_transport(np.array([1e5]), "float16", "means")
-    with pytest.raises(ValueError, match="nan"):
+    with pytest.raises(DataError, match="nan"):
         to_transport(np.array([np.nan]), "float32", "means")
     tiny = to_transport(np.array([[1e-12, 0.5]]), "float16", "covariances", np.array([0, 1]))
     assert (tiny > 0).all()

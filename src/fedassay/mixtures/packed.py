@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.errors import DataError
 from fedassay.values import Floats, Ints
 
 Family = Literal["diag", "full", "spherical"]
@@ -165,13 +166,13 @@ def to_transport(values: Floats, transport: Transport, what: str, positive: Ints
             the smallest positive value of the type.
 
     Raises:
-        ValueError: A magnitude is beyond the type's range.
+        DataError: A magnitude is beyond the type's range, or there is a NaN.
     """
     kind = np.dtype(transport)
     limit = float(np.finfo(kind).max)
     largest = float(np.abs(values).max(initial=0.0))
     if not largest <= limit:
-        raise ValueError(
+        raise DataError(
             f"{what}: magnitude {largest:.3g} does not fit {transport} (at most {limit:.5g}); "
             "use transport float32, or scale the features"
         )

@@ -1,0 +1,217 @@
+"""FedPFT: accuracy, messages, fallbacks, and what its private forms release."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from fedassay.errors import DataError, PlanError
+from fedassay.methods.centralized import Centralized
+from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.fedpft_messages import synthesise
+from fedassay.mixtures import Family, parameters_sent
+from fedassay.privacy.gaussian import calibrate_sigma
+from fedassay.privacy.ledger import account
+from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma
+from fedassay.privacy.reruns import llr_scores
+from fedassay.task import Outcome, Task
+from fedassay.transcript import Message
+from fedassay.vectors import message_mixtures
+
+MakeTask = Callable[..., Task]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+SAME = "replace_one_same_label"
+
+
+def _accuracy(outcome: Outcome, task: Task) -> float:
+    assert outcome.model is not None
+    return float((outcome.model.predict(task.test) == task.test.labels).mean())
+
+
+def _clients(outcome: Outcome) -> list[Message]:
+    return list(outcome.transcript.from_clients())
+
+
+def test_ten_components_are_within_four_points_of_centralized(make_task: MakeTask) -> None:
+    task = make_task(clients=5, records=800, backbone="small_cnn")
+    ours = _accuracy(FedPFT().run(task), task)
+    oracle = _accuracy(Centralized().run(task), task)
+    assert oracle > 0.85
+    assert ours > oracle - 0.04
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("transport", ["float16", "float32"])
+def test_messages_say_what_they_hold(make_task: MakeTask, family: Family, transport: str) -> None:
+    task = make_task(clients=2, records=150)
+    outcome = FedPFT(components=3, covariance=family, transport=transport).run(task)
+    d, sent = task.backbone.width, 0
+    for client, message in zip(task.clients, _clients(outcome), strict=True):
+        classes, counts = np.unique(client.labels, return_counts=True)
+        np.testing.assert_array_equal(message.fields["class_ids"].values, classes)
+        np.testing.assert_array_equal(message.fields["class_counts"].values, counts)
+        assert message.fields["means"].values.dtype == np.dtype(transport)
+        received = message_mixtures(message)
+        assert received is not None
+        assert received.family == family
+        assert (received.components <= np.minimum(3, counts)).all()
+        sent += parameters_sent(family, d, int(received.components.sum()))
+        # Mixture means average to the class mean: the fit preserves first moments.
+        for span, label in zip(received.spans(), classes, strict=True):
+            mean = received.weights[span] @ received.means[span]
+            np.testing.assert_allclose(mean, client.features[client.labels == label].mean(axis=0), atol=2e-3)
+    assert outcome.communication["paper_parameters_up"] == sent
+    size = np.dtype(transport).itemsize
+    assert outcome.communication["paper_bytes_up"] == size * sent
+    # Counts and framing come on top of the paper's closed form, and are small beside it.
+    assert size * sent < outcome.transcript.bytes_up < size * sent + 2 * (4 * 3 * 10 + 800)
+    assert outcome.transcript.bytes_down > 0
+
+
+def test_classes_with_few_records_are_kept_and_named(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=40)
+    outcome = FedPFT().run(task)
+    for client, message in zip(task.clients, _clients(outcome), strict=True):
+        assert set(message.fields["class_ids"].values) == set(client.labels)
+    assert len(outcome.notes) == 1
+    assert "fewer components than asked for" in outcome.notes[0]
+    assert "client/0: class" in outcome.notes[0]
+
+
+def test_components_per_client(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=300)
+    one, four = _clients(FedPFT(components=(1, 4)).run(task))
+    assert set(one.fields["component_counts"].values) == {1}
+    assert max(four.fields["component_counts"].values) == 4
+    assert one.nbytes < four.nbytes
+    with pytest.raises(PlanError, match="components has 3 entries for 2 clients"):
+        FedPFT(components=(1, 2, 3)).run(task)
+
+
+def test_an_empty_client_sends_an_empty_message(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=200)
+    nobody = task.clients[1].take(np.empty(0, dtype=np.int64))
+    lone = replace(task, clients=(task.clients[0], nobody))
+    outcome = FedPFT(components=2).run(lone)
+    assert len(_clients(outcome)[1].fields["class_ids"].values) == 0
+    alone = FedPFT(components=2).run(replace(task, clients=task.clients[:1]))
+    assert outcome.model is not None
+    assert alone.model is not None
+    np.testing.assert_array_equal(outcome.model.predict(task.test), alone.model.predict(task.test))
+    private = replace(lone, privacy=make_task(epsilon=10.0, adjacency=SAME).privacy)
+    for components in (1, 2):
+        assert len(_clients(FedPFT(components=components).run(private))[1].fields["means"].values) == 0
+    with pytest.raises(DataError, match="no client has any record"):
+        FedPFT().run(replace(task, clients=(nobody,)))
+
+
+def test_features_beyond_float16_name_the_way_out(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=60)
+    client = replace(task.clients[0], extract=lambda images: 1e4 * task.clients[0].extract(images))
+    big = replace(task, clients=(client,))
+    with pytest.raises(DataError, match=r"covariances: .* does not fit float16 .* use transport float32"):
+        FedPFT(components=1).run(big)
+    assert FedPFT(components=1, transport="float32").run(big).model is not None
+
+
+def test_a_client_does_not_depend_on_the_others(make_task: MakeTask) -> None:
+    task = make_task(clients=3, records=300)
+    together = _clients(FedPFT(components=3).run(task))
+    alone = _clients(FedPFT(components=3).run(replace(task, clients=task.clients[1:2])))
+    assert alone[0].serialized == together[1].serialized
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("parameters", "adjacency"),
+    [
+        ({"components": 1}, SAME),
+        ({"components": 1, "counts": "noised"}, "add_remove"),
+        ({"components": 1, "counts": "noised"}, "replace_one"),
+        ({"components": 2}, SAME),
+        ({"components": 2, "counts": "noised"}, "add_remove"),
+        ({"components": 2, "counts": "noised", "nonnegative": True}, "replace_one"),
+    ],
+)
+def test_tight_spends_exactly_what_was_asked(
+    make_task: MakeTask, family: Family, parameters: dict[str, object], adjacency: str
+) -> None:
+    task = make_task(clients=2, records=300, epsilon=4.0, adjacency=adjacency)
+    outcome = FedPFT(covariance=family, **parameters).run(task)
+    accounted = account(outcome.transcript, task.privacy.adjacency, 1e-5)
+    assert accounted.epsilon == pytest.approx(4.0, rel=1e-6)
+    assert accounted.exact_fields == ()
+    # The statistic handed to audits is noised as the ledger says; DP-EM hands over its first step.
+    (experiment,) = outcome.mechanisms.values()
+    if parameters["components"] == 1:
+        assert experiment.mu == pytest.approx(accounted.mu, rel=1e-6)
+    else:
+        assert 0 < experiment.mu < accounted.mu
+    null, alternative = llr_scores(experiment, reruns=2000, rng=np.random.default_rng(0))
+    assert alternative.mean() - null.mean() == pytest.approx(experiment.mu**2, abs=0.2 * experiment.mu**2 + 0.1)
+
+
+def test_the_published_mechanisms_use_the_published_noise(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=200, epsilon=10.0, adjacency=SAME)
+    counts = np.unique(task.clients[0].labels, return_counts=True)[1]
+    formulas = {"paper": fedpft_theorem_4_1_sigma, "second_moment": fedpft_remark_b3_sigma}
+    for mechanism, formula in formulas.items():
+        outcome = FedPFT(components=1, mechanism=mechanism).run(task)
+        release = _clients(outcome)[0].fields["means"].release
+        np.testing.assert_allclose(release.noise_scale, [formula(10.0, 1e-5, int(n)) for n in counts])
+        accounted = account(outcome.transcript, SAME, 1e-5)
+        assert accounted.epsilon < accounted.epsilon_stated < 11
+        assert any("Lemma B.2" in note for note in outcome.transcript.notes)
+    tight = _clients(FedPFT(components=1).run(task))[0].fields["means"].release
+    np.testing.assert_allclose(
+        tight.noise_scale, [calibrate_sigma(10.0, 1e-5, math.sqrt(4.5) / n) for n in counts]
+    )
+
+
+def test_exact_counts_void_a_claim_where_counts_are_private(make_task: MakeTask) -> None:
+    task = make_task(clients=2, epsilon=1.0, adjacency="add_remove")
+    accounted = account(FedPFT(components=1).run(task).transcript, "add_remove", 1e-5)
+    assert accounted.epsilon == math.inf
+    assert accounted.exact_fields == ("class_counts",)
+    published = FedPFT(components=1, mechanism="paper").run(task)
+    assert account(published.transcript, "add_remove", 1e-5).epsilon == math.inf
+
+
+def test_classes_whose_count_is_noise_are_left_out(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=400, epsilon=2.0, labels_of=[0, 1, 2])
+    outcome = FedPFT(components=1, counts="noised").run(task)
+    message = _clients(outcome)[0]
+    assert len(message.fields["class_counts"].values) == 10
+    scale = message.fields["class_counts"].release.noise_scale[0]  # type: ignore[index]
+    _, labels = synthesise([message], task)
+    usable = np.flatnonzero(message.fields["class_counts"].values > 2 * scale)
+    assert set(labels) == set(usable)
+    assert {0, 1, 2} <= set(usable)
+
+
+def test_private_accuracy(make_task: MakeTask) -> None:
+    plain = make_task(clients=2, records=1000, backbone="small_cnn")
+    private = replace(plain, privacy=make_task(epsilon=1.0, adjacency=SAME).privacy)
+    tight = _accuracy(FedPFT(components=1).run(private), plain)
+    published = _accuracy(FedPFT(components=1, mechanism="paper").run(private), plain)
+    assert tight > 0.75
+    assert tight >= published
+    several = replace(plain, privacy=make_task(epsilon=10.0, adjacency=SAME).privacy)
+    assert _accuracy(FedPFT(components=3).run(several), plain) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mechanism": "paper"}, "mechanism paper with 10 components"),
+        ({"components": 1, "mechanism": "paper", "counts": "noised"}, "mechanism paper with counts noised"),
+    ],
+)
+def test_wrong_private_parameters(make_task: MakeTask, parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        FedPFT(**parameters).run(make_task(epsilon=1.0, adjacency=SAME))
