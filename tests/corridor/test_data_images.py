@@ -106,7 +106,7 @@ def test_limit_is_stratified_seeded_and_in_order() -> None:
     ("given", "message"),
     [
         ({"limit": 0}, "data.limit: 0 given; allowed: 1 or more"),
-        ({"path": Path("x.npz")}, "data.path: x.npz given, but data set digits takes none"),
+        ({"path": Path("x.npz")}, "data.path: x.npz given, but data set digits takes neither root nor path"),
         ({"root": Path("r")}, "data.root: r given"),
         ({"size": 8}, "data.size: 8 given"),
     ],

@@ -205,3 +205,13 @@ def test_real_files(shared_data: Path) -> None:
     assert faces.test is None
     assert faces.train.images.shape == (400, 112, 92, 1)
     assert np.bincount(faces.train.labels).tolist() == [10] * 40
+
+
+def test_size_resizes_every_set(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=_X, y=np.arange(12) % 2, x_test=_X[:4], y_test=np.arange(4) % 2)
+    data = load(DataRequest("npz", None, path, None, 0, tmp_path, size=12))
+    assert data.test is not None
+    assert data.train.image_shape == data.test.image_shape == (12, 12, 3)
+    with pytest.raises(PlanError, match=r"data\.size: 3 given"):
+        load(DataRequest("npz", None, path, None, 0, tmp_path, size=3))

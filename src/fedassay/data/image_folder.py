@@ -47,11 +47,9 @@ def image_folder(request: DataRequest) -> LoadedData:
         DataError: A layout other than these, fewer than two classes, a broken or too small image,
             two sizes; the message names the files.
     """
-    allow_only(request, "path", "size")
+    allow_only(request, "path")
     if request.path is None:
         raise PlanError("data.path: not given; data set image_folder needs the path of a folder")
-    if request.size is not None and request.size < MIN_SIDE:
-        raise PlanError(f"data.size: {request.size} given; allowed: {MIN_SIDE} or more (the window of SSIM)")
     root = find(request.path, request.base, "data.path")
     if not root.is_dir():
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")

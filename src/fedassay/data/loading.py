@@ -18,7 +18,7 @@ from fedassay.registry import lookup
 MIN_SIDE = 7
 """Smallest height and width accepted: the window of SSIM is 7 x 7 pixels."""
 
-Source = Literal["root", "path", "size"]
+Source = Literal["root", "path"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class DataRequest:
             each; a seeded draw, stratified by class.
         seed: Seed of that draw; None: drawn from the system.
         base: Folder of the plan; relative paths are looked up beside it first.
-        size: Height and width that `image_folder` resizes to; None: as they are.
+        size: Height and width that images are resized to (Lanczos; proportions change, nothing is cropped
+            away); None: as they are.
     """
 
     name: str
@@ -57,8 +58,16 @@ def load(request: DataRequest) -> LoadedData:
     """
     if request.limit is not None and request.limit < 1:
         raise PlanError(f"data.limit: {request.limit} given; allowed: 1 or more")
+    if request.size is not None and request.size < MIN_SIDE:
+        raise PlanError(f"data.size: {request.size} given; allowed: {MIN_SIDE} or more (the window of SSIM)")
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
     data = loader(request)
+    if request.size is not None:
+        data = dataclasses.replace(
+            data,
+            train=resized(data.train, request.size),
+            test=None if data.test is None else resized(data.test, request.size),
+        )
     check_usable(data.train, f"data set {request.name}")
     if request.limit is None:
         return data
@@ -69,6 +78,21 @@ def load(request: DataRequest) -> LoadedData:
     )
 
 
+def resized(images: ImageSet, size: int) -> ImageSet:
+    """The same records as `size` x `size` images."""
+    if images.image_shape[:2] == (size, size):
+        return images
+    from PIL import Image
+
+    channels = images.image_shape[2]
+    pixels = np.empty((len(images), size, size, channels), np.uint8)
+    for target, image in zip(pixels, images.images, strict=True):
+        picture = Image.fromarray(image[..., 0] if channels == 1 else image)
+        small = np.asarray(picture.resize((size, size), Image.Resampling.LANCZOS))
+        target[:] = small.reshape(size, size, channels)
+    return dataclasses.replace(images, images=pixels)
+
+
 def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
     """At most `limit` records of a set, stratified by class, in their order."""
     if len(images) <= limit:
@@ -77,14 +101,14 @@ def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
 
 
 def allow_only(request: DataRequest, *allowed: Source) -> None:
-    """Refuse those of `root`, `path` and `size` that the data set has no use for.
+    """Refuse those of `root` and `path` that the data set has no use for.
 
     Raises:
         PlanError: One of them is given.
     """
-    for key, value in (("root", request.root), ("path", request.path), ("size", request.size)):
+    for key, value in (("root", request.root), ("path", request.path)):
         if value is not None and key not in allowed:
-            takes = ", ".join(allowed) or "none of root, path, size"
+            takes = ", ".join(allowed) or "neither root nor path"
             raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
 
 
