@@ -16,6 +16,7 @@ many queries there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -124,7 +125,7 @@ def stream_top_k_l2(
 
 
 def _flat(vectors: NDArray[Any], name: str, device: str | torch.device) -> torch.Tensor:
-    flat = np.ascontiguousarray(vectors).reshape(len(vectors), -1)
+    flat = np.ascontiguousarray(vectors).reshape(len(vectors), math.prod(vectors.shape[1:]))
     tensor = torch.from_numpy(flat).to(device).to(torch.float32)
     # NaN and infinity both show in the extremes, without an array of flags.
     if tensor.numel() and not all(bool(torch.isfinite(value)) for value in torch.aminmax(tensor)):

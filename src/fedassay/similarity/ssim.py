@@ -81,7 +81,9 @@ def ssim_of_moments(x: Moments, y: Moments, side: int) -> torch.Tensor:
     covariance = (window_sums(x.planes * y.planes, side) / count - product) * (count / (count - 1))
     luminance = (2 * product + C1) / (x.mean**2 + y.mean**2 + C1)
     structure = (2 * covariance + C2) / (x.variance + y.variance + C2)
-    return (luminance * structure).mean(dim=(-1, -2, -3))
+    # One axis at a time: a single reduction may be split between threads, and its last bits would then
+    # depend on the size of the batch. Searches break ties by equality.
+    return (luminance * structure).mean(dim=-1).mean(dim=-1).mean(dim=-1)
 
 
 def ssim(

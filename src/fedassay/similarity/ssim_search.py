@@ -45,24 +45,6 @@ class Matches(NamedTuple):
     """Same shape, their SSIM."""
 
 
-class _Best:
-    """The k best pairs of each query of one block so far, ordered by falling value, then rising index."""
-
-    def __init__(self, queries: int, k: int) -> None:
-        self.index = np.full((queries, k), np.iinfo(np.int64).max, dtype=np.int64)
-        self.value = np.full((queries, k), -np.inf)
-
-    def add(self, query: NDArray[np.int64], index: NDArray[np.int64], value: NDArray[np.float64]) -> None:
-        queries, k = self.index.shape
-        all_query = np.concatenate([np.repeat(np.arange(queries), k), query])
-        all_index = np.concatenate([self.index.ravel(), index])
-        all_value = np.concatenate([self.value.ravel(), value])
-        order = np.lexsort((all_index, -all_value, all_query))
-        starts = np.searchsorted(all_query[order], np.arange(queries))
-        keep = order[starts[:, None] + np.arange(k)]
-        self.index, self.value = all_index[keep], all_value[keep]
-
-
 def most_similar(
     queries: NDArray[Any],
     gallery: NDArray[Any],
@@ -139,7 +121,7 @@ def top_k(
     for start in range(0, len(queries), query_block):
         x = moments(queries[start : start + query_block], side, device)
         left = list(_tiles(x, side, degree))
-        best = _Best(len(x.mean), k)
+        best = Matches(np.full((len(x.mean), k), -1), np.full((len(x.mean), k), -np.inf))
         for first in range(0, len(gallery), gallery_block):
             y = moments(gallery[first : first + gallery_block], side, device)
             bounds = _bounds(left, y, side, degree)
@@ -147,15 +129,14 @@ def top_k(
                 own = np.arange(start, start + len(bounds)) - first
                 inside = (own >= 0) & (own < bounds.shape[1])
                 bounds[np.flatnonzero(inside), own[inside]] = -np.inf
-            survivors = _settle(bounds, x, y, best, side=side, offset=first)
+            best, survivors = _settle(bounds, x, y, best, side=side, offset=first)
             if degree is not None and survivors > MOST_SURVIVORS * bounds.size + k * len(bounds):
                 degree = None
                 left = list(_tiles(x, side, degree))
             settled += bounds.size
             if progress is not None:
                 progress(settled, pairs)
-        indices[start : start + len(best.index)] = best.index
-        values[start : start + len(best.index)] = best.value
+        indices[start : start + query_block], values[start : start + query_block] = best
     return Matches(indices, values)
 
 
@@ -182,19 +163,39 @@ def _bounds(left: list[tuple[slice, Windows]], y: Moments, side: int, degree: in
     return bounds
 
 
-def _settle(bounds: NDArray[np.float32], x: Moments, y: Moments, best: _Best, *, side: int, offset: int) -> int:
-    """Evaluates every pair of a block that may be among the k best; returns how many."""
-    k = min(best.value.shape[1], bounds.shape[1])
+def _settle(
+    bounds: NDArray[np.float32], x: Moments, y: Moments, best: Matches, *, side: int, offset: int
+) -> tuple[Matches, int]:
+    """Evaluates every pair of a block that may be among the k best.
+
+    Returns:
+        The matches with this block taken into account, and how many pairs were evaluated.
+    """
+    k = min(best.values.shape[1], bounds.shape[1])
     bounds += FLOAT32_ERROR
     # The likeliest first, so that the k-th best value is high before the rest is looked at.
     likely = np.zeros(bounds.shape, dtype=bool)
     np.put_along_axis(likely, np.argpartition(-bounds, k - 1, axis=1)[:, :k], values=True, axis=1)
     evaluated = 0
     for candidates in (likely, ~likely):
-        query, index = np.nonzero(candidates & (bounds >= best.value[:, -1:]) & np.isfinite(bounds))
-        best.add(query, index + offset, _evaluate(x, y, query, index, side))
+        query, index = np.nonzero(candidates & (bounds >= best.values[:, -1:]) & np.isfinite(bounds))
+        best = _merge(best, query, index + offset, _evaluate(x, y, query, index, side))
         evaluated += len(query)
-    return evaluated
+    return best, evaluated
+
+
+def _merge(
+    best: Matches, query: NDArray[np.int64], index: NDArray[np.int64], value: NDArray[np.float64]
+) -> Matches:
+    """The k best of each query by falling value, then rising index, after some more pairs."""
+    count, k = best.indices.shape
+    all_query = np.concatenate([np.repeat(np.arange(count), k), query])
+    all_index = np.concatenate([best.indices.ravel(), index])
+    all_value = np.concatenate([best.values.ravel(), value])
+    order = np.lexsort((all_index, -all_value, all_query))
+    starts = np.searchsorted(all_query[order], np.arange(count))
+    keep = order[starts[:, None] + np.arange(k)]
+    return Matches(all_index[keep], all_value[keep])
 
 
 def _evaluate(
