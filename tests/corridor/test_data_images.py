@@ -108,7 +108,7 @@ def test_limit_is_stratified_seeded_and_in_order() -> None:
         ({"limit": 0}, "data.limit: 0 given; allowed: 1 or more"),
         ({"path": Path("x.npz")}, "data.path: x.npz given, but data set digits takes neither root nor path"),
         ({"root": Path("r")}, "data.root: r given"),
-        ({"size": 8}, "data.size: 8 given"),
+        ({"size": 3}, "data.size: 3 given"),
     ],
 )
 def test_keys_that_a_data_set_does_not_take_are_refused(given: dict[str, Any], message: str) -> None:
