@@ -9,28 +9,25 @@ caught, a release without information on the records must not be flagged.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from fedassay.audits.judging import Judged, judge
+from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
 from fedassay.audits.simulation import fresh_clients, pooled
-from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.pictures import write_grid
 from fedassay.record import (
     Controls,
     Finding,
-    Metric,
     NegativeControl,
     Picture,
     PictureColumn,
     PositiveControl,
-    Verdict,
-    unmeasured,
 )
 from fedassay.registry import register
 from fedassay.release import exact
@@ -40,36 +37,13 @@ from fedassay.transcript import Message, MessageField
 from fedassay.values import Images, Ints, Parameters
 from fedassay.vectors import VectorSource
 
-_UNITS = {"psnr": "dB"}
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
 _SET_BASELINE = (
     "baseline: the attacker's images, or the same method and attack on fresh records, whichever is closer"
 )
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """One selection with its intervals.
-
-    Attributes:
-        scored: The selection.
-        metrics: Of the reconstructions, `ssim_gain` among them.
-        baseline: Of the baseline.
-        gain: SSIM over the baseline.
-    """
-
-    scored: Scored
-    metrics: dict[str, Metric]
-    baseline: dict[str, Metric]
-    gain: Interval
-
-    @property
-    def beats(self) -> bool:
-        """Whether the gain is above 0 after correction for the number of tests."""
-        return self.gain.corrected_low > 0
-
-
-_Compared = tuple[str, _Judged, _Judged, _Judged]
+_Compared = tuple[str, Judged, Judged, Judged]
 """Selection, result, positive control, negative control."""
 
 
@@ -172,26 +146,9 @@ class ReconstructionAudit(Parameters):
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
 
-    def _judge(self, scored: Scored, lab: Lab, path: str) -> _Judged:
+    def _judge(self, scored: Scored, lab: Lab, path: str) -> Judged:
         rng = lab.task.seeds.numpy("reconstruction", "bootstrap", path)
-
-        def interval(statistic: Statistic) -> Interval:
-            return resampled(len(scored.truth), statistic, rng, tests=lab.bounds, draws=self.draws)
-
-        def statistics(ours: bool, name: str) -> Statistic:
-            values = (scored.values if ours else scored.baseline_values)[name]
-            if scored.top == len(values):
-                return mean_of(values)
-            return mean_of_top(values, scored.rank if ours else scored.baseline_rank, scored.top)
-
-        metrics = {name: _metric(interval(statistics(True, name)), name, scored.top) for name in scored.values}
-        baseline = {name: _metric(interval(statistics(False, name)), name, scored.top) for name in scored.values}
-        gain = interval(difference(statistics(True, "ssim"), statistics(False, "ssim")))
-        metrics["ssim_gain"] = _metric(gain, "ssim_gain", scored.top)
-        for name, remark in lab.similarity.remarks.items():
-            metrics[name] = _remarked(metrics.get(name), remark)
-            baseline[name] = _remarked(baseline.get(name), remark)
-        return _Judged(scored, metrics, baseline, gain)
+        return judge(scored, lab.similarity, rng, tests=lab.bounds, draws=self.draws)
 
     def _raw_control(self, truth: Truth, lab: Lab) -> tuple[Records, Reconstruction]:
         """Some of the private records and what the attack makes of their raw features; once for all cells."""
@@ -209,7 +166,7 @@ class ReconstructionAudit(Parameters):
         lab.shared[key] = made
         return made
 
-    def _set_control(self, truth: Truth, lab: Lab) -> dict[str, _Judged]:
+    def _set_control(self, truth: Truth, lab: Lab) -> dict[str, Judged]:
         """Raw features as a set, against attacker images and raw features of fresh records."""
         assert lab.attacker is not None
         assert lab.attack is not None
@@ -222,7 +179,7 @@ class ReconstructionAudit(Parameters):
         )
         return {name: self._judge(scored, lab, f"positive/set/{name}") for name, scored in selections.items()}
 
-    def _paired_controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], _Judged]:
+    def _paired_controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], Judged]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
         assert lab.attacker is not None
         assert lab.attack is not None
@@ -246,12 +203,12 @@ class ReconstructionAudit(Parameters):
         attack: str,
         source: VectorSource,
         selection: str,
-        judged: _Judged,
-        positive: _Judged,
-        negative: _Judged,
+        judged: Judged,
+        positive: Judged,
+        negative: Judged,
         lab: Lab,
     ) -> Finding:
-        verdict, reason = _verdict(judged, positive, negative)
+        verdict, reason = verdict_of(judged, positive, negative)
         return Finding(
             audit="reconstruction",
             attack=attack,
@@ -290,7 +247,7 @@ class ReconstructionAudit(Parameters):
             pictures=self._pictures(judged, source.name, selection, lab),
         )
 
-    def _pictures(self, judged: _Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
+    def _pictures(self, judged: Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
         scored = judged.scored
         count = min(self.pictures, scored.top)
         if count == 0:
@@ -316,32 +273,6 @@ def _examples(scored: Scored, count: int) -> Ints:
     if scored.top == len(scored.truth):
         return np.linspace(0, len(scored.truth) - 1, count).astype(np.int64)
     return np.argsort(-scored.rank, kind="stable")[:count]
-
-
-def _verdict(judged: _Judged, positive: _Judged, negative: _Judged) -> tuple[Verdict, str]:
-    ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
-    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline, gain {_span(judged.gain)}"
-    if negative.beats:
-        return "inconclusive", f"the negative control was flagged (gain {_span(negative.gain)}); {shown}"
-    if not positive.beats:
-        return "inconclusive", (
-            f"the attack is too weak here: raw features of the same records gain {_span(positive.gain)}; {shown}"
-        )
-    if judged.beats:
-        return "leak", f"reconstructions come closer than the baseline: {shown}"
-    return "no_leak_found", f"{shown}; the positive control was caught at {_span(positive.gain)}"
-
-
-def _span(interval: Interval) -> str:
-    return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-
-
-def _metric(interval: Interval, name: str, n: int) -> Metric:
-    return Metric(value=interval.value, low=interval.low, high=interval.high, n=n, unit=_UNITS.get(name, ""))
-
-
-def _remarked(metric: Metric | None, remark: str) -> Metric:
-    return unmeasured(remark) if metric is None else metric.model_copy(update={"reason": remark})
 
 
 def _owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:

@@ -1,0 +1,100 @@
+"""From a scored selection to metrics with intervals, and from three of them to a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.selections import Scored
+from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
+from fedassay.record import Metric, Verdict, unmeasured
+from fedassay.similarity.metrics import Similarity
+
+_UNITS = {"psnr": "dB"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One selection with its intervals.
+
+    Attributes:
+        scored: The selection.
+        metrics: Of the reconstructions, `ssim_gain` among them.
+        baseline: Of the baseline.
+        gain: SSIM over the baseline.
+    """
+
+    scored: Scored
+    metrics: dict[str, Metric]
+    baseline: dict[str, Metric]
+    gain: Interval
+
+    @property
+    def beats(self) -> bool:
+        """Whether the gain is above 0 after correction for the number of tests."""
+        return self.gain.corrected_low > 0
+
+
+def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int) -> Judged:
+    """Bootstrap every metric of a selection, of its baseline, and the SSIM between the two.
+
+    Args:
+        scored: The selection.
+        similarity: Says why a metric is missing.
+        rng: Source of the resamples.
+        tests: One-sided tests in the run, to correct the verdict's confidence by.
+        draws: Bootstrap resamples.
+    """
+
+    def interval(statistic: Statistic) -> Interval:
+        return resampled(len(scored.truth), statistic, rng, tests=tests, draws=draws)
+
+    def ours(name: str) -> Statistic:
+        return _kept_mean(scored.values[name], scored.rank, scored.top)
+
+    def theirs(name: str) -> Statistic:
+        return _kept_mean(scored.baseline_values[name], scored.baseline_rank, scored.top)
+
+    metrics = {name: _metric(interval(ours(name)), name, scored.top) for name in scored.values}
+    baseline = {name: _metric(interval(theirs(name)), name, scored.top) for name in scored.values}
+    gain = interval(difference(ours("ssim"), theirs("ssim")))
+    metrics["ssim_gain"] = _metric(gain, "ssim_gain", scored.top)
+    for name, remark in similarity.remarks.items():
+        metrics[name] = _remarked(metrics.get(name), remark)
+        baseline[name] = _remarked(baseline.get(name), remark)
+    return Judged(scored, metrics, baseline, gain)
+
+
+def verdict(judged: Judged, positive: Judged, negative: Judged) -> tuple[Verdict, str]:
+    """What a selection says beside its two controls, and why."""
+    ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
+    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline, gain {_span(judged.gain)}"
+    if negative.beats:
+        return "inconclusive", f"the negative control was flagged (gain {_span(negative.gain)}); {shown}"
+    if not positive.beats:
+        return "inconclusive", (
+            f"the attack is too weak here: raw features of the same records gain {_span(positive.gain)}; {shown}"
+        )
+    if judged.beats:
+        return "leak", f"reconstructions come closer than the baseline: {shown}"
+    return "no_leak_found", f"{shown}; the positive control was caught at {_span(positive.gain)}"
+
+
+def _kept_mean(values: NDArray[np.float64], rank: NDArray[np.float64], top: int) -> Statistic:
+    if top == len(values):
+        return mean_of(values)
+    return mean_of_top(values, rank, top)
+
+
+def _span(interval: Interval) -> str:
+    return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def _metric(interval: Interval, name: str, n: int) -> Metric:
+    return Metric(value=interval.value, low=interval.low, high=interval.high, n=n, unit=_UNITS.get(name, ""))
+
+
+def _remarked(metric: Metric | None, remark: str) -> Metric:
+    return unmeasured(remark) if metric is None else metric.model_copy(update={"reason": remark})
