@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedassay.record import CellRecord, LedgerRow, Metric, RunRecord
+from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.finding_tables import cell_columns, cell_values, name_value
 from fedassay.reports.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.leakage import MEASURES, leakage
@@ -49,6 +50,7 @@ def claims_table(record: RunRecord) -> Table:
         *cell_columns(record),
         Column("verdict", "Claim", "verdict"),
         *(Column(key, title(key), "metric", hint(key)) for key in ("claimed", "accounted", "observed", "mu")),
+        Column("ceiling", f"Reconstruction ceiling, κ = {KAPPA:.0%}", "metric", EXPLAINED),
         Column("accounted_stated", title("accounted_stated"), "metric", hint("accounted_stated")),
         Column("exact_fields", "Leaves exactly", "flag"),
         Column("reason", "In words"),
@@ -67,6 +69,7 @@ def claims_table(record: RunRecord) -> Table:
             _or_reason(privacy.accounted, why),
             _or_reason(privacy.observed, _observed_reason(cell)),
             _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
+            _or_reason(ceiling(privacy.mu), "a closed form exists for Gaussian releases only"),
             _or_reason(privacy.accounted_stated, "the source states no sensitivity of its own"),
             ", ".join(privacy.exact_fields),
             privacy.reason,
@@ -212,7 +215,7 @@ def protection(row: LedgerRow) -> str:
             "pure": "pure-DP noise",
             "dp_sgd": "DP-SGD",
             "public": "depends on no private record",
-            "derived": "computed from fields above",
+            "derived": "computed from other fields",
         }.get(row.mechanism, row.mechanism)
     return f"{words}, under secure aggregation" if row.secure else words
 

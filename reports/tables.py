@@ -214,11 +214,13 @@ class Printed:
 
     Attributes:
         table: The table.
+        columns: The columns that the page shows: neither hidden nor empty throughout.
         groups: Rows with their shown values, each with the letter of its footnote.
         footnotes: Reasons by letter.
     """
 
     table: Table
+    columns: tuple[Column, ...]
     groups: tuple[tuple[tuple[str, tuple[tuple[Column, Shown, str], ...]], ...], ...]
     footnotes: tuple[tuple[str, str], ...]
 
@@ -239,7 +241,9 @@ def printed(table: Table) -> Printed:
                 cells.append((column, shown, letter))
             rows.append((row.role, tuple(cells)))
         groups.append(tuple(rows))
-    return Printed(table, tuple(groups), tuple((letter, reason) for reason, letter in letters.items()))
+    filled = {column for group in groups for _, cells in group for column, shown, _ in cells if shown.text}
+    columns = tuple(column for column in table.columns if column in filled and not column.hidden)
+    return Printed(table, columns, tuple(groups), tuple((letter, reason) for reason, letter in letters.items()))
 
 
 def _letter(number: int) -> str:

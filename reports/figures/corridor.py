@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from fedassay.record import RunRecord, Verdict
+from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
 from fedassay.reports.groups import Group, groups, several_deltas
 from fedassay.reports.numbers import short, significant
 from fedassay.reports.verdicts import LOOKS, worst
-
-KAPPA = 0.01
-"""The stated prior of the reconstruction ceiling: the best guess without the release succeeds so often."""
 
 _ROW = 46
 _TOP = 44
@@ -37,16 +34,8 @@ class Walls:
 
     @property
     def ceiling(self) -> float | None:
-        """Highest success rate of a reconstruction event of prior `KAPPA` against one record.
-
-        Phi(Phi^-1(kappa) + mu) for a mu-GDP release (Hayes et al. 2023; Kaissis et al. 2023).
-        """
-        if self.mu is None:
-            return None
-        if math.isinf(self.mu):
-            return 1.0
-        normal = NormalDist()
-        return normal.cdf(normal.inv_cdf(KAPPA) + self.mu)
+        """Highest success rate of a reconstruction against one record; see `fedassay.reports.ceiling`."""
+        return ceiling(self.mu)
 
 
 def corridor(record: RunRecord) -> Figure | None:
@@ -74,11 +63,7 @@ def corridor(record: RunRecord) -> Figure | None:
         "the largest of each is drawn."
     )
     if ceilings:
-        note += (
-            f" Ceiling: a reconstruction that guessing would get right {KAPPA:.0%} of the time succeeds against "
-            "one record no more often than this, for the stated adjacency and whatever the attack; a bound "
-            "for \u03bc-GDP releases (Hayes et al. 2023, Kaissis et al. 2023)."
-        )
+        note += f" Ceiling (beside the plot on wide screens, in the table everywhere): {EXPLAINED}"
     data = tuple(
         (
             row.group.label,

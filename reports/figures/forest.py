@@ -11,7 +11,6 @@ from fedassay.reports.numbers import significant
 from fedassay.reports.series import TARGETS, finite, numbers
 from fedassay.reports.verdicts import LOOKS
 
-_ROW = 40.0
 _TOP = 26.0
 
 
@@ -37,7 +36,7 @@ def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
     ]
     description = ". ".join(told) + "."
     drawn = [
-        drawing(key, width, _TOP + _ROW * len(rows) + 48, title, description, _body(rows, width))
+        drawing(key, width, _TOP + _height(width) * len(rows) + 48, title, description, _body(rows, width))
         for key, width in ((name, 860.0), (f"{name}-narrow", 350.0))
     ]
     spread = any(TARGETS in entry.finding.series for entry in rows)
@@ -91,6 +90,11 @@ def _middle(finding: Finding) -> tuple[float | None, float | None]:
     return values[round(0.05 * (len(values) - 1))], values[round(0.95 * (len(values) - 1))]
 
 
+def _height(width: float) -> float:
+    """Height of a row; a narrow one has its words above its marks."""
+    return 40.0 if width > 500 else 56.0
+
+
 def _body(rows: Sequence[Entry], width: float) -> list[str]:
     wide = width > 500
     left, right = (300.0, width - 20) if wide else (8.0, width - 8)
@@ -105,7 +109,7 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
         if value is not None
     ]
     x = linear_scale(everything, left, right)
-    bottom = _TOP + _ROW * len(rows)
+    bottom = _TOP + _height(width) * len(rows)
     out = []
     for tick in x.ticks(6 if wide else 4):
         out.append(tag("line", x1=x(tick), x2=x(tick), y1=_TOP, y2=bottom, class_="grid"))
@@ -113,13 +117,13 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
     out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
     out.append(text(right, bottom + 32, "SSIM →  closer to the private image", "axis-title", "end"))
     for index, entry in enumerate(rows):
-        out.append(_row(entry, x, _TOP + _ROW * index, width, wide))
+        out.append(_row(entry, x, _TOP + _height(width) * index, width, wide))
     return out
 
 
 def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
     look = LOOKS[entry.finding.verdict]
-    y = top + (_ROW / 2 if wide else 28)
+    y = top + (20 if wide else 44)
     out = []
     if wide:
         out.append(text(0, y - 3, entry.who, "row-label"))
@@ -127,7 +131,8 @@ def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
         out.append(text(286, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"))
     else:
         out.append(text(0, top + 14, entry.who, "row-label"))
-        out.append(text(width, top + 14, f"{entry.what} {look.mark}", f"row-verdict tone-{look.tone}", "end"))
+        out.append(text(width, top + 14, f"{look.mark} {look.word}", f"row-verdict tone-{look.tone}", "end"))
+        out.append(text(0, top + 29, entry.what, "tick"))
     low, high = _middle(entry.finding)
     if low is not None and high is not None:
         out.append(
@@ -146,5 +151,5 @@ def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
         out.append(
             polygon([(at, y - 6), (at + 6, y), (at, y + 6), (at - 6, y)], f"diamond {class_} tone-{look.tone}")
         )
-    out.append(tag("line", x1=0, x2=width, y1=top + _ROW, y2=top + _ROW, class_="rule"))
+    out.append(tag("line", x1=0, x2=width, y1=top + _height(width), y2=top + _height(width), class_="rule"))
     return "".join(out)

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedassay.record import RunRecord, Series
+from fedassay.reports.ceiling import KAPPA, ceiling
 from fedassay.reports.content import contents
-from fedassay.reports.figures.corridor import KAPPA, corridor
+from fedassay.reports.figures.corridor import corridor
 from fedassay.reports.figures.curves import Named, roc, sweep
 from fedassay.reports.figures.histogram import histogram
 from fedassay.reports.figures.svg import Figure, Scale, linear_scale, linear_ticks, log_scale, log_ticks, tag, text
@@ -104,7 +105,9 @@ def test_the_reconstruction_ceiling_is_the_closed_form(record: RunRecord) -> Non
     assert figure is not None
     ceilings = {row[7]: row[8] for row in figure.rows if row[7] is not None}
     normal = NormalDist()
-    assert ceilings == {mu: normal.cdf(normal.inv_cdf(KAPPA) + float(mu)) for mu in (2.1, 0.27)}
+    expected = {mu: normal.cdf(normal.inv_cdf(KAPPA) + float(mu)) for mu in (2.1, 0.27)}
+    assert ceilings == pytest.approx(expected)
+    assert ceiling(math.inf) == 1.0
     assert all(row[8] is None for row in figure.rows if row[7] is None)
 
 
