@@ -40,7 +40,11 @@ class Release(Frozen):
             whole client; ("class/0", "class/4") means that the first block of the field is a function
             of class 0's records alone, and so on. Blocks of different cells compose in parallel.
         noise_scale: `gaussian`: standard deviation per isometric coordinate, one per cell.
-        sensitivity: `gaussian`: exact L2 sensitivity of the (joint, weighted) statistic, one per cell.
+        sensitivity: `gaussian`: exact L2 sensitivity of the (joint, weighted) statistic, one per cell: how
+            far that cell's block can move between any two neighbours. Under `replace_one` that covers a
+            record replaced within the class and one that enters or leaves it; two cells are then added up
+            as if both moved that far. Where the first is the larger, the sum is not attained: declare one
+            release over "all" with the joint sensitivity instead.
         stated_sensitivity: The sensitivity that the source paper states, where it differs.
         pure_epsilon: `pure`: total epsilon of the field over all its coordinates, one per cell.
         noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.

@@ -3,13 +3,15 @@
 The worst record decides. A record sits at one client and in one class; what can reveal it are the
 releases over the whole client (cell `all`) and those over its own class (cell `class/c`). Releases
 over other clients and other classes are computed from other records and compose in parallel. Under
-`replace_one` a record may move between two classes, so two class cells change at once.
+`replace_one` a record is replaced within its class, or it leaves one class for another and two class
+cells change at once: both are added up, and the worse one counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
@@ -31,6 +33,19 @@ from fedassay.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.transcript import SERVER, MessageField, Transcript
 
 _ALL = "all"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What one release gives away about a record of one cell.
+
+    Attributes:
+        inside: The record is replaced within the cell, or appears in it or vanishes from it.
+        across: It leaves the cell for another one, or comes from there.
+    """
+
+    inside: Event
+    across: Event
 
 
 def account(transcript: Transcript, adjacency: Adjacency, delta: float) -> Accounted:
@@ -71,9 +86,9 @@ def _breaks(release: Release, adjacency: Adjacency) -> bool:
     return not (release.depends_on == "labels" and class_counts_public(adjacency))
 
 
-def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[str, dict[str, list[Event]]]:
-    """Events by client and cell; a joint release counts once, a securely summed one once a client."""
-    found: dict[str, dict[str, list[Event]]] = {}
+def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[str, dict[str, list[_Entry]]]:
+    """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
+    found: dict[str, dict[str, list[_Entry]]] = {}
     for number, message in enumerate(transcript.messages):
         seen: set[str] = set()
         cells = found.setdefault(message.sender, {_ALL: []})
@@ -84,42 +99,46 @@ def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[
             if group is not None:
                 seen.add(group)
             where = f"{name} in message {number} of {message.sender}"
-            for cell, event in _of_release(item.release, adjacency, stated, where):
-                cells.setdefault(cell, []).append(event)
+            for cell, entry in _of_release(item.release, adjacency, stated, where):
+                cells.setdefault(cell, []).append(entry)
     return found
 
 
-def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str) -> Iterable[tuple[str, Event]]:
+def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str) -> Iterable[tuple[str, _Entry]]:
     if release.mechanism in {"public", "derived"}:
         return []
     if release.mechanism == "exact":
-        return [(_ALL, Unbounded(f"{where} is exact"))] if _breaks(release, adjacency) else []
+        return [(_ALL, _unbounded(f"{where} is exact"))] if _breaks(release, adjacency) else []
     if release.mechanism == "dp_sgd":
         # The accountant knows Poisson sampling under every relation.
         assert release.noise_multiplier is not None
         assert release.sampling_rate is not None
         assert release.steps is not None
         if release.noise_multiplier == 0 and release.steps > 0:
-            return [(_ALL, Unbounded(f"{where}: DP-SGD without noise"))]
-        event = SubsampledGaussianEvent(
-            release.noise_multiplier, release.sampling_rate, release.steps, adjacency
-        )
-        return [(_ALL, event)]
-    factor = _conversion(release.adjacency, adjacency)
-    if factor is None:
-        return [(_ALL, Unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
+            return [(_ALL, _unbounded(f"{where}: DP-SGD without noise"))]
+        event = SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps, adjacency)
+        return [(_ALL, _Entry(event, event))]
+    inside = _conversion(release.adjacency, adjacency)
+    if inside is None:
+        return [(_ALL, _unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
+    # A record that moves between two cells is removed from one and added to the other: once each.
+    across = 1.0 if release.adjacency == "add_remove" else inside
     if release.mechanism == "pure":
         assert release.pure_epsilon is not None
         pures = zip(release.cells, release.pure_epsilon, strict=True)
-        return [(cell, PureEvent(factor * epsilon)) for cell, epsilon in pures]
+        return [(cell, _Entry(PureEvent(inside * own), PureEvent(across * own))) for cell, own in pures]
     sensitivity = release.stated_sensitivity if stated else release.sensitivity
     sensitivity = release.sensitivity if sensitivity is None else sensitivity
     assert sensitivity is not None
     assert release.noise_scale is not None
     return [
-        (cell, _gaussian(factor * moved, scale, where))
+        (cell, _Entry(_gaussian(inside * moved, scale, where), _gaussian(across * moved, scale, where)))
         for cell, moved, scale in zip(release.cells, sensitivity, release.noise_scale, strict=True)
     ]
+
+
+def _unbounded(reason: str) -> _Entry:
+    return _Entry(Unbounded(reason), Unbounded(reason))
 
 
 def _gaussian(sensitivity: float, scale: float, where: str) -> Event:
@@ -139,16 +158,17 @@ def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float | None:
     return 2.0 if made_for == "add_remove" else None
 
 
-def _worst(events: dict[str, dict[str, list[Event]]], adjacency: Adjacency, delta: float) -> Total:
+def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, delta: float) -> Total:
     """The total of the worst record over clients and cells."""
     candidates: dict[tuple[Event, ...], None] = {(): None}
-    for cells in events.values():
-        whole = cells[_ALL]
-        own = [part for name, part in cells.items() if name != _ALL]
-        if adjacency == "replace_one" and len(own) > 1:
-            own = [first + second for first, second in combinations(own, 2)]
-        for part in own or [[]]:
-            candidates[tuple(sorted([*whole, *part], key=repr))] = None
+    for cells in cells_of.values():
+        whole = [entry.inside for entry in cells[_ALL]]
+        classes = [part for name, part in cells.items() if name != _ALL]
+        changes = [[entry.inside for entry in part] for part in classes] or [[]]
+        if adjacency == "replace_one":
+            changes += [[entry.across for entry in first + second] for first, second in combinations(classes, 2)]
+        for change in changes:
+            candidates[tuple(sorted([*whole, *change], key=repr))] = None
     # Most clients release alike, so few distinct compositions remain.
     totals = [compose(list(candidate), delta) for candidate in _undominated(list(candidates))]
     return max(totals, key=lambda total: total.epsilon)

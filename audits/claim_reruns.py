@@ -1,0 +1,261 @@
+"""Lower bounds on epsilon from rerunning a whole method on two neighbouring data sets.
+
+Real records of the plan's smallest client, and a neighbour of them in which one record is an outlier: the
+adversary of differential privacy knows both data sets and the method, so it may simulate the method on
+either as often as it likes. What it does with that here:
+
+1. choose the outlier, and a direction: runs of both neighbours with the same random streams, so that
+   the noise is the same on both sides and drops out of their difference. The direction is the mean
+   difference over the variance, coordinate by coordinate: Fisher's linear discriminant with a diagonal
+   covariance.
+2. test: runs of each neighbour with streams of their own. The score of a run is the projection of what
+   left on that direction; the threshold is chosen on one half of these runs and tested on the other.
+
+The direction is independent of the runs it is tested on, so the threshold bound assumes nothing but
+independent runs. It is a bound on what this attack sees, and n runs cannot show more than about ln(n/8).
+Other clients hold nothing in these runs: their records are known to the adversary anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.claim_bounds import Bounds, Control, Observation, Scores, bounds_of
+from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.audits.stats.gdp_bound import gdp_bound
+from fedassay.errors import FedassayError, NotRunError
+from fedassay.lab import Lab
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.release import PrivacyClaim
+from fedassay.seeds import Seeds
+from fedassay.task import Outcome, Records
+from fedassay.threat import ThreatModel, view
+from fedassay.transcript import AGGREGATE
+from fedassay.values import Images
+
+_TRIED = 3  # paired runs that choose among the outliers
+
+Released = dict[str, NDArray[np.float64]]
+"""What one run gives away of the client: one vector a field and message."""
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """Two neighbouring data sets of one client.
+
+    Attributes:
+        name: What the record in question is.
+        without: Data set 0.
+        within: Data set 1, which holds the outlier.
+    """
+
+    name: str
+    without: Records
+    within: Records
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A linear score of what leaves.
+
+    Attributes:
+        layout: Length of every field's vector; the field's own length is one more coordinate.
+        weights: Shape (D,).
+    """
+
+    layout: dict[str, int]
+    weights: NDArray[np.float64]
+
+    def score(self, released: Released) -> float:
+        """The projection of one run."""
+        return float(_row(released, self.layout) @ self.weights)
+
+
+def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) -> Observation:
+    """Rerun the method on neighbouring data of its smallest client.
+
+    Args:
+        lab: Its `rerun`, and the clients' records.
+        claim: Delta and adjacency.
+        runs: Runs a side that test; a quarter as many choose the direction, and a quarter the control.
+        seeds: Of the runs.
+
+    Raises:
+        NotRunError: No client has two records, or the method cannot be run on such data.
+    """
+    index = _smallest(lab.task.clients)
+    name = lab.task.clients[index].name
+
+    def released(records: Records, *path: str | int) -> Released:
+        clients = [client.take(np.zeros(0, np.int64)) for client in lab.task.clients]
+        clients[index] = records
+        try:
+            outcome = lab.rerun(clients, seeds.child(*path))
+        except FedassayError as error:
+            raise NotRunError(f"the method cannot be run again on {name} alone: {error}") from None
+        return what_leaves(outcome, name)
+
+    chosen = max(10, runs // 4)
+    with lab.task.progress.step("reruns") as advance:
+        outliers = make_outliers(lab, index, claim.adjacency)
+        base = [released(outliers[0].without, "paired", i) for i in range(chosen)]
+        few = [[released(o.within, "paired", i) for i in range(_TRIED)] for o in outliers]
+        worst = int(np.argmax([_separation(base, other) for other in few]))
+        outlier = outliers[worst]
+        moved = few[worst] + [released(outlier.within, "paired", i) for i in range(_TRIED, chosen)]
+        direction = fit_direction(base, moved)
+        zero, one = np.empty(runs), np.empty(runs)
+        for i in range(runs):
+            advance(i, runs)
+            zero[i] = direction.score(released(outlier.without, "without", i))
+            one[i] = direction.score(released(outlier.within, "within", i))
+        # The same streams as on the other side: what is left of the difference is the record's doing.
+        known = np.array([direction.score(released(outlier.within, "without", i)) for i in range(chosen)])
+    delta, tests = claim.delta, lab.bounds
+
+    def threshold(first: Scores, second: Scores, what: str) -> Bounds:
+        rng = seeds.numpy("halves", what)
+        return bounds_of(first, second, delta=delta, tests=tests, estimators=("threshold",), rng=rng)
+
+    audited = threshold(zero, one, "audited")
+    positive = threshold(np.zeros(chosen), known - zero[:chosen], "positive")
+    negative = threshold(zero[: runs // 2], zero[runs // 2 :], "negative")
+    reach = threshold(np.zeros(runs), np.ones(runs), "reach").observed.epsilon or 0.0
+    return Observation(
+        about=f"{outlier.name} at {name}, {len(outlier.within)} records",
+        bounds=audited,
+        positive=Control(
+            "the same runs with their noise known to the adversary",
+            positive,
+            positive.judged > 0,
+            f"lower bound on epsilon, against 0; {chosen} runs a side, which limits it",
+        ),
+        negative=Control(
+            "runs on one and the same data set",
+            negative,
+            negative.judged > 0,
+            "lower bound on epsilon, against 0",
+        ),
+        assumptions=(
+            "the adversary knows all records but one, and sees what the client sends (under secure "
+            "aggregation, the sum)",
+            f"threshold bound on a linear score: assumes independent runs only; {_conditional(zero, one, delta)}",
+        ),
+        remark=f"{runs} runs a side can show at most {reach:.2g}",
+    )
+
+
+def what_leaves(outcome: Outcome, client: str) -> Released:
+    """Every field that the server sees of a client, or of the secure sum over clients, as vectors."""
+    seen = view(outcome.transcript, ThreatModel())
+    return {
+        f"{message.round}/{name}": np.asarray(item.values, dtype=np.float64).ravel()
+        for message in seen.from_clients()
+        if message.sender in {client, AGGREGATE}
+        for name, item in message.fields.items()
+    }
+
+
+def make_outliers(lab: Lab, index: int, adjacency: Adjacency) -> list[Outlier]:
+    """Neighbours of one client's records that differ by a record unlike the rest.
+
+    Under `replace_one_same_label` a record of the client's rarest class is replaced, its label kept; under
+    `replace_one` its label changes too; under `add_remove` the record is added.
+    """
+    client = lab.task.clients[index]
+    labels, counts = np.unique(client.labels, return_counts=True)
+    rare = int(labels[np.argmin(counts)])
+    place = int(np.flatnonzero(client.labels == rare)[0])
+    others = [label for label in range(lab.task.classes) if label != rare] or [rare]
+    label = others[0] if adjacency == "replace_one" else rare
+    wrong = np.flatnonzero(lab.task.test.labels != label)
+    images: dict[str, Images] = {
+        "an inverted image": 255 - client.images[place],
+        "an image of noise": _noise_image(lab, client.images[place]),
+    }
+    if wrong.size:
+        images["an image of another class"] = lab.task.test.images[wrong[0]]
+    verb = "added" if adjacency == "add_remove" else "in place of a record"
+    found = []
+    for name, image in images.items():
+        one = (client.images.copy(), client.labels.copy())
+        if adjacency == "add_remove":
+            one = (np.concatenate([one[0], image[None]]), np.append(one[1], label))
+        else:
+            one[0][place], one[1][place] = image, label
+        within = Records(client.name, one[0], one[1].astype(np.int64), lab.task.backbone.extract)
+        found.append(Outlier(f"{name} {verb}", client, within))
+    return found
+
+
+def _noise_image(lab: Lab, like: Images) -> Images:
+    """An image of independent pixels and channels at either end of their range, the shape of `like`."""
+    rng = lab.task.seeds.numpy("dp_claim", "outlier")
+    return np.asarray(255 * rng.integers(0, 2, size=like.shape), dtype=np.uint8)
+
+
+def fit_direction(zero: Sequence[Released], one: Sequence[Released]) -> Direction:
+    """Mean difference over variance, coordinate by coordinate, from runs of both sides.
+
+    A coordinate that never varies on either side and differs between them tells the sides apart with
+    certainty: where there are such, only they count.
+
+    Args:
+        zero: Runs on data set 0, at least two.
+        one: Runs on data set 1, at least two and at most as many; run i has the streams of run i of `zero`.
+    """
+    layout: dict[str, int] = {}
+    for released in (*zero, *one):
+        for key, values in released.items():
+            layout[key] = max(layout.get(key, 0), len(values))
+    rows0 = np.stack([_row(released, layout) for released in zero])
+    rows1 = np.stack([_row(released, layout) for released in one])
+    constant = (np.ptp(rows0, axis=0) == 0) & (np.ptp(rows1, axis=0) == 0)
+    if (constant & (rows0[0] != rows1[0])).any():
+        return Direction(layout, np.where(constant, np.sign(rows1[0] - rows0[0]), 0.0))
+    n0, n1 = len(rows0) - 1, len(rows1) - 1
+    variance = (n0 * rows0.var(axis=0, ddof=1) + n1 * rows1.var(axis=0, ddof=1)) / (n0 + n1)
+    step = (rows1 - rows0[: len(rows1)]).mean(axis=0)
+    return Direction(layout, np.where(variance > 0, step / np.where(variance > 0, variance, 1.0), 0.0))
+
+
+def _separation(zero: Sequence[Released], one: Sequence[Released]) -> float:
+    """How far apart the sides are, in standard deviations of the noise along their direction."""
+    direction = fit_direction(zero, one)
+    scores = np.array([direction.score(released) for released in zero])
+    shifts = [direction.score(released) - score for released, score in zip(one, scores, strict=False)]
+    apart, spread = float(np.mean(shifts)), float(scores.std())
+    if spread > 0:
+        return apart / spread
+    return math.inf if apart > 0 else 0.0
+
+
+def _row(released: Released, layout: dict[str, int]) -> NDArray[np.float64]:
+    """One run as a vector: every field padded or cut to its place, and its length."""
+    parts = []
+    for key, width in layout.items():
+        values = released.get(key, np.zeros(0))
+        kept = values[:width]
+        parts.append(np.concatenate([kept, np.zeros(width - len(kept)), [float(len(values))]]))
+    return np.concatenate(parts)
+
+
+def _conditional(zero: Scores, one: Scores, delta: float) -> str:
+    """What the Gaussian-DP estimate would say, for the reader: it decides nothing here."""
+    bound: EpsilonBound = gdp_bound(zero, one, delta=delta)
+    if bound.epsilon is None:
+        return f"the Gaussian-DP estimate does not apply ({bound.reason})"
+    return f"were the scores exactly normal, the Gaussian-DP estimate would show {bound.epsilon:.3g} (95 %)"
+
+
+def _smallest(clients: Sequence[Records]) -> int:
+    """The client whose records weigh most: the smallest with at least two."""
+    sizes = {i: len(client) for i, client in enumerate(clients) if len(client) >= 2}
+    if not sizes:
+        raise NotRunError("no client has two records to rerun the method on")
+    return min(sizes, key=lambda i: sizes[i])

@@ -1,0 +1,297 @@
+"""Is a claim of (epsilon, delta) true? Claimed, accounted and observed, side by side.
+
+- claimed: what the method says it provides.
+- accounted: what the ledger adds up to over everything that left, on exact sensitivities.
+- observed: a lower bound from an attack on neighbouring data sets.
+
+Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
+the neighbours that are worst for them (`fedassay.privacy.reruns`). `rerun`: the whole method runs again
+and again on real neighbouring clients (`fedassay.audits.claim_reruns`); slower and weaker, but it needs
+nothing from the method and sees what no analysis of its statistics does, such as a network trained on the
+record.
+
+The verdict is `unsound` where a lower bound at confidence 1 - 0.05/m exceeds the claim, m the number of
+bounds in the run; else `unsupported` where the accounted epsilon exceeds it; else `sound`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedassay.audits.claim_bounds import Control, Estimator, Observation, observe_mechanism
+from fedassay.audits.claim_reruns import observe_reruns
+from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.errors import NotRunError
+from fedassay.lab import Accounted, AttackResult, Lab
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.ledger import account
+from fedassay.record import (
+    Controls,
+    Finding,
+    Metric,
+    NegativeControl,
+    PositiveControl,
+    Series,
+    Verdict,
+    unmeasured,
+)
+from fedassay.registry import register
+from fedassay.release import NoClaim, PrivacyClaim
+from fedassay.transcript import Transcript
+from fedassay.values import Parameters
+
+_SLACK = 1 + 1e-6
+
+
+@register("audit", "dp_claim")
+class DpClaimAudit(Parameters):
+    """Does a claim of differential privacy hold: claimed, accounted and observed epsilon."""
+
+    reads: ClassVar[None] = None
+    tests_per_cell: ClassVar[int] = 2
+
+    mode: Literal["mechanism", "rerun", "auto"] = "mechanism"
+    """What is run again: the statistics that the method names, the whole method, or these where there are none
+    of those."""
+    reruns: int = Field(default=100_000, ge=100)
+    """`mechanism`: releases of each of the two neighbours."""
+    runs: int = Field(default=200, ge=40)
+    """`rerun`: runs of the method on each of the two neighbours; about 2.8 times as many in all."""
+    estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
+    """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """One finding: the three numbers and the verdict."""
+        claim = lab.outcome.transcript.claim
+        if isinstance(claim, NoClaim):
+            return [_no_claim(claim, lab.accounted)]
+        if claim.delta == 0:
+            raise NotRunError("a claim of pure differential privacy (delta = 0) is not audited")
+        accounted = _accounted(claim, lab)
+        observation, why = None, ""
+        try:
+            observation = self._observe(claim, lab)
+        except NotRunError as error:
+            why = str(error)
+        verdict, reason = _verdict(claim, accounted, observation, why, lab)
+        return [
+            Finding(
+                audit="dp_claim",
+                source=None if observation is None else observation.about,
+                metrics=_metrics(claim, accounted, observation, why),
+                controls=Controls() if observation is None else _controls(observation),
+                verdict=verdict,
+                reason=reason,
+                assumptions=_assumptions(claim, observation, lab.bounds),
+                series={} if observation is None else {"bounds": _series(observation)},
+            )
+        ]
+
+    def _observe(self, claim: PrivacyClaim, lab: Lab) -> Observation:
+        mechanisms = lab.outcome.mechanisms
+        if self.mode == "mechanism" and not mechanisms:
+            raise NotRunError(
+                "the method names no noised statistic that could be released again by itself; dp_claim's "
+                "mode: rerun runs the whole method again"
+            )
+        seeds = lab.task.seeds.child("dp_claim")
+        if self.mode == "rerun" or not mechanisms:
+            return observe_reruns(lab, claim, runs=self.runs, seeds=seeds)
+        # The one with the largest exact mu: chosen before anything is drawn, so it costs no confidence.
+        name, experiment = max(mechanisms.items(), key=lambda item: item[1].mu)
+        if experiment.mu == 0:
+            raise NotRunError(f"neighbours under {claim.adjacency} do not differ in what is released ({name})")
+        return observe_mechanism(
+            name,
+            experiment,
+            claimed=claim.epsilon,
+            delta=claim.delta,
+            tests=lab.bounds,
+            reruns=self.reruns,
+            estimators=self.estimators,
+            seeds=seeds,
+        )
+
+
+def _no_claim(claim: NoClaim, accounted: Accounted) -> Finding:
+    metrics = _accounted_metrics(accounted)
+    metrics |= {"claimed": unmeasured("no claim"), "observed": unmeasured("no claim to hold against an attack")}
+    return Finding(audit="dp_claim", metrics=metrics, verdict="not_run", reason=f"no claim: {claim.reason}")
+
+
+def _accounted(claim: PrivacyClaim, lab: Lab) -> Accounted:
+    """The ledger's total at the delta and under the adjacency of the claim."""
+    asked = lab.task.privacy
+    if (claim.delta, claim.adjacency) == (asked.delta, asked.adjacency):
+        return lab.accounted
+    return account(lab.outcome.transcript, claim.adjacency, claim.delta)
+
+
+def _verdict(
+    claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str, lab: Lab
+) -> tuple[Verdict, str]:
+    bounds, ledger = lab.bounds, _ledger_words(claim, accounted, lab.outcome.transcript)
+    if observation is None:
+        tested = f"no attack tested it: {why}"
+        if accounted.epsilon > claim.epsilon * _SLACK:
+            return "unsupported", f"{ledger}; {tested}"
+        return "sound", f"{ledger}; this rests on the ledger alone, {tested}"
+    shown = _shown(observation)
+    if observation.negative.above:
+        return "inconclusive", (
+            f"the negative control was flagged: {observation.negative.release} show "
+            f"{observation.negative.bounds.judged:.3g}, a {observation.negative.detail}; {ledger}"
+        )
+    if not observation.positive.above:
+        return "inconclusive", (
+            f"the positive control was not caught: {observation.positive.release} show "
+            f"{observation.positive.bounds.judged:.3g}, a {observation.positive.detail}; {ledger}"
+        )
+    judged = observation.bounds.judged
+    if judged > claim.epsilon:
+        return "unsound", (
+            f"an attack shows at least {judged:.4g} at confidence 1 - 0.05/{bounds}, above the claimed "
+            f"{claim.epsilon:g}; {ledger}"
+        )
+    if accounted.epsilon > claim.epsilon * _SLACK:
+        return "unsupported", f"{ledger}; {shown}"
+    if judged > accounted.epsilon * _SLACK:
+        return "unsupported", (
+            f"an attack shows at least {judged:.4g} at confidence 1 - 0.05/{bounds}, more than the "
+            f"{accounted.epsilon:.4g} that the ledger adds up to: what the method declares is wrong"
+        )
+    gap = accounted.epsilon - (observation.bounds.observed.epsilon or 0.0)
+    return "sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}"
+
+
+def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
+    if accounted.exact_fields:
+        named = [_field_words(name, transcript) for name in accounted.exact_fields]
+        names, many = _listed(named), len(named) > 1 or named[0].rstrip(")").endswith("s")
+        return (
+            f"{names} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} one record changes "
+            f"{'them' if many else 'it'}, so no finite epsilon holds"
+        )
+    if math.isinf(accounted.epsilon):
+        return f"what leaves is unbounded: {accounted.reason}"
+    if accounted.epsilon > claim.epsilon * _SLACK:
+        stated = ""
+        if accounted.epsilon_stated != accounted.epsilon:
+            stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
+        return (
+            f"what leaves adds up to {accounted.epsilon:.4g} on exact sensitivities{stated}, above the claimed "
+            f"{claim.epsilon:g} at delta {claim.delta:g}"
+        )
+    return f"what leaves adds up to {accounted.epsilon:.4g}, within the claimed {claim.epsilon:g}"
+
+
+def _field_words(name: str, transcript: Transcript) -> str:
+    """A field's name in words, with what it holds where the name does not say so."""
+    kinds = {
+        item.kind for message in transcript.messages for field, item in message.fields.items() if field == name
+    }
+    kind = next(iter(kinds), "other")
+    words = name.replace("_", " ")
+    return words if kind in {"other", name} else f"{words} ({kind.replace('_', ' ')})"
+
+
+def _shown(observation: Observation) -> str:
+    bounds = observation.bounds
+    epsilon = bounds.observed.epsilon
+    aside = f"; {observation.remark}" if observation.remark else ""
+    if bounds.certain:
+        return (
+            f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "
+            f"most that so many can show{aside}"
+        )
+    if not epsilon:
+        return f"an attack shows nothing (95 %{aside})"
+    return f"an attack shows at least {epsilon:.3g} (95 %{aside})"
+
+
+def _metrics(
+    claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str
+) -> dict[str, Metric]:
+    observed = unmeasured(why)
+    if observation is not None:
+        bound, bounds = observation.bounds.observed, observation.bounds
+        words = f"{bound.estimator}, 95 % one-sided lower bound"
+        observed = Metric(value=bound.epsilon, n=2 * bounds.n, reason=bound.reason or words)
+    return {"claimed": Metric(value=claim.epsilon), **_accounted_metrics(accounted), "observed": observed}
+
+
+def _accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
+    mu = unmeasured(f"not everything that leaves is Gaussian: {accounted.reason}")
+    return {
+        "accounted": Metric(value=accounted.epsilon, reason=accounted.reason),
+        "accounted_stated": Metric(value=accounted.epsilon_stated),
+        "mu": mu if accounted.mu is None else Metric(value=accounted.mu),
+    }
+
+
+def _controls(observation: Observation) -> Controls:
+    positive, negative = observation.positive, observation.negative
+    return Controls(
+        positive=PositiveControl(
+            release=positive.release,
+            caught=positive.above,
+            value=positive.bounds.observed.epsilon,
+            n=2 * positive.bounds.n,
+            detail=positive.detail,
+        ),
+        negative=NegativeControl(
+            release=negative.release,
+            flagged=negative.above,
+            value=negative.bounds.observed.epsilon,
+            n=2 * negative.bounds.n,
+            detail=negative.detail,
+        ),
+    )
+
+
+def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:
+    adjacency: Adjacency = claim.adjacency
+    covered = f"; the claim speaks of {_listed(claim.covers)} only" if claim.covers else ""
+    return (
+        f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {adjacency}, one record ({claim.source})"
+        f"{covered}",
+        "accounted: everything that leaves, the worst record of any client",
+        f"unsound: a lower bound above the claim at confidence 1 - 0.05/{bounds} ({bounds} bounds in the run)",
+        "noise is floating-point Gaussian, not hardened against attacks on its low bits (Mironov 2012), and a "
+        "seeded run's noise is not secret",
+        *(() if observation is None else observation.assumptions),
+    )
+
+
+def _series(observation: Observation) -> Series:
+    """Every bound, of the audited release and of both controls, at both levels."""
+    rows: list[tuple[str, EpsilonBound]] = [
+        (release, bound)
+        for release, bounds in (
+            (observation.about, observation.bounds),
+            *((_named(control), control.bounds) for control in (observation.positive, observation.negative)),
+        )
+        for bound in (*bounds.shown, *bounds.corrected)
+    ]
+    return Series(
+        title="Lower bounds on epsilon",
+        columns={
+            "release": tuple(release for release, _ in rows),
+            "estimator": tuple(bound.estimator for _, bound in rows),
+            "confidence": tuple(bound.confidence for _, bound in rows),
+            "epsilon": tuple(bound.epsilon for _, bound in rows),
+            "mu": tuple(bound.mu for _, bound in rows),
+            "remark": tuple(bound.reason for _, bound in rows),
+        },
+    )
+
+
+def _named(control: Control) -> str:
+    return f"control: {control.release}"
+
+
+def _listed(names: tuple[str, ...] | list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,106 @@
+"""The same statistic under other noise: repeated releases, and the two controls of an observed bound.
+
+A control must be right whether or not the audited mechanism is. So the noise of the positive control is
+the mechanism's own, scaled down until nobody could call it private; that of the negative control is drawn
+here, on the mechanism's noise-free statistic, so that a mechanism that noises too little (or not at all)
+cannot make its own negative control look like a leak.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from fedassay.privacy.reruns import Experiment, Floats, Labels
+
+
+def repeated(experiment: Experiment, times: int) -> Experiment:
+    """The same statistic released `times` times, each with noise of its own: several rounds, say.
+
+    Raises:
+        ValueError: `times` is under 1.
+    """
+    if times < 1:
+        raise ValueError(f"times must be at least 1, got {times}")
+    fields = len(experiment.sigmas)
+
+    def release(
+        x: Floats, y: Labels, sigmas: tuple[float, ...], rng: np.random.Generator, reruns: int
+    ) -> tuple[Floats, ...]:
+        rounds = (sigmas[start : start + fields] for start in range(0, len(sigmas), fields))
+        return tuple(field for own in rounds for field in experiment.release(x, y, own, rng, reruns))
+
+    return replace(
+        experiment,
+        mu=experiment.mu * math.sqrt(times),
+        sigmas=experiment.sigmas * times,
+        release=release,
+        flatten=experiment.flatten * times,
+    )
+
+
+def with_mu(experiment: Experiment, mu: float) -> Experiment:
+    """The mechanism on the same neighbours, its noise scaled so that its Gaussian-DP parameter is `mu`.
+
+    Where a field that differs has no noise at all, every field gets the same noise instead.
+
+    Args:
+        experiment: What is scaled; its neighbours must differ in it.
+        mu: Greater than 0, finite.
+    """
+    return replace(experiment, mu=mu, sigmas=_sigmas(experiment, mu))
+
+
+def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
+    """The exact statistic of `experiment`, noised here and by nothing else to be `mu`-GDP on its neighbours.
+
+    Args:
+        experiment: Whose statistic, on whose neighbours; they must differ in it.
+        mu: Greater than 0, finite.
+    """
+    sigmas = _sigmas(experiment, mu)
+    off = (0.0,) * len(sigmas)
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
+    ) -> tuple[Floats, ...]:
+        exact = experiment.release(x, y, off, rng, 1)
+        rows = (flat(field) for flat, field in zip(experiment.flatten, exact, strict=True))
+        return tuple(
+            row + scale * rng.standard_normal((reruns, row.shape[1]))
+            for row, scale in zip(rows, scales, strict=True)
+        )
+
+    return replace(experiment, mu=mu, sigmas=sigmas, release=release, flatten=(_same,) * len(sigmas))
+
+
+def distances(experiment: Experiment) -> tuple[float, ...]:
+    """L2 distance of the two neighbours' exact statistics, field by field, in the coordinates that are noised."""
+    pair, off, rng = experiment.neighbours, (0.0,) * len(experiment.sigmas), np.random.default_rng(0)
+    sides = (
+        experiment.release(pair.features0, pair.labels0, off, rng, 1),
+        experiment.release(pair.features1, pair.labels1, off, rng, 1),
+    )
+    return tuple(
+        float(np.linalg.norm(flat(one) - flat(zero)))
+        for flat, zero, one in zip(experiment.flatten, *sides, strict=True)
+    )
+
+
+def _sigmas(experiment: Experiment, mu: float) -> tuple[float, ...]:
+    """Noise scales of the same proportions that give `mu`; equal ones where a differing field had none."""
+    if not 0 < mu < math.inf:
+        raise ValueError(f"mu must be finite and greater than 0, got {mu}")
+    apart = distances(experiment)
+    if not any(apart):
+        raise ValueError("the neighbours do not differ in the statistic: no noise gives it that mu")
+    if any(distance > 0 and sigma == 0 for distance, sigma in zip(apart, experiment.sigmas, strict=True)):
+        return (math.hypot(*apart) / mu,) * len(apart)
+    own = math.hypot(*(d / s for d, s in zip(apart, experiment.sigmas, strict=True) if s > 0))
+    return tuple(sigma * own / mu for sigma in experiment.sigmas)
+
+
+def _same(field: Floats) -> Floats:
+    return field
