@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedassay.lab import Lab
 from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.ledger import account
 from fedassay.progress import SILENT
 from fedassay.release import PrivacyTarget
 from fedassay.seeds import Seeds
-from fedassay.task import Records, Task
+from fedassay.similarity.metrics import Similarity
+from fedassay.task import Method, Outcome, Records, Task
+from fedassay.threat import ThreatModel, view
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -103,6 +108,46 @@ def make_task() -> MakeTask:
             seeds=Seeds(seed),
             device="cpu",
             progress=SILENT,
+        )
+
+    return make
+
+
+MakeLab = Callable[..., Lab]
+
+
+@pytest.fixture(scope="session")
+def make_lab() -> MakeLab:
+    """Makes an audit's lab: `make_lab(task, method)` runs a method, `make_lab(task, outcome=...)` takes one."""
+
+    def make(
+        task: Task, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2
+    ) -> Lab:
+        def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+            assert method is not None
+            return method.run(replace(task, clients=tuple(clients), seeds=seeds))
+
+        if outcome is None:
+            assert method is not None
+            outcome = method.run(task)
+        assert task.public is not None
+        privacy = task.privacy
+        return Lab(
+            task=task,
+            outcome=outcome,
+            view=view(outcome.transcript, ThreatModel()),
+            threat=ThreatModel(),
+            attacker=task.public,
+            fresh=task.public,
+            method=outcome.transcript.method,
+            attack=None,
+            attack_key="",
+            rerun=rerun,
+            similarity=Similarity(None, "not asked for"),
+            accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
+            bounds=bounds,
+            folder=_ROOT,
+            prefix="cell",
         )
 
     return make
