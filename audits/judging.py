@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.selections import Scored
+from fedassay.audits.stats.permutation import Gap, gap
 from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
 from fedassay.record import Metric, Verdict, unmeasured
 from fedassay.similarity.metrics import Similarity
@@ -24,17 +25,29 @@ class Judged:
         metrics: Of the reconstructions, `ssim_gain` among them.
         baseline: Of the baseline.
         gain: SSIM over the baseline.
+        gap: SSIM of private over fresh images, for sets of reconstructions.
+        level: Level of one test, corrected for the number of tests in the run.
     """
 
     scored: Scored
     metrics: dict[str, Metric]
     baseline: dict[str, Metric]
     gain: Interval
+    gap: Gap | None
+    level: float
 
     @property
     def beats(self) -> bool:
-        """Whether the gain is above 0 after correction for the number of tests."""
-        return self.gain.corrected_low > 0
+        """Whether it is closer than the baseline, and closer to private than to fresh images."""
+        return self.gain.corrected_low > 0 and (self.gap is None or self.gap.p <= self.level)
+
+    @property
+    def shown(self) -> str:
+        """The figures that the verdict rests on."""
+        gain = f"gain {_span(self.gain)}"
+        if self.gap is None:
+            return gain
+        return f"{gain}, {_span(self.gap)} closer to private than to fresh images (p = {self.gap.p:.2g})"
 
 
 def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int) -> Judged:
@@ -64,22 +77,33 @@ def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, t
     for name, remark in similarity.remarks.items():
         metrics[name] = _remarked(metrics.get(name), remark)
         baseline[name] = _remarked(baseline.get(name), remark)
-    return Judged(scored, metrics, baseline, gain)
+    closeness = None
+    if scored.fresh is not None:
+        share = scored.top / len(scored.truth)
+        closeness = gap(scored.values["ssim"], scored.fresh, rng, share=share, tests=tests, draws=draws)
+        metrics["heldout_gap"] = Metric(
+            value=closeness.value,
+            low=closeness.low,
+            high=closeness.high,
+            n=scored.top,
+            reason=f"against {len(scored.fresh)} fresh images; permutation p = {closeness.p:.2g}",
+        )
+    return Judged(scored, metrics, baseline, gain, closeness, 0.05 / tests)
 
 
 def verdict(judged: Judged, positive: Judged, negative: Judged) -> tuple[Verdict, str]:
     """What a selection says beside its two controls, and why."""
     ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
-    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline, gain {_span(judged.gain)}"
+    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline, {judged.shown}"
     if negative.beats:
-        return "inconclusive", f"the negative control was flagged (gain {_span(negative.gain)}); {shown}"
+        return "inconclusive", f"the negative control was flagged ({negative.shown}); {shown}"
     if not positive.beats:
         return "inconclusive", (
-            f"the attack is too weak here: raw features of the same records gain {_span(positive.gain)}; {shown}"
+            f"the attack is too weak here: raw features of the same records show {positive.shown}; {shown}"
         )
     if judged.beats:
         return "leak", f"reconstructions come closer than the baseline: {shown}"
-    return "no_leak_found", f"{shown}; the positive control was caught at {_span(positive.gain)}"
+    return "no_leak_found", f"{shown}; the positive control was caught ({positive.shown})"
 
 
 def _kept_mean(values: NDArray[np.float64], rank: NDArray[np.float64], top: int) -> Statistic:
@@ -88,7 +112,7 @@ def _kept_mean(values: NDArray[np.float64], rank: NDArray[np.float64], top: int)
     return mean_of_top(values, rank, top)
 
 
-def _span(interval: Interval) -> str:
+def _span(interval: Interval | Gap) -> str:
     return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 

@@ -9,7 +9,6 @@ all private images and `oracle` the best of them. Each selection has the baselin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +31,12 @@ class Truth:
 
     Attributes:
         images: Shape (n, H, W, C).
+        fresh: Test images treated alike, shape (m, H, W, C): records that no release knows of.
         owner: Sender and row of each image, in order.
     """
 
     images: Images
+    fresh: Images
     owner: tuple[tuple[str, int], ...]
 
     def positions(self, senders: tuple[str, ...], rows: Ints) -> Ints:
@@ -59,6 +60,8 @@ class Scored:
         rank: The `top` targets with the highest rank count, shape (n,).
         baseline_rank: The same for the baseline; differs where the baseline chooses its own targets.
         top: Number of targets that count; n where all do.
+        fresh: SSIM of fresh images to their own best match in the same set, shape (m,): what is to be
+            expected of records that the release knows nothing of. None where targets are paired.
     """
 
     truth: Images
@@ -69,24 +72,30 @@ class Scored:
     rank: NDArray[np.float64]
     baseline_rank: NDArray[np.float64]
     top: int
+    fresh: NDArray[np.float64] | None = None
 
 
 def private_truth(lab: Lab, near_duplicates: float) -> Truth:
-    """The private images without those most similar to an attacker image.
+    """The private images, and fresh ones, without those most similar to an attacker image.
 
     Args:
         lab: The audit's laboratory; its attacker records must exist.
-        near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image.
+        near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image;
+            fresh images above the same similarity are dropped too.
     """
     assert lab.attacker is not None
     images = np.concatenate([client.images for client in lab.task.clients])
     owner = [(client.name, row) for client in lab.task.clients for row in range(len(client))]
+    fresh = lab.task.test.images
     with lab.task.progress.step("near duplicates") as advance:
-        closest = most_similar(images, lab.attacker.images, device=lab.task.device, progress=advance)
-    dropped = round(near_duplicates * len(images))
+        both = np.concatenate([images, fresh])
+        closest = most_similar(both, lab.attacker.images, device=lab.task.device, progress=advance).values
+    private, others = closest[: len(images)], closest[len(images) :]
     # A stable sort, so that ties are dropped alike everywhere.
-    kept = np.sort(np.argsort(closest.values, kind="stable")[: len(images) - dropped])
-    return Truth(images[kept], tuple(owner[i] for i in kept))
+    order = np.argsort(private, kind="stable")
+    kept = np.sort(order[: len(images) - round(near_duplicates * len(images))])
+    limit = private[kept].max(initial=-np.inf) if near_duplicates else np.inf
+    return Truth(images[kept], fresh[others <= limit], tuple(owner[i] for i in kept))
 
 
 def paired_selections(
@@ -140,44 +149,40 @@ def paired_selections(
 def set_selections(
     images: Images,
     truth: Images,
-    baselines: Sequence[Images],
+    fresh: Images,
+    attacker: Images,
     similarity: Similarity,
     top: int,
     rng: np.random.Generator,
 ) -> dict[str, Scored]:
     """`oracle_all` and `oracle` of reconstructions that belong to no particular record.
 
-    Best-of-set matching grows with the size of the set, so all sets are drawn down to one size.
+    Best-of-set matching grows with the size of the set, so reconstructions and attacker images are
+    drawn down to one size. Even then smooth images match better than photographs, whoever they show;
+    so fresh images are matched with the same reconstructions.
 
     Args:
         images: The reconstructions, shape (m, H, W, C).
         truth: Private images, shape (n, H, W, C).
-        baselines: Sets of images that the adversary could show without the release; the one that comes
-            closest to the truth is the baseline of a selection.
+        fresh: Images that the release knows nothing of.
+        attacker: The adversary's own images: the baseline.
         similarity: The metrics.
         top: How many private images `oracle` keeps.
         rng: Draws the equal sets.
     """
-    size = min(len(each) for each in (images, *baselines))
-
-    def closest(pool: Images) -> tuple[Images, NDArray[np.float64]]:
-        drawn = pool[np.sort(rng.permutation(len(pool))[:size])]
-        found = most_similar(truth, drawn)
-        return drawn[found.indices], found.values
-
-    shown, _ = closest(images)
-    values = similarity.measure(truth, shown)
-    rivals = [closest(pool) for pool in baselines]
-    found = {}
-    for name, count in (("oracle_all", len(truth)), ("oracle", min(top, len(truth)))):
-        # Each baseline chooses its own best targets, as the reconstructions do.
-        strength = [float(np.sort(rank)[-count:].mean()) for _, rank in rivals]
-        baseline, _ = rivals[int(np.argmax(strength))]
-        baseline_values = similarity.measure(truth, baseline)
-        found[name] = Scored(
-            truth, shown, baseline, values, baseline_values, values["ssim"], baseline_values["ssim"], count
-        )
-    return found
+    size = min(len(images), len(attacker))
+    ours = images[np.sort(rng.permutation(len(images))[:size])]
+    theirs = attacker[np.sort(rng.permutation(len(attacker))[:size])]
+    shown = ours[most_similar(truth, ours).indices]
+    baseline = theirs[most_similar(truth, theirs).indices]
+    others = most_similar(fresh, ours).values
+    values, baseline_values = similarity.measure(truth, shown), similarity.measure(truth, baseline)
+    rank, baseline_rank = values["ssim"], baseline_values["ssim"]
+    kept = {"oracle_all": len(truth), "oracle": min(top, len(truth))}
+    return {
+        name: Scored(truth, shown, baseline, values, baseline_values, rank, baseline_rank, count, others)
+        for name, count in kept.items()
+    }
 
 
 def nearest_feature(vectors: Floats, attacker: Records, truth: Images, similarity: Similarity) -> Images:

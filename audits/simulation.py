@@ -1,8 +1,7 @@
 """Clients that could have been: fresh records dealt out as the private ones are.
 
-What a method makes of records that no client holds says what its releases look like when they carry
-nothing about the private records. That is the reference for every question about sets of
-reconstructions, and, with a second disjoint draw, their negative control.
+What a method makes of records that no client holds is a release that cannot leak anything about the
+private ones: the negative control of questions about sets of reconstructions.
 """
 
 from __future__ import annotations
@@ -15,25 +14,23 @@ from fedassay.errors import NotRunError
 from fedassay.task import Records, Task
 
 
-def fresh_clients(task: Task, fresh: Records, half: int) -> tuple[Records, ...]:
-    """Clients of the label counts of the real ones, from one half of the fresh records.
+def fresh_clients(task: Task, fresh: Records) -> tuple[Records, ...]:
+    """Clients of the label counts of the real ones, dealt from fresh records.
 
-    Where a half has too few records of a class, all clients' shares of that class shrink alike, to no
+    Where there are too few records of a class, all clients' shares of that class shrink alike, to no
     less than one record each while they last.
 
     Args:
         task: The cell's work, whose clients are imitated.
         fresh: Records of the private distribution that no client holds.
-        half: 0 or 1; the two halves are disjoint.
 
     Raises:
-        NotRunError: There are too few fresh records for a client to hold any.
+        NotRunError: There are too few fresh records for every client to hold one.
     """
-    rng = task.seeds.numpy("simulation", "halves")
+    rng = task.seeds.numpy("simulation")
     chosen: list[list[int]] = [[] for _ in task.clients]
     for label in range(task.classes):
-        candidates = rng.permutation(np.flatnonzero(fresh.labels == label))
-        pool = candidates[half::2].tolist()
+        pool = rng.permutation(np.flatnonzero(fresh.labels == label)).tolist()
         counts = np.array([int((client.labels == label).sum()) for client in task.clients])
         scale = min(1.0, len(pool) / max(1, counts.sum()))
         for position, count in enumerate(counts):
@@ -42,8 +39,8 @@ def fresh_clients(task: Task, fresh: Records, half: int) -> tuple[Records, ...]:
             pool = pool[wanted:]
     if not all(chosen):
         raise NotRunError(
-            f"{len(fresh)} fresh records (test and attacker roles) are too few to imitate "
-            f"{len(task.clients)} clients; more records in these roles are needed"
+            f"{len(fresh)} records that no client holds are too few to imitate {len(task.clients)} clients; "
+            f"more records in the attacker role are needed"
         )
     return tuple(
         fresh.take(np.array(sorted(rows), np.int64), client.name)

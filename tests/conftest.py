@@ -61,8 +61,10 @@ def make_task() -> MakeTask:
     from fedassay.data.images import ImageSet
 
     digits = load_digits()
-    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-    labels = digits.target.astype(np.int64)
+    # The set is ordered by writer; roles must be exchangeable.
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[order, ..., None]
+    labels = digits.target.astype(np.int64)[order]
     public = ImageSet(images[1200:1500], labels[1200:1500], tuple(str(i) for i in range(10)))
 
     def make(

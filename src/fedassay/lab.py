@@ -129,8 +129,7 @@ class Lab:
         view: What the adversary saw.
         threat: Under which threat model.
         attacker: The adversary's own records, or None.
-        fresh: Records of the private distribution that no client holds: the test role, and the attacker
-            role unless the adversary's images come from elsewhere.
+        fresh: Records of the private distribution that no client holds: the data set's attacker role.
         method: Label of the method entry.
         attack: Runs the audited attack on another view; None for audits that need no attack.
         attack_key: Label and parameters of that attack, to share its control results under.

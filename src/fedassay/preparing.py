@@ -31,7 +31,7 @@ class Prepared:
         clients: The private role, partitioned; names `client/0` onwards.
         test: The test role.
         public: The public role, or None where it has no records.
-        fresh: Records of the private distribution that no client holds.
+        fresh: Records of the private distribution that no client holds and nothing is scored on.
         attacker: The adversary's records after `attacker_share`, or None.
         classes: Number of classes C.
         backbone: The frozen feature extractor.
@@ -166,9 +166,9 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
 
 
 def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:
-    images = np.concatenate([roles.test.images, roles.attacker.images])
-    labels = np.concatenate([roles.test.labels, roles.attacker.labels])
-    return Records("fresh", images, labels, extract)
+    """The attacker role: of the private distribution, even where the adversary's images are not."""
+    held = roles.attacker if len(roles.attacker) else roles.test
+    return _records("fresh", held, extract)
 
 
 def _records(name: str, images: ImageSet, extract: Callable[[Images], Floats]) -> Records:

@@ -1,0 +1,159 @@
+"""The reconstruction audit with attacks whose strength is known: exact, blind, and by memory alone.
+
+Features are the pixels themselves, so that an exact inversion exists and needs no training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.audits.reconstruction import ReconstructionAudit
+from fedassay.lab import Accounted, AttackResult, Lab, Reconstruction
+from fedassay.record import Finding
+from fedassay.registry import lookup
+from fedassay.seeds import Seeds
+from fedassay.similarity.metrics import Similarity
+from fedassay.task import Outcome, Records, Task
+from fedassay.threat import ThreatModel, View, view
+from fedassay.values import Images
+from fedassay.vectors import VectorSource, sources
+
+Invert = Callable[[VectorSource, np.random.Generator], Images]
+
+
+def exact(source: VectorSource, rng: np.random.Generator) -> Images:
+    """Inverts features that are pixels in [0, 1]."""
+    return np.rint(source.vectors.clip(0, 1) * 255).astype(np.uint8).reshape(-1, 1, 8, 8, 1)
+
+
+def blind(source: VectorSource, rng: np.random.Generator) -> Images:
+    """Looks at nothing."""
+    return rng.integers(0, 256, (len(source.vectors), 1, 8, 8, 1)).astype(np.uint8)
+
+
+def _lab(task: Task, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, Lab]:
+    built = lookup("method", method)()
+
+    def attack(seen: View) -> AttackResult:
+        rng = np.random.default_rng(5)
+        found = sources(seen, np.random.default_rng(6))
+        made = tuple(Reconstruction(source, invert(source, rng)) for source in found)
+        return AttackResult("feature_diffusion", reconstructions=made)
+
+    def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        again = Task(
+            clients=tuple(clients),
+            test=task.test,
+            public=task.public,
+            classes=task.classes,
+            backbone=task.backbone,
+            privacy=task.privacy,
+            seeds=seeds,
+            device="cpu",
+            progress=task.progress,
+        )
+        outcome = built.run(again)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    outcome = built.run(task)
+    threat = ThreatModel()
+    seen = view(outcome.transcript, threat)
+    assert task.public is not None
+    lab = Lab(
+        task=task,
+        outcome=outcome,
+        view=seen,
+        threat=threat,
+        attacker=task.public,
+        fresh=task.public,
+        method=method,
+        attack=attack,
+        attack_key=invert.__name__,
+        rerun=rerun,
+        similarity=Similarity(None, "not asked for"),
+        accounted=Accounted(float("inf"), float("inf"), None, (), ""),
+        bounds=6,
+        folder=folder,
+        prefix="cell",
+    )
+    return attack(seen), lab
+
+
+def _findings(task: Task, method: str, invert: Invert, folder: Path) -> dict[str | None, Finding]:
+    result, lab = _lab(task, method, invert, folder)
+    audit = ReconstructionAudit(control_records=100, draws=400, pictures=3)
+    return {finding.selection: finding for finding in audit.assess(result, lab)}
+
+
+def test_an_exact_inversion_of_raw_features_is_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+    found = _findings(make_task(), "raw_features", exact, tmp_path)
+    assert set(found) == {"all", "oracle"}
+    for finding in found.values():
+        assert finding.verdict == "leak", finding.reason
+        assert finding.metrics["ssim"].value == pytest.approx(1.0)
+        assert finding.metrics["psnr"].value == 100.0
+        assert finding.controls.positive is not None
+        assert finding.controls.positive.caught
+        assert finding.controls.negative is not None
+        assert not finding.controls.negative.flagged
+        assert finding.metrics["lpips"].value is None
+        assert finding.metrics["lpips"].reason == "not asked for"
+    assert found["all"].metrics["ssim"].n == 270  # 300 without the tenth nearest to an attacker image
+    assert found["oracle"].metrics["ssim"].n == 20
+    picture = found["all"].pictures[0]
+    assert (tmp_path / picture.file).is_file()
+    assert len(picture.columns) == 3
+    assert picture.columns[0].metrics["ssim"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("method", ["raw_features", "fedcgs"])
+def test_a_broken_attack_is_inconclusive_never_safe(
+    method: str, make_task: Callable[..., Task], tmp_path: Path
+) -> None:
+    for finding in _findings(make_task(), method, blind, tmp_path).values():
+        assert finding.verdict == "inconclusive"
+        assert "too weak" in finding.reason
+        assert finding.controls.positive is not None
+        assert not finding.controls.positive.caught
+
+
+def test_shuffled_truth_is_not_flagged(make_task: Callable[..., Task], tmp_path: Path) -> None:
+    """Reconstructions of other records than those they are held against: no leak, with power shown."""
+    task = make_task()
+    result, lab = _lab(task, "raw_features", exact, tmp_path)
+    source = result.reconstructions[0].source
+    wrong = Reconstruction(source, np.roll(result.reconstructions[0].images, 7, axis=0))
+    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    for finding in audit.assess(AttackResult("feature_diffusion", reconstructions=(wrong,)), lab):
+        assert finding.verdict == "no_leak_found", finding.reason
+        assert "positive control was caught" in finding.reason
+
+
+def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+    found = _findings(make_task(clients=2, records=600), "fedcgs", exact, tmp_path)
+    assert set(found) == {"oracle_all", "oracle"}
+    assert found["oracle_all"].verdict == "no_leak_found", found["oracle_all"].reason
+
+
+def test_singletons_are_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+    """Twenty clients of a few records each: most class means are single records."""
+    found = _findings(make_task(clients=20, records=100), "fedcgs", exact, tmp_path)
+    assert found["oracle"].verdict == "leak", found["oracle"].reason
+
+
+def test_fresh_records_cry_wolf_no_more_often_than_said(make_task: Callable[..., Task], tmp_path: Path) -> None:
+    """The set-level negative control over several splits: at most one flag among twenty tests."""
+    flagged = []
+    for seed in range(5):
+        for method in ("fedcgs", "fedpft"):
+            task = make_task(seed=seed, clients=2)
+            for finding in _findings(task, method, exact, tmp_path).values():
+                assert finding.controls.negative is not None
+                flagged.append(finding.controls.negative.flagged)
+    assert len(flagged) == 20
+    assert sum(flagged) <= 1
