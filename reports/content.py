@@ -22,6 +22,7 @@ from fedassay.reports.privacy_tables import (
     utility_table,
     verdicts_table,
 )
+from fedassay.reports.series import rows
 from fedassay.reports.tables import Table, csv_text
 
 AUDITS = {
@@ -114,6 +115,5 @@ def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:
     out = []
     for cell, finding in found(record):
         for name, series in finding.series.items():
-            rows = list(zip(*series.columns.values(), strict=True))
-            out.append((f"{series_file(cell, finding, name)}.csv", csv_text(tuple(series.columns), rows)))
+            out.append((f"{series_file(cell, finding, name)}.csv", csv_text(tuple(series.columns), rows(series))))
     return tuple(out)

@@ -13,6 +13,7 @@ from fedassay.reports.finding_tables import found
 from fedassay.reports.groups import cell_name, groups, several_deltas
 from fedassay.reports.naming import slug
 from fedassay.reports.series import DRAWN, ROC, SCORES, SWEEP
+from fedassay.reports.series import rows as series_rows
 from fedassay.reports.summary import source_words
 from fedassay.reports.tables import Column, Row, Table, Value
 
@@ -79,7 +80,7 @@ def _table(name: str, title: str, series: Series, most: int) -> Table:
     for key, values in series.columns.items():
         numeric = all(not isinstance(value, str) or value == "inf" for value in values)
         columns.append(Column(key, key.replace("_", " "), "parameter" if numeric else "text"))
-    cells = list(zip(*series.columns.values(), strict=True))
+    cells = series_rows(series)
     rows = []
     for values in cells[:most]:
         shown: tuple[Value, ...] = tuple(math.inf if value == "inf" else value for value in values)

@@ -85,6 +85,8 @@ def size(count: float | None) -> str:
     if count is None:
         return DASH
     scaled = float(count)
+    if not math.isfinite(scaled):
+        return significant(scaled)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(scaled) < 999.5 or unit == "TB":
             return f"{short(scaled)} {unit}" if unit == "B" else f"{significant(scaled)} {unit}"
@@ -99,7 +101,7 @@ def duration(seconds: float) -> str:
         >>> [duration(v) for v in (0.0421, 12.34, 125.0, 3723.0)]
         ['0.0421 s', '12.3 s', '2 min 5 s', '1 h 2 min']
     """
-    if seconds < 99.5:
+    if not seconds >= 99.5 or math.isinf(seconds):
         return f"{significant(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -114,7 +116,7 @@ def _rounded(value: float, digits: int) -> tuple[str, int]:
 
 def _beside(value: float, end: float) -> str:
     """An interval's end with as many decimals as its estimate, where that reads naturally."""
-    if math.isinf(value) or math.isinf(end):
+    if not math.isfinite(value) or not math.isfinite(end):
         return significant(end)
     decimals = 3 if value == 0 else max(0, 2 - _rounded(value, 3)[1])
     if decimals > 6 or abs(end) >= 1e6:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from fedassay.record import Series
 
@@ -48,6 +49,11 @@ def numbers(series: Series, column: str) -> list[float | None]:
         else:
             out.append(value)
     return out
+
+
+def rows(series: Series) -> list[tuple[float | str | None, ...]]:
+    """A series row by row; columns that are too short, as in a record edited by hand, end in None."""
+    return list(zip_longest(*series.columns.values()))
 
 
 def finite(values: Iterable[float | None]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -198,6 +199,8 @@ def as_metric(value: Value) -> Metric:
         TypeError: A text stands where a metric belongs.
     """
     if isinstance(value, Metric):
+        if value.value is not None and math.isnan(value.value):
+            return Metric(value=None, n=value.n, reason=value.reason or "the record holds no number here")
         return value
     if value is None:
         return Metric(value=None, reason="not measured")

@@ -22,7 +22,7 @@ from fedassay.reports.figures.svg import (
     polyline,
 )
 from fedassay.reports.numbers import short, significant
-from fedassay.reports.series import finite, numbers
+from fedassay.reports.series import finite, numbers, rows
 
 WIDTH, HEIGHT = 420.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 404.0, 34.0, 232.0
@@ -112,7 +112,7 @@ def sweep(name: str, about: str, series: Series) -> Figure | None:
     out = [frame.axes(columns[0], "")]
     for index, (_, values) in enumerate(curves.items()):
         piece: list[tuple[float, float]] = []
-        for at, value in zip(across, values, strict=True):
+        for at, value in zip(across, values, strict=False):
             if at is None or value is None or not math.isfinite(value) or (y.log and value <= 0):
                 if len(piece) > 1:
                     out.append(polyline(piece, f"line s{index}"))
@@ -128,15 +128,14 @@ def sweep(name: str, about: str, series: Series) -> Figure | None:
         f"{column}: "
         + ", ".join(
             f"{significant(value) if value is not None else 'not measured'} at {short(at)}"
-            for at, value in zip(across, values, strict=True)
+            for at, value in zip(across, values, strict=False)
             if at is not None
         )
         for column, values in curves.items()
     ]
     description = f"Against {columns[0].replace('_', ' ')}. " + "; ".join(told) + "."
     svg = drawing(name, WIDTH, HEIGHT + 16, title, description, out)
-    rows = tuple(zip(*series.columns.values(), strict=True))
-    return Figure(name, title, description, svg, tuple(columns), rows)
+    return Figure(name, title, description, svg, tuple(columns), tuple(rows(series)))
 
 
 def _axis(values: Sequence[float], start: float, end: float, ratio: float) -> Scale:

@@ -119,7 +119,7 @@ def linear_scale(
     values: Sequence[float], start: float, end: float, include: Sequence[float] = (), pad: float = 0.06
 ) -> Scale:
     """A linear scale over values, padded; `include` lists numbers that must be on it."""
-    everything = [*values, *include] or [0.0, 1.0]
+    everything = [value for value in (*values, *include) if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(everything), max(everything)
     span = (high - low) or max(abs(high), 1.0)
     low, high = low - pad * span, high + pad * span
@@ -128,7 +128,7 @@ def linear_scale(
 
 def log_scale(values: Sequence[float], start: float, end: float) -> Scale:
     """A logarithmic scale over positive values, from a whole decade or half decade to another."""
-    positive = [value for value in values if value > 0] or [0.1, 10.0]
+    positive = [value for value in values if 0 < value < math.inf] or [0.1, 10.0]
     low, high = math.log10(min(positive)), math.log10(max(positive))
     low, high = math.floor(low * 2 - 0.3) / 2, math.ceil(high * 2 + 0.3) / 2
     if high - low < 1:

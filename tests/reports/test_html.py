@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from fedassay.errors import PlanError
-from fedassay.record import Finding, Picture, PictureColumn, RunRecord
+from fedassay.record import Finding, Metric, Picture, PictureColumn, RunRecord, Series
 from fedassay.reports import render, write_report
 from fedassay.reports.content import contents
 
@@ -153,6 +153,20 @@ def test_sections_without_content_say_why(tmp_path: Path, build_cell: Any) -> No
 def test_a_record_without_cells_still_renders(tmp_path: Path) -> None:
     text = Page(render(tmp_path, RunRecord(plan={}, environment={}, cells=()), "html")).text
     assert "No release was audited." in text
+
+
+def test_values_edited_by_hand_do_not_break_the_page(tmp_path: Path, build_cell: Any) -> None:
+    nan = math.nan
+    columns = {"fpr": (0.1, 1.0, "x"), "tpr": (0.5,)}
+    ragged = {name: Series(title="t", columns=columns) for name in ("roc", "sweep", "scores", "targets", "other")}
+    metrics = {"ssim": Metric(value=nan, low=nan, high=0.5), "ssim_gain": Metric(value=nan)}
+    finding = Finding(audit="reconstruction", verdict="leak", reason="", metrics=metrics, series=ragged)
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,), observed=nan, accounted=nan, mu=0.5)
+    cell = cell.model_copy(update={"utility": {"accuracy": nan}, "communication": {"bytes_up": 0.0}})
+    record = RunRecord(plan={}, environment={}, cells=(cell,))
+    for name in ("html", "md", "sarif", "junit"):
+        assert render(tmp_path, record, name)  # type: ignore[arg-type]
+    write_report(record, tmp_path, "csv", None)
 
 
 def test_hostile_text_stays_text(tmp_path: Path, build_cell: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 from fedassay.errors import PlanError
 from fedassay.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
 from fedassay.reports.judging import Judgement, Outcome
-from fedassay.reports.policy import Policy, Scope, check_record, load_policy
+from fedassay.reports.policy import METRICS, Policy, Scope, check_record, load_policy
 
 
 def run_of(*cells: Any, errors: tuple[ErrorRecord, ...] = ()) -> RunRecord:
@@ -192,6 +192,16 @@ def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
     claim = Finding(audit="dp_claim", verdict="sound", reason="tight", metrics={"observed": Metric(value=0.8)})
     good = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, observed=0.8, findings=(claim, gain(-0.02)))
     assert check_record(run_of(good), strict).exit_code == 0
+
+
+def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "policy.md"
+    text = page.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    (tmp_path / "policy.yaml").write_text(text, encoding="utf-8")
+    assert load_policy(tmp_path / "policy.yaml").name == "clinic"
+    words = page.read_text(encoding="utf-8")
+    assert all(f"`{key}" in words for key in Policy.model_fields)
+    assert " ".join(METRICS) in " ".join(words.split())
 
 
 def test_check_writes_sarif_and_junit_with_its_judgements(record: RunRecord, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Policies for `fedassay check` that work as they are."""
