@@ -1,0 +1,74 @@
+"""DP-SGD parameters and calibration that methods training a client network share."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pydantic import Field
+
+from fedassay.nets.local_training import PrivateSteps, steps_of
+from fedassay.privacy.accounting import GaussianEvent, calibrate_noise_multiplier
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.release import PrivacyTarget, Release
+from fedassay.values import Frozen
+
+
+class DpSgd(Frozen):
+    """How a client's network is trained with differential privacy.
+
+    Attributes:
+        sampling_rate: Probability of each record to be in a step's batch. A public constant, so that the
+            number of steps does not tell the number of records.
+        norm: L2 norm that each record's gradient is clipped to.
+    """
+
+    sampling_rate: float = Field(default=0.1, gt=0, le=1)
+    norm: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+    def steps(
+        self, target: PrivacyTarget, *, epochs: int, rounds: int, batch: int, other: float = 0.0
+    ) -> PrivateSteps:
+        """The steps of one round, with the smallest noise under which all rounds meet the target.
+
+        Args:
+            target: A finite epsilon, for everything.
+            epochs: Times that each record is sampled in a round, on average.
+            rounds: Number of rounds.
+            batch: What noised gradient sums are divided by.
+            other: Gaussian-DP parameter mu of everything else that is released about a record.
+
+        Raises:
+            PlanError: The other releases alone spend the budget.
+        """
+        each = steps_of(epochs, self.sampling_rate)
+        multiplier = _noise_multiplier(
+            target.epsilon, target.delta, target.adjacency, self.sampling_rate, each * rounds, other
+        )
+        return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch))
+
+
+def dp_sgd_release(steps: PrivateSteps, adjacency: Adjacency, note: str = "") -> Release:
+    """The release of what a round's steps have trained."""
+    return Release(
+        mechanism="dp_sgd",
+        adjacency=adjacency,
+        noise_multiplier=steps.noise_multiplier,
+        sampling_rate=steps.sampling_rate,
+        steps=steps.steps,
+        note=note,
+    )
+
+
+@lru_cache(maxsize=64)
+def _noise_multiplier(
+    epsilon: float, delta: float, adjacency: Adjacency, sampling_rate: float, steps: int, other: float
+) -> float:
+    """By bisection over privacy loss distributions: seconds, so the result is kept."""
+    return calibrate_noise_multiplier(
+        epsilon,
+        delta,
+        sampling_rate=sampling_rate,
+        steps=steps,
+        adjacency=adjacency,
+        others=[GaussianEvent(other)] if other else [],
+    )

@@ -1,0 +1,285 @@
+"""FedLog and FedLog-C (paper 002): clients share sums of features by class, the server a head made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from fedassay.errors import DataError, PlanError
+from fedassay.exponential_head import TOLERANCE, map_head
+from fedassay.methods.dp_sgd import DpSgd
+from fedassay.methods.fedlog_bodies import Bodies, Shared, body_loss, body_scores, make_bodies
+from fedassay.methods.fedlog_messages import as_sent, head_message, summed, upload
+from fedassay.methods.fedlog_private import (
+    Body,
+    Mechanism,
+    Protection,
+    clamped,
+    class_means,
+    experiment,
+    protection,
+)
+from fedassay.methods.local_networks import LocalTraining, MeanModel, outputs, personalized
+from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.nets.bodies import BodySpec, read_bodies
+from fedassay.privacy.mechanisms import release_fedlog_sums
+from fedassay.privacy.reruns import Experiment
+from fedassay.registry import register
+from fedassay.release import Claim, NoClaim, PrivacyClaim
+from fedassay.task import Outcome, Task
+from fedassay.transcript import SERVER, Message, Transcript
+from fedassay.values import Parameters
+
+
+@register("method", "fedlog")
+class FedLog(Parameters):
+    """Clients train bodies under a frozen head and send T = sum of (1, features) kron label, round by round.
+
+    `accuracy` is that of the mean of the clients' predictions, a model that no party holds;
+    `personalized_accuracy`, the paper's figure, that of each client's body with the shared head on its own
+    label distribution (see `fedassay.personalized`).
+
+    Attributes:
+        variant: `plain`, or FedLog-`c`: features are also drawn to their class's global mean and pushed
+            from the others, and the server broadcasts T, from which clients solve for the head.
+        rounds: Global rounds k.
+        local_epochs: Passes over a client's records in a round.
+        alpha: FedLog-C: weight of the mean squared distance to the own class's mean.
+        beta: FedLog-C: weight of the mean squared distances to the other classes' means. It makes the
+            features grow by about (1 + beta / alpha) / (1 - (C - 1) beta / alpha) a round: keep it far
+            below alpha / C. Paper 002 gives neither value.
+        clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
+        mechanism: Noise of a private run; see `fedassay.methods.fedlog_private`.
+        counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
+        body: What trains the bodies of a private run.
+        noise: Every client's own (`local`), or one noise on the securely aggregated sum (`central`).
+        width: Number of features m that all bodies share, the constant 1 included.
+        bodies: One or several; client i gets entry i modulo their number.
+        initialization: Whether bodies of one entry start alike (`shared`).
+        batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
+        learning_rate: Adam's, for the bodies.
+        tolerance: Of the head's solver; see `fedassay.exponential_head`.
+        target: Personalized accuracy up to which rounds and bytes are counted.
+        dp_sgd: Parameters of `body: dp_sgd`.
+        body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
+    """
+
+    variant: Literal["plain", "c"] = "plain"
+    rounds: int = Field(default=5, ge=1)
+    local_epochs: int = Field(default=5, ge=1)
+    alpha: float = Field(default=0.005, ge=0, allow_inf_nan=False)
+    beta: float = Field(default=1e-5, ge=0, allow_inf_nan=False)
+    clip: float = Field(default=2.0, gt=0, allow_inf_nan=False)
+    mechanism: Mechanism = "tight"
+    counts: Literal["from_noised", "exact"] = "from_noised"
+    body: Body = "public"
+    noise: Literal["local", "central"] = "local"
+    width: int = Field(default=32, ge=2)
+    bodies: Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)] = (
+        BodySpec(name="mlp"),
+    )
+    initialization: Literal["shared", "own"] = "shared"
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    tolerance: float = Field(default=TOLERANCE, gt=0, allow_inf_nan=False)
+    target: float | None = Field(default=None, gt=0, le=1)
+    dp_sgd: DpSgd = DpSgd()
+    body_share: float = Field(default=0.5, gt=0, lt=1)
+
+    def run(self, task: Task) -> Outcome:
+        """All rounds: head down, bodies trained, statistics up.
+
+        Raises:
+            PlanError: Parameters that contradict each other or the task.
+            DataError: No client has a record, or training has diverged.
+        """
+        self._check(task)
+        protected = self._protection(task)
+        from_public = task.public if protected is not None and protected.body == "public" else None
+        bodies = make_bodies(
+            task,
+            self.bodies,
+            width=self.width,
+            alike=self.initialization == "shared",
+            from_public=from_public,
+        )
+        modules = [network.module for network in bodies.networks]
+        run = fingerprint(self, task)
+        kept = kept_rounds(task.scratch, run, modules)
+        shared = self._initial(task)
+        messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
+        history: list[Measured] = []
+        notes: list[str] = []
+        with task.progress.step("rounds") as advance:
+            for number in range(self.rounds):
+                advance(number, self.rounds)
+                done = number < len(kept)
+                sent = kept[number] if done else self._round(number, bodies, shared, protected, task)
+                received = [upload(number, client, sent, protected) for client in task.clients]
+                shared, answer = self._answer(number, received, protected, task, notes)
+                messages += received + answer
+                if not done:
+                    scores = [body_scores(each, shared.head, self._clip(protected)) for each in bodies.networks]
+                    measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
+                    sent["personalized"] = np.array([] if measured is None else [measured])
+                    keep_round(task.scratch, run, number, sent, modules)
+                accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
+                history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
+        utility, remarks = summary(history, self.target)
+        used = [each for each in bodies.networks if len(each.labels)]
+        return Outcome(
+            Transcript(
+                "fedlog", task.classes, tuple(messages), self._claim(task, protected), self._said(protected)
+            ),
+            MeanModel([body_scores(each, shared.head, self._clip(protected)) for each in used]),
+            utility=utility,
+            communication=self._closed_forms(task),
+            mechanisms=self._mechanisms(protected),
+            notes=(*notes, *remarks),
+        )
+
+    def _check(self, task: Task) -> None:
+        for index, spec in enumerate(self.bodies):
+            if spec.width not in (None, self.width):
+                raise PlanError(
+                    f"fedlog: bodies.{index}.width: {spec.width} given for {spec.name}; allowed: {self.width}, "
+                    "the width that all bodies share"
+                )
+        if not any(len(client) for client in task.clients):
+            raise DataError("fedlog: no client has any record")
+        others = task.classes - 1
+        if self.variant == "c" and not task.privacy.private and self.beta * others >= self.alpha > 0:
+            raise PlanError(
+                f"fedlog: beta {self.beta:g} with alpha {self.alpha:g} and {task.classes} classes: features that "
+                "are not clipped are pushed away without end; allowed: below alpha / (C - 1) = "
+                f"{self.alpha / others:g}"
+            )
+
+    def _protection(self, task: Task) -> Protection | None:
+        if not task.privacy.private:
+            return None
+        if self.body == "public" and not task.public:
+            raise PlanError(
+                "fedlog: body public in a private run, but data.split.public has no records; allowed: a share of "
+                "public records, or body dp_sgd or private"
+            )
+        return protection(
+            task.privacy,
+            mechanism=self.mechanism,
+            body=self.body,
+            central=self.noise == "central",
+            rounds=self.rounds,
+            width=self.width,
+            clip=self.clip,
+            classes=task.classes,
+            clients=len(task.clients),
+            local_epochs=self.local_epochs,
+            batch=self.batch,
+            dp_sgd=self.dp_sgd,
+            body_share=self.body_share,
+        )
+
+    def _clip(self, protected: Protection | None) -> float | None:
+        return None if protected is None else self.clip
+
+    def _initial(self, task: Task) -> Shared:
+        """A random head, as a linear layer's: with eta = 0 the first round would teach the bodies nothing."""
+        bound = self.width**-0.5
+        eta = task.seeds.numpy("head").uniform(-bound, bound, (task.classes, self.width))
+        return Shared(eta.astype(np.float32))
+
+    def _round(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> Arrays:
+        """Train all bodies under the head; every client's T as it travels, and n_i where it is sent."""
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, None if protected is None else protected.steps
+        )
+        distances = self.variant == "c"
+        loss = body_loss(
+            shared,
+            clip=self._clip(protected),
+            alpha=self.alpha if distances else 0.0,
+            beta=self.beta if distances else 0.0,
+            device=task.device,
+        )
+        for network in bodies.networks:
+            training(network, loss, task.seeds, number)
+        sent: Arrays = {}
+        for client, own in zip(task.clients, bodies.of_client, strict=True):
+            statistic = release_fedlog_sums(
+                outputs(bodies.networks[own].module, client.images),
+                client.labels,
+                task.classes,
+                clip=np.inf if protected is None else self.clip,
+                sigma=0.0 if protected is None else protected.share,
+                rng=task.seeds.numpy("noise", number, client.name),
+            )
+            exactly = protected is not None and self.counts == "exact"
+            sent |= as_sent(client, statistic, protected, records=exactly)
+        return sent
+
+    def _answer(
+        self,
+        number: int,
+        received: Sequence[Message],
+        protected: Protection | None,
+        task: Task,
+        notes: list[str],
+    ) -> tuple[Shared, list[Message]]:
+        """The server's step: add up, solve for the head (or leave that to the clients), send out."""
+        total = summed(received)
+        records = float(total["records"].values[0]) if "records" in total else None
+        together = np.column_stack([total["counts"].values, total["sums"].values])
+        statistic, weight = clamped(together.astype(np.float64), records)
+        nu = 0.0 if protected is not None and self.mechanism == "released_code" else 1.0
+        solved = map_head(statistic, weight, nu=nu, tolerance=self.tolerance)
+        if not solved.converged:
+            notes.append(
+                f"round {number}: the head's solver stopped at a relative gradient of {solved.gradient:.3g} after "
+                f"{solved.steps} steps, above the tolerance of {self.tolerance:g}"
+            )
+        shared = Shared(solved.eta.astype(np.float32), *class_means(statistic, self._clip(protected)))
+        if self.variant == "plain":
+            return shared, [head_message(number, client, shared.head) for client in task.clients]
+        return shared, [Message(number, SERVER, client.name, total) for client in task.clients]
+
+    def _claim(self, task: Task, protected: Protection | None) -> Claim:
+        if protected is None:
+            return NoClaim()
+        return PrivacyClaim(
+            epsilon=task.privacy.epsilon,
+            delta=task.privacy.delta,
+            adjacency=task.privacy.adjacency,
+            source=protected.source,
+        )
+
+    def _mechanisms(self, protected: Protection | None) -> dict[str, Experiment]:
+        if protected is None:
+            return {}
+        exactly = self.counts == "exact"
+        found = experiment(protected, rounds=self.rounds, width=self.width, clip=self.clip, counts=exactly)
+        return {} if found is None else {f"T of {self.rounds} rounds{' with n' if exactly else ''}": found}
+
+    def _said(self, protected: Protection | None) -> tuple[str, ...]:
+        if protected is None:
+            return ()
+        said = [f"features are clipped to [-{self.clip:g}, {self.clip:g}] inside the mechanism"]
+        if self.counts == "exact":
+            said.append("the number of records n_i leaves exactly, in every round")
+        if protected.body == "private":
+            said.append("bodies are trained on the clients' records without noise: Theorem 4 does not cover them")
+        return tuple(said)
+
+    def _closed_forms(self, task: Task) -> dict[str, float]:
+        heads = float(self.rounds * len(task.clients) * task.classes * self.width)
+        sums = heads + self.rounds * len(task.clients)
+        return {
+            "paper_parameters_up": sums,
+            "paper_parameters_down": heads,
+            "paper_bytes_up": 4 * sums,
+            "paper_bytes_down": 4 * heads,
+        }

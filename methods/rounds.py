@@ -1,0 +1,142 @@
+"""What methods of several rounds share: rounds that outlive an interruption, and what they cost to a target.
+
+A finished round is kept as one file with the arrays that were sent in it; the clients' networks are
+kept once, as they are after the last finished round. Whatever else a round holds (noise included) is
+a function of these and of seeds that belong to the round, so a resumed run ends bit for bit where an
+uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import nn
+
+from fedassay.atomic import write_bytes
+from fedassay.hashing import digest_arrays
+from fedassay.task import Task
+from fedassay.values import Parameters
+
+_NETWORKS = "networks.safetensors"
+_log = logging.getLogger(__name__)
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def fingerprint(parameters: Parameters, task: Task) -> str:
+    """What a kept round must have been made from to be continued: parameters, records, seed, privacy."""
+    digest = hashlib.sha256(parameters.model_dump_json().encode())
+    digest.update(task.privacy.model_dump_json().encode())
+    # A run without a seed continues with fresh randomness.
+    digest.update(b"none" if task.seeds.seed is None else str(task.seeds.integer("rounds")).encode())
+    for records in (*task.clients, task.test, *([] if task.public is None else [task.public])):
+        content = digest_arrays({"images": records.images, "labels": records.labels})
+        digest.update(f"{records.name}:{content}".encode())
+    return digest.hexdigest()
+
+
+def keep_round(folder: Path | None, run: str, number: int, arrays: Arrays, modules: Sequence[nn.Module]) -> None:
+    """Keep a finished round and the networks as they are after it, if there is a folder to keep them in."""
+    if folder is None:
+        return
+    write_bytes(folder / _name(number), save(arrays, metadata={"run": run}))
+    # The networks come last: they say how many rounds are whole.
+    state = {
+        f"{index}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
+        for index, module in enumerate(modules)
+        for name, tensor in module.state_dict().items()
+    }
+    write_bytes(folder / _NETWORKS, save(state, metadata={"run": run, "rounds": str(number + 1)}))
+
+
+def kept_rounds(folder: Path | None, run: str, modules: Sequence[nn.Module]) -> list[Arrays]:
+    """The arrays of the rounds kept in a folder, in order; the networks are restored in place.
+
+    Rounds of another run, or a file that is damaged, count as absent.
+    """
+    if folder is None or not (folder / _NETWORKS).exists():
+        return []
+    networks, about = _read(folder / _NETWORKS)
+    if about.get("run") != run:
+        return []
+    found = []
+    for number in range(int(about["rounds"])):
+        arrays, of_round = _read(folder / _name(number))
+        if of_round.get("run") != run:
+            return []
+        found.append(arrays)
+    for index, module in enumerate(modules):
+        own = {name: torch.tensor(networks[f"{index}.{name}"]) for name in module.state_dict()}
+        module.load_state_dict(own)
+    return found
+
+
+def _name(number: int) -> str:
+    return f"round-{number:05d}.safetensors"
+
+
+def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
+    try:
+        with safe_open(path, framework="numpy") as kept:
+            return {name: kept.get_tensor(name) for name in kept.keys()}, kept.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        _log.warning("%s cannot be read, the rounds start anew: %s", path, error)
+        return {}, {}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Where a run stands after a round.
+
+    Attributes:
+        accuracy: Personalized accuracy; None where there is none.
+        sent: Bytes sent so far, both ways.
+    """
+
+    accuracy: float | None
+    sent: int
+
+
+def summary(history: Sequence[Measured], target: float | None) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Utility figures of a run, and what must be said about them.
+
+    Rounds and bytes to the target are counted up to the first round that reaches it. A target that is
+    not reached has none; the note gives the best round, where paper 002 (table 1) stops counting then.
+
+    Args:
+        history: One entry a round.
+        target: Personalized accuracy to reach, or None.
+    """
+    known = [
+        (entry.accuracy, number, entry.sent)
+        for number, entry in enumerate(history, 1)
+        if entry.accuracy is not None
+    ]
+    if not known or history[-1].accuracy is None:
+        return {}, ("personalized accuracy: no client holds a class of which there are test records",)
+    best, at, sent = max(known, key=lambda entry: (entry[0], -entry[1]))
+    figures = {
+        "personalized_accuracy": history[-1].accuracy,
+        "best_personalized_accuracy": best,
+        "rounds_to_best": float(at),
+        "bytes_to_best": float(sent),
+    }
+    if target is None:
+        return figures, ()
+    reached = next((entry for entry in known if entry[0] >= target), None)
+    if reached is None:
+        return figures, (
+            f"target {target:g} was not reached in {len(history)} rounds; the best personalized accuracy is "
+            f"{best:.4f}, after round {at} and {sent} bytes",
+        )
+    return {**figures, "rounds_to_target": float(reached[1]), "bytes_to_target": float(reached[2])}, ()

@@ -1,0 +1,143 @@
+"""Client bodies: small networks from images to a given number of features, of several architectures.
+
+A body is what a client keeps for itself in federated representation learning; all that clients must
+agree on is the number of its outputs. No layer tracks statistics over records, so every body may be
+trained with differential privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal, Self, get_args
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from fedassay.backbones.base import initialised
+from fedassay.errors import PlanError
+from fedassay.values import Frozen
+
+BodyName = Literal["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
+"""The bodies there are.
+
+`linear`: one layer. `mlp`: two layers. `mlp_deep`: three. `cnn`: two 3x3 convolutions, for images of any
+size. `lenet_mnist`, `lenet_cifar`: paper 002, table A.1 (without dropout), for images of 16 pixels or
+more. `lenet_cifar_small`: the latter without its second fully connected layer, as in the paper's
+experiment with flexible architectures.
+"""
+
+_HIDDEN: dict[BodyName, int] = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
+
+
+class BodySpec(Frozen):
+    """One body of a plan.
+
+    Attributes:
+        name: See `BodyName`.
+        hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.
+        width: Number of features m that the body is meant for; None: whatever the method's is.
+    """
+
+    name: BodyName
+    hidden: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="after")
+    def _hidden_where_there_is_one(self) -> Self:
+        if self.hidden is not None and self.name not in _HIDDEN:
+            raise ValueError(f"{self.name} has no hidden width to set; allowed with {', '.join(_HIDDEN)}")
+        return self
+
+
+def read_bodies(given: object) -> object:
+    """What a plan may write for a list of bodies: a name, a mapping, or a list of either."""
+    entries = given if isinstance(given, list | tuple) else [given]
+    return tuple({"name": entry} if isinstance(entry, str) else entry for entry in entries)
+
+
+def build_body(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int, seed: int) -> nn.Module:
+    """Make a body, initialised from `seed` alone.
+
+    Args:
+        spec: Which one.
+        image_shape: Height, width and channels of the images.
+        outputs: Number of features that come out, at least 1.
+        seed: Of the initialisation.
+
+    Returns:
+        A module from images (n, channels, height, width), 0 to 255, to features (n, outputs), any sign.
+
+    Raises:
+        PlanError: Images of this size do not fit through the body.
+    """
+    height, width, channels = image_shape
+    trunk = initialised(lambda: _make(spec, image_shape, outputs), seed)
+    module = nn.Sequential(_Centre(), trunk)
+    try:
+        with torch.inference_mode():
+            found = module(torch.zeros(1, channels, height, width)).shape[1]
+    # How torch says that an image has shrunk to nothing on its way.
+    except RuntimeError:
+        raise PlanError(
+            f"bodies: {spec.name} does not take images of {height}x{width}; allowed for them: "
+            "linear, mlp, mlp_deep, cnn"
+        ) from None
+    assert found == outputs
+    return module
+
+
+class _Centre(nn.Module):
+    """0 to 255, of any type, to [-1, 1] in float32."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.float() / 127.5 - 1
+
+
+def _make(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int) -> nn.Module:
+    height, width, channels = image_shape
+    hidden = spec.hidden or _HIDDEN.get(spec.name, 0)
+    pixels = height * width * channels
+    makers: dict[BodyName, Callable[[], nn.Module]] = {
+        "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(pixels, outputs)),
+        "mlp": lambda: _perceptron(pixels, hidden, outputs),
+        "mlp_deep": lambda: _perceptron(pixels, hidden, hidden, outputs),
+        "cnn": lambda: nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            _perceptron(32 * (height // 4) * (width // 4), hidden, outputs),
+        ),
+        "lenet_mnist": lambda: _lenet(image_shape, (10, 20), (outputs,)),
+        "lenet_cifar": lambda: _lenet(image_shape, (6, 16), (120, outputs)),
+        "lenet_cifar_small": lambda: _lenet(image_shape, (6, 16), (outputs,)),
+    }
+    assert set(makers) == set(get_args(BodyName))
+    return makers[spec.name]()
+
+
+def _perceptron(*widths: int) -> nn.Sequential:
+    """Fully connected layers of these widths, with ReLU between them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _lenet(image_shape: tuple[int, int, int], maps: tuple[int, int], widths: tuple[int, ...]) -> nn.Sequential:
+    """Two 5x5 convolutions, each halved by pooling, then fully connected layers."""
+    height, width, channels = image_shape
+    rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, maps[0], 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(maps[0], maps[1], 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        _perceptron(maps[1] * max(rows, 0) * max(columns, 0), *widths),
+    )

@@ -1,0 +1,135 @@
+"""Training of a client's network on its own records: plainly, and with DP-SGD.
+
+Both take a loss of single records, so that one pair of functions serves bodies under a frozen head as
+well as whole classifiers. Nothing is drawn but from the generator that is passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+RecordLoss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
+
+_CHUNK = 256
+"""Records whose gradients are held at once."""
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """The DP-SGD steps of one call (Abadi et al., "Deep Learning with Differential Privacy", 2016).
+
+    Attributes:
+        noise_multiplier: Noise standard deviation over `norm`.
+        sampling_rate: Probability of each record to be in a batch (Poisson sampling).
+        steps: How many, whatever the number of records: under add_remove that number is private.
+        norm: L2 norm that every record's gradient is clipped to.
+        batch: What noised sums are divided by; a public constant, not the number sampled.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    norm: float
+    batch: float
+
+
+def steps_of(epochs: int, sampling_rate: float) -> int:
+    """Steps in which each record is sampled `epochs` times on average."""
+    return max(1, math.ceil(epochs / sampling_rate))
+
+
+def train(
+    module: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    loss: RecordLoss,
+    *,
+    epochs: int,
+    batch: int,
+    rate: float,
+    generator: torch.Generator,
+) -> None:
+    """Train in place: Adam on the mean loss of shuffled minibatches. No records, no steps.
+
+    Args:
+        module: On the device of `inputs`.
+        inputs: Shape (n, ...).
+        labels: Shape (n,).
+        loss: See `RecordLoss`.
+        epochs: Passes over the records.
+        batch: Records in a minibatch; the last of a pass may be smaller.
+        rate: Learning rate.
+        generator: On the CPU.
+    """
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+    module.train()
+    for _ in range(epochs if len(labels) else 0):
+        order = torch.randperm(len(labels), generator=generator).to(labels.device)
+        for chosen in torch.split(order, batch):
+            optimizer.zero_grad()
+            loss(module(inputs[chosen]), labels[chosen]).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    module.eval()
+
+
+def train_privately(
+    module: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    loss: RecordLoss,
+    *,
+    private: PrivateSteps,
+    rate: float,
+    generator: torch.Generator,
+) -> None:
+    """Train in place by DP-SGD, with Adam on the noised gradients (which is post-processing).
+
+    Records are sampled independently (Poisson), empty batches included: they release noise alone.
+    Arguments as in `train`.
+    """
+    optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+    module.train()
+    for _ in range(private.steps):
+        drawn = torch.rand(len(labels), generator=generator) < private.sampling_rate
+        chosen = drawn.nonzero().flatten().to(labels.device)
+        sums = clipped_sums(module, inputs[chosen], labels[chosen], loss, private.norm)
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+            noised = sums[name] + private.noise_multiplier * private.norm * noise
+            parameter.grad = noised / private.batch
+        optimizer.step()
+    module.eval()
+
+
+def record_gradients(module: nn.Module, inputs: Tensor, labels: Tensor, loss: RecordLoss) -> dict[str, Tensor]:
+    """Gradient of each record's own loss, by parameter name, each (n, *parameter's shape)."""
+    parameters = {name: parameter.detach() for name, parameter in module.named_parameters()}
+
+    def one(current: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        outputs = functional_call(module, current, (record[None],))
+        return loss(outputs, label[None]).squeeze(0)
+
+    gradients: dict[str, Tensor] = vmap(grad(one), in_dims=(None, 0, 0))(parameters, inputs, labels)
+    return gradients
+
+
+def clipped_sums(
+    module: nn.Module, inputs: Tensor, labels: Tensor, loss: RecordLoss, norm: float
+) -> dict[str, Tensor]:
+    """Sum over records of their gradients, each scaled down to L2 norm `norm` over all parameters."""
+    sums = {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
+    for start in range(0, len(labels), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        gradients = record_gradients(module, inputs[part], labels[part], loss)
+        squares = torch.stack([each.flatten(1).square().sum(dim=1) for each in gradients.values()]).sum(dim=0)
+        scales = (norm / squares.sqrt().clamp(min=norm)).detach()
+        for name, each in gradients.items():
+            sums[name] += torch.einsum("n,n...->...", scales, each).detach()
+    return sums
