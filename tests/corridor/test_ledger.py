@@ -6,10 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.privacy.ledger import account, exact_fields, ledger_rows, warnings_of
+from fedassay.privacy.sensitivities import class_sums
 from fedassay.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
 from fedassay.transcript import Message, MessageField, Transcript
 
@@ -152,3 +155,86 @@ def test_a_large_delta_is_warned_of() -> None:
     assert "smallest client (n = 200)" in warnings_of(transcript, target, 200)[0]
     small = claim.model_copy(update={"delta": 1e-5})
     assert warnings_of(Transcript("test", 3, transcript.messages, small), target, 200) == ()
+
+
+def _per_class(sensitivity: float, adjacency: Adjacency, classes: int = 3) -> Transcript:
+    release = Release(
+        mechanism="gaussian",
+        adjacency=adjacency,
+        cells=tuple(f"class/{i}" for i in range(classes)),
+        noise_scale=(1.0,) * classes,
+        sensitivity=(sensitivity,) * classes,
+    )
+    return _transcript({"a": release})
+
+
+def test_a_record_replaced_within_its_class_may_weigh_more_than_one_that_moves() -> None:
+    """Weights (.01, 1, 1) on (count, sum, second moment): 2.12 within a class, 2.00 from class to class."""
+    weights = (0.01, 1.0, 1.0)
+
+    def exact_mu(adjacency: Adjacency) -> float:
+        return class_sums(2, adjacency=adjacency, classes=3, weights=weights).sensitivity
+
+    within, moving, once = exact_mu("replace_one_same_label"), exact_mu("replace_one"), exact_mu("add_remove")
+    assert math.sqrt(2) * once < within == moving == pytest.approx(math.sqrt(4.5))
+    # One release over the whole client is exact.
+    whole = _transcript({"a": _gaussian(moving, "replace_one")})
+    assert _mu(whole, "replace_one") == pytest.approx(within)
+    # Declared cell by cell for add_remove, the worse of both kinds of replacement counts: twice in one cell.
+    by_class = _per_class(once, "add_remove")
+    assert _mu(by_class, "replace_one") == pytest.approx(2 * once)
+    assert _mu(by_class, "replace_one_same_label") == pytest.approx(2 * once)
+    assert _mu(by_class, "add_remove") == pytest.approx(once)
+    assert 2 * once >= within
+    # Declared for replace_one, a cell's sensitivity covers both kinds, and two cells may move that far.
+    assert _mu(_per_class(within, "replace_one"), "replace_one") == pytest.approx(math.sqrt(2) * within)
+    assert _mu(_per_class(within, "replace_one", classes=1), "replace_one") == pytest.approx(within)
+
+
+def test_a_record_that_moves_is_removed_here_and_added_there() -> None:
+    """Cells of unequal noise: 2 mu within the worst one, against hypot of the two worst ones."""
+    unequal = _transcript({"a": _gaussian((0.3, 0.4, 0.1), "add_remove")})
+    assert _mu(unequal, "replace_one") == pytest.approx(0.8)
+    # A release over the whole client is hit by removal and addition alike.
+    both = _transcript({"a": _gaussian((0.3, 0.3), "add_remove"), "b": _gaussian(0.1, "add_remove")})
+    assert _mu(both, "replace_one") == pytest.approx(math.hypot(0.6, 0.2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mus=st.lists(st.floats(0.01, 3), min_size=1, max_size=5),
+    made_for=st.sampled_from(["add_remove", "replace_one"]),
+)
+def test_accounting_never_falls_below_any_neighbour(mus: list[float], made_for: Adjacency) -> None:
+    """Whatever a record does under replace_one, the total covers it; and same-label changes are no worse."""
+    transcript = _transcript(
+        {"a": _gaussian(tuple(mus), made_for) if len(mus) > 1 else _gaussian(mus[0], made_for)}
+    )
+    total = _mu(transcript, "replace_one")
+    assert total is not None
+    reach = 2.0 if made_for == "add_remove" else 1.0
+    assert total >= reach * max(mus) * (1 - 1e-12)
+    if len(mus) > 1:
+        first, second = sorted(mus)[-2:]
+        assert total >= math.hypot(first, second) * (1 - 1e-12)
+    same = _mu(transcript, "replace_one_same_label")
+    assert same is not None
+    assert same <= total * (1 + 1e-12)
+    assert same == pytest.approx(reach * max(mus))
+
+
+def test_pure_releases_by_class_move_in_two_classes() -> None:
+    pure = Release(mechanism="pure", adjacency="add_remove", cells=("class/0", "class/1"), pure_epsilon=(0.3, 0.2))
+    assert account(_transcript({"a": pure}), "replace_one", DELTA).epsilon == pytest.approx(0.6)
+    assert account(_transcript({"a": pure}), "add_remove", DELTA).epsilon == pytest.approx(0.3)
+
+
+def test_a_published_mechanism_under_add_remove_is_unbounded_and_says_why() -> None:
+    """Means by class, for label-preserving replacement, asked about added records: nothing follows."""
+    means = _gaussian((0.1, 0.2), "replace_one_same_label")
+    found = account(_transcript({"means": means}), "add_remove", DELTA)
+    assert found.epsilon == math.inf
+    assert found.exact_fields == ()
+    assert "released under replace_one_same_label, asked add_remove" in found.reason
+    with_counts = account(_transcript({"means": means, "counts": exact("labels")}), "add_remove", DELTA)
+    assert with_counts.reason == "counts leaves exactly"
