@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Family
 
+_NOTHING = -80.0
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
@@ -41,19 +42,21 @@ class Stack:
     means: torch.Tensor
     covariances: torch.Tensor
 
-    def put(self, rows: torch.Tensor, other: Stack, chosen: torch.Tensor) -> None:
-        """Overwrite the groups `rows` by the `chosen` ones of another stack."""
+    def put(self, rows: torch.Tensor, other: Stack, chosen: torch.Tensor) -> Stack:
+        """Overwrite the groups `rows` by the `chosen` ones of another stack; returns itself."""
         self.weights[rows] = other.weights[chosen]
         self.means[rows] = other.means[chosen]
         self.covariances[rows] = other.covariances[chosen]
+        return self
 
-    def numpy(self) -> HostStack:
-        """The parameters in float64 on the host."""
-        covariances = self.covariances
+    def numpy(self, rows: torch.Tensor) -> HostStack:
+        """A copy of the parameters of some groups, in float64 on the host."""
+        covariances = self.covariances[rows]
         if covariances.ndim == 4:
-            rows, columns = torch.tril_indices(covariances.shape[-1], covariances.shape[-1])
-            covariances = covariances[:, :, rows, columns]
-        return HostStack(*(t.double().cpu().numpy() for t in (self.weights, self.means, covariances)))
+            lower = torch.tril_indices(covariances.shape[-1], covariances.shape[-1])
+            covariances = covariances[:, :, lower[0], lower[1]]
+        chosen = (self.weights[rows], self.means[rows], covariances)
+        return HostStack(*(part.double().cpu().numpy() for part in chosen))
 
 
 def working_elements(family: Family, size: int, components: int, width: int) -> int:
@@ -106,10 +109,14 @@ def joint_log_density(features: torch.Tensor, stack: Stack, family: Family) -> t
     if family == "full":
         quadratic, log_det = _full_terms(features, stack)
     elif family == "diag":
-        precision = stack.covariances.reciprocal()
-        shifted = stack.means * precision
-        quadratic = torch.bmm(torch.cat([-2 * shifted, precision], 2), features.transpose(1, 2))
-        quadratic += (stack.means * shifted).sum(2)[:, :, None]
+        terms = features.new_empty((*stack.means.shape[:2], 2 * width))
+        shifted, precision = terms[:, :, :width], terms[:, :, width:]
+        torch.reciprocal(stack.covariances, out=precision)
+        torch.mul(stack.means, precision, out=shifted)
+        constant_part = (stack.means * shifted).sum(2)
+        shifted *= -2
+        quadratic = torch.bmm(terms, features.transpose(1, 2))
+        quadratic += constant_part[:, :, None]
         log_det = stack.covariances.log().sum(2)
     else:
         precision = stack.covariances.reciprocal()[:, :, None]
@@ -118,6 +125,17 @@ def joint_log_density(features: torch.Tensor, stack: Stack, family: Family) -> t
         log_det = width * stack.covariances.log()
     constant = stack.weights.log() - 0.5 * (width * _LOG_TWO_PI + log_det)
     return constant[:, :, None] - 0.5 * quadratic
+
+
+def normalise(joint: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log density (G, n) and responsibilities (G, K, n) from joint log densities, which are overwritten."""
+    highest = joint.amax(1, keepdim=True)
+    joint -= highest
+    # Below e^-80 nothing is left in float32, and exponentials that underflow are ten times slower.
+    kept = joint > _NOTHING
+    shares = joint.clamp_min_(_NOTHING).exp_().mul_(kept)
+    total = shares.sum(1, keepdim=True)
+    return (highest + total.log())[:, 0], shares.div_(total)
 
 
 def _full_terms(features: torch.Tensor, stack: Stack) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedassay.mixtures.densities import Stack, expand, joint_log_density, maximise, working_elements
+from fedassay.mixtures.densities import Stack, expand, joint_log_density, maximise, normalise, working_elements
 from fedassay.mixtures.kmeans import draw, initial_assignments
 from fedassay.mixtures.packed import Family, Mixtures
 from fedassay.values import Floats, Ints
@@ -102,6 +102,7 @@ def fit_mixtures(
     order: dict[tuple[int, int], list[int]] = defaultdict(list)
     for group, array in enumerate(records):
         order[len(array), min(int(wanted[group]), len(array))].append(group)
+    common = np.result_type(np.float32, *{array.dtype for array in records})
     fits: list[_Fit | None] = [None] * len(records)
     for (size, parts), members in order.items():
         each = restarts * working_elements(family, size, parts, records[0].shape[1])
@@ -109,7 +110,7 @@ def fit_mixtures(
         for start in range(0, len(members), together):
             chunk = members[start : start + together]
             draws = [draw(generators[group], size, parts) for group in chunk for _ in range(restarts)]
-            stacked = torch.as_tensor(np.stack([records[group] for group in chunk]), device=device)
+            stacked = torch.as_tensor(np.stack([records[group] for group in chunk], dtype=common), device=device)
             standard, centre, scale = _standardise(stacked, kind)
             if restarts > 1:
                 standard = standard.repeat_interleave(restarts, 0)
@@ -152,7 +153,7 @@ def _climb(
     for step in range(limit + 1):
         stack = maximise(features, responsibilities, family, floor)
         joint = joint_log_density(features, stack, family)
-        density = torch.logsumexp(joint, 1)
+        density, responsibilities = normalise(joint)
         likelihood = density.mean(1)
         settled = likelihood - previous < tolerance
         if found is None:
@@ -161,16 +162,16 @@ def _climb(
         ends = torch.ones_like(settled) if step == limit else settled
         if bool(ends.any()):
             rows = active[ends]
-            found.stack.put(rows, stack, ends)
+            together = len(rows) == groups
+            found.stack = stack if together else found.stack.put(rows, stack, ends)
             found.likelihood[rows] = likelihood[ends]
             found.converged[rows] = settled[ends]
             found.steps[rows] = step
+            if len(rows) == len(active):
+                return found
             going = ~ends
-            active, joint, density, likelihood = active[going], joint[going], density[going], likelihood[going]
-            features = features[going]
-        if not active.numel():
-            return found
-        responsibilities = joint.sub_(density[:, None]).exp_()
+            active, likelihood = active[going], likelihood[going]
+            features, responsibilities = features[going], responsibilities[going]
         previous = likelihood
     raise ValueError(f"fit_mixtures: steps must be at least 0, given {limit}")
 
@@ -185,23 +186,26 @@ def _keep_best(
     fits: list[_Fit | None],
 ) -> None:
     """Choose the likeliest restart of each group and go back to feature units."""
-    best = found.likelihood.reshape(len(chunk), restarts).argmax(1).cpu().numpy()
-    rows = np.arange(len(chunk)) * restarts + best
-    host = found.stack.numpy()
-    shift, factor = centre.double().cpu().numpy(), scale.double().cpu().numpy()[:, 0, 0]
-    likelihood = found.likelihood.double().cpu().numpy()
-    converged, steps = found.converged.cpu().numpy(), found.steps.cpu().numpy()
-    for group, row, move, unit in zip(chunk, rows, shift, factor, strict=True):
-        weights = host.weights[row]
-        alive = weights > 0
+    best = found.likelihood.reshape(len(chunk), restarts).argmax(1)
+    rows = torch.arange(len(chunk), device=best.device) * restarts + best
+    host = found.stack.numpy(rows)
+    shift, unit = centre.double().cpu().numpy(), scale.double().cpu().numpy()
+    host.means[...] *= unit
+    host.means[...] += shift
+    host.covariances[...] *= unit.reshape(-1, *(1,) * (host.covariances.ndim - 1)) ** 2
+    likelihood = found.likelihood[rows].double().cpu().numpy() - shift.shape[-1] * np.log(unit[:, 0, 0])
+    converged, steps = found.converged[rows].cpu().numpy(), found.steps[rows].cpu().numpy()
+    for index, group in enumerate(chunk):
+        # A slice where nothing has died: no copy.
+        alive = slice(None) if host.weights[index].all() else host.weights[index] > 0
         fits[group] = _Fit(
-            weights[alive] / weights[alive].sum(),
-            host.means[row][alive] * unit + move,
-            host.covariances[row][alive] * unit**2,
-            float(likelihood[row]) - move.shape[-1] * math.log(unit),
-            bool(converged[row]),
-            int(steps[row]),
-            floor * float(unit) ** 2,
+            host.weights[index][alive] / host.weights[index].sum(),
+            host.means[index][alive],
+            host.covariances[index][alive],
+            float(likelihood[index]),
+            bool(converged[index]),
+            int(steps[index]),
+            floor * float(unit[index, 0, 0]) ** 2,
         )
 
 

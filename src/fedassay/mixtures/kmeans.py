@@ -68,15 +68,15 @@ def initial_assignments(records: torch.Tensor, draws: Sequence[Draws]) -> torch.
         seeds = records[torch.arange(groups, device=records.device)[:, None], index]
     distances = _squared_distances(seeds)
     centres = _plus_plus(distances, uniforms)
-    nearest = distances.gather(1, centres[:, :, None].expand(-1, -1, distances.shape[2])).argmin(1)
+    nearest = distances.gather(2, centres[:, None].expand(-1, distances.shape[1], -1)).argmin(2)
     clusters = uniforms.shape[1]
     nearest = _lloyd(distances, nearest, clusters)
     if subsampled:
         shares = _shares(nearest, clusters, records.dtype)
         means = torch.bmm(shares, seeds)
         empty = shares.sum(2) == 0
-        away = (means * means).sum(2)[:, :, None] - 2 * torch.bmm(means, records.transpose(1, 2))
-        nearest = away.masked_fill(empty[:, :, None], torch.inf).argmin(1)
+        away = (means * means).sum(2)[:, None] - 2 * torch.bmm(records, means.transpose(1, 2))
+        nearest = away.masked_fill(empty[:, None], torch.inf).argmin(2)
     return _one_hot(nearest, clusters, records.dtype)
 
 
@@ -114,11 +114,11 @@ def _lloyd(distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> tor
     """
     for _ in range(LLOYD_STEPS):
         shares = _shares(nearest, clusters, distances.dtype)
-        to_members = torch.bmm(shares, distances)
-        within = (shares * to_members).sum(2)
-        away = to_members - within[:, :, None] / 2
-        away.masked_fill_((shares.sum(2) == 0)[:, :, None], torch.inf)
-        moved = away.argmin(1)
+        # Clusters last: a minimum along the last axis is several times faster.
+        away = torch.bmm(distances, shares.transpose(1, 2))
+        away -= (shares.transpose(1, 2) * away).sum(1, keepdim=True) / 2
+        away.masked_fill_((shares.sum(2) == 0)[:, None], torch.inf)
+        moved = away.argmin(2)
         if torch.equal(moved, nearest):
             break
         nearest = moved
