@@ -1,0 +1,212 @@
+"""What plain arithmetic reads from any transcript, in seconds and without learning.
+
+Single records' features:
+
+- `singletons`: the sum, or mean, of a class with one record is that record's feature (and so is a mixture's
+  only component for such a class).
+- `collapsed_components`: a mixture component that carries the weight of one record, or has lost its variance,
+  has a record for its mean. A mixture with as many components as records has nothing else.
+- `differences`: the class sums of two messages of one sender whose counts differ by one record.
+
+And facts, by the rules of `fedassay.message_rules`: the number of records from the rank of a second moment,
+counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
+ones, declared noise that is missing.
+
+Source: spec of this project (FedCGS, paper 001, section 3.3, holds that sums hide single records).
+
+Assumes nothing but the kinds of the fields (see `fedassay.transcript`).
+
+A null result does not mean that a message is safe: only these rules were tried, and none of them combines
+fields by optimisation as `gram_factorization` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import Field
+
+from fedassay.errors import NotRunError
+from fedassay.gram import Matrix
+from fedassay.lab import AttackResult, Knowledge
+from fedassay.message_rules import (
+    Statistics,
+    any_protected,
+    field_of,
+    known_counts,
+    noise_of,
+    remarks,
+    statistics_of,
+)
+from fedassay.mixtures.packed import diagonal_index
+from fedassay.registry import register
+from fedassay.threat import View
+from fedassay.transcript import Message
+from fedassay.values import Floats, Parameters
+from fedassay.vectors import VectorSource
+
+NAME = "message_algebra"
+
+KINDS = {
+    "features",
+    "class_counts",
+    "class_sums",
+    "class_means",
+    "class_covariances",
+    "second_moment",
+    "mixture_means",
+}
+"""Kinds of fields that some rule reads."""
+
+
+@dataclass
+class _Found:
+    """Vectors of one source, as they are found."""
+
+    vectors: list[Floats] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    senders: list[str] = field(default_factory=list)
+
+    def add(self, vector: Floats, label: int, sender: str) -> None:
+        """Keep one more vector."""
+        self.vectors.append(vector)
+        self.labels.append(label)
+        self.senders.append(sender)
+
+    def source(self, name: str) -> VectorSource:
+        """All of them."""
+        return VectorSource(
+            name,
+            np.array(self.vectors, np.float32),
+            np.array(self.labels, np.int64),
+            tuple(self.senders),
+            np.full(len(self.labels), -1),
+        )
+
+
+@register("attack", NAME)
+class MessageAlgebra(Parameters):
+    """Read singletons, collapsed components, ranks, counts and differences from any message."""
+
+    variance: float = Field(default=1e-2, gt=0, lt=1)
+    """A component has collapsed when its variance is below this share of the median component's."""
+    trust: float = Field(default=0.5, gt=0)
+    """Vectors on which declared noise has a larger relative norm than this are left out."""
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Apply every rule to every message that leaves a client.
+
+        Returns:
+            Vectors named `singletons`, `collapsed_components` and `differences`; remarks as parallel
+            artifacts `rules`, `senders`, `fields`, `texts` and `discloses`, their numbers as `values/<i>`.
+
+        Raises:
+            NotRunError: No message holds a field that any rule reads.
+        """
+        messages = view.from_clients()
+        if not any_protected(messages) and not any(
+            item.kind in KINDS for m in messages for item in m.fields.values()
+        ):
+            raise NotRunError("the view holds no features, counts, sums, means or moments of any client")
+        found: dict[str, _Found] = {}
+        for name, vector, label, sender in self._vectors(messages, view.classes):
+            found.setdefault(name, _Found()).add(vector, label, sender)
+        said = remarks(messages, view.classes)
+        return AttackResult(
+            NAME,
+            vectors=tuple(part.source(name) for name, part in found.items()),
+            scores={f"values/{number}": remark.values for number, remark in enumerate(said)},
+            artifacts={
+                "rules": np.array([remark.rule for remark in said], np.str_),
+                "senders": np.array([remark.sender for remark in said], np.str_),
+                "fields": np.array([remark.field for remark in said], np.str_),
+                "texts": np.array([remark.text for remark in said], np.str_),
+                "discloses": np.array([remark.discloses for remark in said], np.bool_),
+            },
+            notes=tuple(dict.fromkeys(f"{remark.sender}: {remark.text}" for remark in said)),
+        )
+
+    def _vectors(self, messages: tuple[Message, ...], classes: int) -> Iterator[tuple[str, Floats, int, str]]:
+        last: dict[str, Message] = {}
+        for message in messages:
+            for vector, label in self._singletons(message, classes):
+                yield "singletons", vector, label, message.sender
+            for vector, label in self._collapsed(message, classes):
+                yield "collapsed_components", vector, label, message.sender
+            if message.sender in last:
+                for vector, label in self._differences(last[message.sender], message, classes):
+                    yield "differences", vector, label, message.sender
+            last[message.sender] = message
+
+    def _singletons(self, message: Message, classes: int) -> Iterator[tuple[Floats, int]]:
+        own, known = statistics_of(message, classes), known_counts(message, classes)
+        if known is None:
+            return
+        counts = np.rint(known[0])
+        found = field_of(message, "class_sums") or field_of(message, "class_means")
+        if found is None or own.sums is None:
+            return
+        for row in np.flatnonzero(counts == 1):
+            vector = found[1].values[row].astype(np.float64)
+            if self._clear(vector, noise_of(found[1])):
+                yield vector, int(own.order[row])
+
+    def _collapsed(self, message: Message, classes: int) -> Iterator[tuple[Floats, int]]:
+        found, counts = field_of(message, "mixture_means"), message.of_kind("class_counts")
+        covariances = message.of_kind("mixture_covariances")
+        if found is None or counts is None:
+            return
+        means = found[1].values.astype(np.float64)
+        parts, weights = message.of_kind("component_counts"), message.of_kind("mixture_weights")
+        components = np.ones(len(counts), np.int64) if parts is None else parts.astype(np.int64)
+        group = np.repeat(np.arange(len(components)), components)
+        share = counts[group].astype(np.float64) * (1.0 if weights is None else weights.astype(np.float64))
+        alone = np.abs(share - 1) < 0.05
+        if covariances is not None:
+            variance = _variances(covariances.astype(np.float64), means.shape[1])
+            alone |= (variance < self.variance * float(np.median(variance))) & (share > 0.5)
+        order = statistics_of(message, classes).order
+        for row in np.flatnonzero(alone):
+            if self._clear(means[row], noise_of(found[1])):
+                yield means[row], int(order[group[row]])
+
+    def _differences(self, old: Message, new: Message, classes: int) -> Iterator[tuple[Floats, int]]:
+        before, after = statistics_of(old, classes), statistics_of(new, classes)
+        counts = known_counts(old, classes), known_counts(new, classes)
+        found = field_of(new, "class_sums") or field_of(new, "class_means")
+        if before.sums is None or after.sums is None or counts[0] is None or counts[1] is None or found is None:
+            return
+        if before.sums.shape[1] != after.sums.shape[1]:
+            return
+        noise = noise_of(found[1]) * float(np.sqrt(2))
+        for label in np.union1d(before.order, after.order):
+            moved = [_row(own, known[0], label) for own, known in ((before, counts[0]), (after, counts[1]))]
+            change = moved[1][0] - moved[0][0]
+            if abs(round(change)) == 1 and min(moved[0][0], moved[1][0]) > 0.5:
+                vector = np.sign(change) * (moved[1][1] - moved[0][1])
+                if self._clear(vector, noise):
+                    yield vector, int(label)
+
+    def _clear(self, vector: Floats, noise: float) -> bool:
+        """Whether declared noise leaves the vector recognisable."""
+        return noise * float(np.sqrt(len(vector))) <= self.trust * float(np.linalg.norm(vector))
+
+
+def _variances(covariances: Matrix, width: int) -> Matrix:
+    """Mean variance per feature of each component, shape (S,), in any of the transcript's packings."""
+    if covariances.ndim == 1:
+        return covariances
+    if covariances.shape[1] == width:
+        return np.asarray(covariances.mean(axis=1))
+    return np.asarray(covariances[:, diagonal_index("full", width)].mean(axis=1))
+
+
+def _row(own: Statistics, counts: Matrix, label: int) -> tuple[float, Matrix]:
+    """Count and sum of a class, zeros where the message does not speak of it."""
+    assert own.sums is not None
+    rows = np.flatnonzero(own.order == label)
+    if not len(rows):
+        return 0.0, np.zeros(own.sums.shape[1])
+    return float(counts[rows[0]]), own.sums[rows[0]]

@@ -1,0 +1,244 @@
+"""Individual non-negative vectors from their Gram matrix: F from F^T F and from sums over known groups.
+
+The matrix B = F^T F of n vectors fixes F (n, d) up to one orthogonal matrix from the left: with B = G^T G,
+F = Q G. Two things pin Q down.
+
+Sums A_c over groups c of n_c vectors (FedCGS's class sums) fix every group's mean. What is left is the
+scatter within groups, B - sum_c A_c^T A_c / n_c = G_w^T G_w of rank n - C, and
+
+    F = M + U R G_w,    R^T R = I,
+
+M the group means in the rows of their members and U an orthonormal basis of the vectors that sum to zero in
+every group. Features after a rectifier are non-negative and often exactly 0, so R is sought with
+M + U R G_w >= 0: alternating projections between the non-negative matrices and the matrices of that form,
+whose projection is an orthogonal Procrustes problem (completely positive factorization; Groetzner and Duer
+2020, "A factorization method for completely positive matrices", algorithm 1, there without the sums).
+Reflection in place of projection and momentum take it from thousands of steps to hundreds, scaling every
+column of F to unit norm makes it converge where it otherwise stalls.
+
+Nothing proves that the factorization found is the true one. What stands in for a proof is that runs from
+independent random starts end in the same vectors; `Factors.expected_error` is made of that and of what is left
+of the constraint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.gram import Gram, Matrix, Size
+from fedassay.values import Ints
+
+AGREED = 1e-6
+"""Median relative distance at which two runs have found the same vectors, and no third one is started."""
+
+_TOLERANCE = 1e-13
+_PATIENCE = 150
+_MOMENTUM = (0.5, 0.8)
+_SMALLEST = 1e-12
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Vectors found, group by group in the order of the groups; unordered within a group.
+
+    Attributes:
+        vectors: Shape (n, d), non-negative.
+        labels: Label of the vector's group, shape (n,); -1 where groups could not be used.
+        agreement: Relative distance of each vector to its counterpart in the next best run, shape (n,).
+        residual: Norm of the negative part that is left, relative to the norm of the factor.
+        restarts: Runs made.
+    """
+
+    vectors: Matrix
+    labels: Ints
+    agreement: Matrix
+    residual: float
+    restarts: int
+
+    @property
+    def expected_error(self) -> Matrix:
+        """Relative error to expect of each vector, from what can be seen without the truth, shape (n,)."""
+        return np.maximum(self.agreement, self.residual)
+
+
+def factorize(
+    gram: Gram, size: Size, rng: np.random.Generator, *, restarts: int = 6, iterations: int = 1500
+) -> Factors:
+    """Find non-negative vectors with the given second moment and group sums.
+
+    Args:
+        gram: The statistics.
+        size: Of `measure`; `obstacle` must have nothing to say.
+        rng: Source of the random starts.
+        restarts: Runs at most; at least 2, since agreement between runs is how success shows.
+        iterations: Projections in a run at most.
+
+    Raises:
+        ValueError: Fewer than 2 restarts.
+    """
+    if restarts < 2:
+        raise ValueError(f"factorize: at least 2 restarts are needed, given {restarts}")
+    problem = _problem(gram, size)
+    runs: list[tuple[float, Matrix]] = []
+    agreement = np.full(size.total, np.inf)
+    for number in range(restarts):
+        runs.append(_project(problem, rng, iterations, _MOMENTUM[number % len(_MOMENTUM)]))
+        runs.sort(key=lambda run: run[0])
+        if len(runs) > 1:
+            first, second = (problem.unscaled(run[1]) for run in runs[:2])
+            agreement = _agreement(first, second, problem.groups)
+            if np.median(agreement) < AGREED:
+                break
+    residual, best = runs[0]
+    vectors = problem.unscaled(best)
+    if size.noise > 0:
+        vectors = _refined(vectors, problem, gram, size.noise)
+    return Factors(vectors, problem.labels, agreement, residual, len(runs))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """F = means + basis R scatter with R^T R = I, in scaled columns.
+
+    Attributes:
+        means: Shape (n, k), k the columns that are used.
+        basis: Shape (n, n - C), orthonormal columns.
+        scatter: Shape (m, k), m at most n - C.
+        scale: Norm of each used column, shape (k,).
+        used: Which columns are used, shape (d,).
+        rest: Every vector's value in the columns that are not used, shape (n, d).
+        groups: Group of each vector, shape (n,).
+        labels: Label of each vector, shape (n,).
+    """
+
+    means: Matrix
+    basis: Matrix
+    scatter: Matrix
+    scale: Matrix
+    used: NDArray[np.bool_]
+    rest: Matrix
+    groups: Ints
+    labels: Ints
+
+    def unscaled(self, factor: Matrix) -> Matrix:
+        """A scaled factor (n, k) as non-negative vectors (n, d)."""
+        whole = self.rest.copy()
+        whole[:, self.used] = factor * self.scale
+        return np.maximum(whole, 0.0)
+
+
+def _problem(gram: Gram, size: Size) -> _Problem:
+    diagonal = np.diag(gram.second)
+    if size.noise > 0:
+        # Noise is equally strong in all columns: scaling the small ones up would only amplify it.
+        used, scale = np.ones(len(diagonal), bool), np.ones(len(diagonal))
+    else:
+        used = diagonal > max(_SMALLEST, gram.unit**2) * diagonal.max()
+        scale = np.sqrt(diagonal[used])
+    present = np.flatnonzero(size.counts)
+    counts = size.counts[present]
+    second = gram.second[np.ix_(used, used)] / np.outer(scale, scale)
+    groups = np.repeat(np.arange(len(counts)), counts) if counts.size else np.zeros(size.total, np.int64)
+    labels, rest = np.full(size.total, -1), np.zeros((size.total, len(diagonal)))
+    means, indicators = np.zeros((size.total, len(scale))), np.zeros((size.total, 0))
+    if counts.size:
+        assert gram.sums is not None
+        per_group = gram.sums[present] / counts[:, None]
+        labels, rest = gram.labels[present][groups], per_group[groups]
+        scaled = per_group[:, used] / scale
+        means, second = scaled[groups], second - (scaled.T * counts) @ scaled
+        indicators = (groups[:, None] == np.arange(len(counts))) / np.sqrt(counts)
+    values, vectors = np.linalg.eigh(second)
+    free = size.total - indicators.shape[1]
+    # With every count known, a rank below n - C is that of repeated or dependent vectors.
+    kept = np.argsort(-values)[:free]
+    kept = kept[values[kept] > len(values) * np.finfo(float).eps * max(float(values[-1]), 0.0)]
+    scatter = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    return _Problem(means, _complement(indicators), scatter, scale, used, rest, groups, labels)
+
+
+def _complement(columns: Matrix) -> Matrix:
+    """An orthonormal basis of what is orthogonal to orthonormal columns: (n, c) to (n, n - c)."""
+    full, _ = np.linalg.qr(columns, mode="complete")
+    return np.asarray(full[:, columns.shape[1] :])
+
+
+def _polar(matrix: Matrix) -> Matrix:
+    """The nearest matrix with orthonormal columns (Procrustes)."""
+    left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    return np.asarray(left @ right)
+
+
+def _project(
+    problem: _Problem, rng: np.random.Generator, iterations: int, momentum: float
+) -> tuple[float, Matrix]:
+    """One run from a random start: the best residual and its scaled factor."""
+    basis, scatter = problem.basis, problem.scatter
+    if not len(scatter):
+        return _negative(problem.means), problem.means
+    factor = problem.means + basis @ (_polar(rng.standard_normal((basis.shape[1], len(scatter)))) @ scatter)
+    previous, best, residual, since = factor, factor, np.inf, 0
+    for _ in range(iterations):
+        ahead = factor + momentum * (factor - previous)
+        previous = factor
+        # |x| is the reflection of x at the non-negative orthant, x - 2 min(x, 0).
+        rotation = _polar(basis.T @ (np.abs(ahead) @ scatter.T))
+        factor = problem.means + basis @ (rotation @ scatter)
+        left = _negative(factor)
+        since = 0 if left < 0.99 * residual else since + 1
+        if left < residual:
+            residual, best = left, factor
+        if residual < _TOLERANCE or since >= _PATIENCE:
+            break
+    return residual, best
+
+
+def _negative(factor: Matrix) -> float:
+    norm = float(np.linalg.norm(factor))
+    return float(np.linalg.norm(np.minimum(factor, 0.0))) / norm if norm > 0 else 0.0
+
+
+def _agreement(first: Matrix, second: Matrix, groups: Ints) -> Matrix:
+    """Relative distance of each vector of `first` to its counterpart in `second`, matched within groups."""
+    from scipy.optimize import linear_sum_assignment
+
+    found = np.empty(len(first))
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        norms = np.linalg.norm(first[rows], axis=1)
+        apart = np.stack([np.linalg.norm(second[rows] - vector, axis=1) for vector in first[rows]])
+        chosen = linear_sum_assignment(apart)[1]
+        found[rows] = apart[np.arange(len(rows)), chosen] / np.maximum(norms, np.finfo(float).tiny)
+    return found
+
+
+def _refined(start: Matrix, problem: _Problem, gram: Gram, noise: float) -> Matrix:
+    """Penalised maximum likelihood under Gaussian noise on second moment and sums, from `start`.
+
+    Minimises |F^T F - B|^2 / 4 + |E F - A|^2 / 2 + noise * |F|_1 over F >= 0 (L-BFGS-B); the noise is white in
+    the Frobenius norm. The penalty is worth a fifth to a half of the error on sparse features.
+    """
+    from scipy.optimize import minimize
+
+    shape = start.shape
+    indicators = np.zeros((0, shape[0]))
+    sums = np.zeros((0, shape[1]))
+    if gram.sums is not None and (problem.labels >= 0).all():
+        present = np.array(
+            [int(np.flatnonzero(gram.labels == label)[0]) for label in dict.fromkeys(problem.labels)]
+        )
+        indicators = (gram.labels[present][:, None] == problem.labels).astype(float)
+        sums = gram.sums[present]
+
+    def loss(flat: Matrix) -> tuple[float, Matrix]:
+        factor = flat.reshape(shape)
+        second, first = factor.T @ factor - gram.second, indicators @ factor - sums
+        value = (second**2).sum() / 4 + (first**2).sum() / 2 + noise * factor.sum()
+        return float(value), (factor @ second + indicators.T @ first + noise).ravel()
+
+    bounds = [(0.0, None)] * start.size
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300})
+    return np.asarray(found.x, np.float64).reshape(shape)

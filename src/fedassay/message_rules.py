@@ -1,0 +1,260 @@
+"""What the arithmetic of a message gives away besides vectors: a linter of transcripts.
+
+Every rule looks at one message, or at all of them, and says in one sentence what follows from it. None needs the
+method that wrote the message, learns anything, or takes longer than an eigendecomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedassay.gram import Gram, Matrix, measure
+from fedassay.mixtures.packed import unpack_lower
+from fedassay.transcript import AGGREGATE, Message, MessageField
+from fedassay.values import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that follows from a message.
+
+    Attributes:
+        rule: Name of the rule.
+        sender: Whose message.
+        field: The field it was seen in; several are joined by " and ".
+        values: The numbers that were derived (counts, a rank), shape (k,).
+        text: One sentence.
+        discloses: Whether it tells something that the fields do not say themselves, or breaks a protection.
+    """
+
+    rule: str
+    sender: str
+    field: str
+    values: Matrix
+    text: str
+    discloses: bool
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The sums of a message, in float64, where it has them.
+
+    Attributes:
+        order: Classes that the blocks speak of, shape (P,).
+        counts: Records per class, shape (P,), or None.
+        sums: Class sums, shape (P, d), or None; means times counts where only these were sent.
+        second: Second moment, shape (d, d), or None.
+    """
+
+    order: Ints
+    counts: Matrix | None
+    sums: Matrix | None
+    second: Matrix | None
+
+
+def statistics_of(message: Message, classes: int) -> Statistics:
+    """Read the sums that a message holds."""
+    ids, counts = message.of_kind("class_ids"), message.of_kind("class_counts")
+    sums, means = message.of_kind("class_sums"), message.of_kind("class_means")
+    if sums is None and means is not None and counts is not None:
+        sums = means * counts[:, None]
+    second = message.of_kind("second_moment")
+    return Statistics(
+        np.arange(classes) if ids is None else ids.astype(np.int64),
+        None if counts is None else counts.astype(np.float64),
+        None if sums is None else sums.astype(np.float64),
+        None if second is None else square(second),
+    )
+
+
+def square(values: Floats) -> Matrix:
+    """A second moment as a symmetric matrix (d, d), from itself or from its packed lower triangle."""
+    whole = values.astype(np.float64)
+    return unpack_lower(whole) if whole.ndim == 1 else np.asarray((whole + whole.T) / 2)
+
+
+def roundoff(values: Floats) -> float:
+    """Unit roundoff of the type of an array; 0 for integers."""
+    return float(np.finfo(values.dtype).eps) / 2 if values.dtype.kind == "f" else 0.0
+
+
+def noise_of(item: MessageField) -> float:
+    """Declared standard deviation of the Gaussian noise on a field; 0 where none is declared."""
+    scales = item.release.noise_scale if item.release.mechanism == "gaussian" else None
+    return 0.0 if scales is None else float(max(scales))
+
+
+def field_of(message: Message, kind: str) -> tuple[str, MessageField] | None:
+    """Name and field of the first field of a kind."""
+    return next(((name, item) for name, item in message.fields.items() if item.kind == kind), None)
+
+
+def gram_of(message: Message, classes: int) -> Gram | None:
+    """The second moment of a message with the sums and counts beside it, or None where it has none."""
+    found, own = field_of(message, "second_moment"), statistics_of(message, classes)
+    if found is None or own.second is None:
+        return None
+    item = found[1]
+    return Gram(own.second, own.sums, own.counts, own.order, roundoff(item.values), noise_of(item))
+
+
+def known_counts(message: Message, classes: int) -> tuple[Matrix, str] | None:
+    """Records per class (P,) as sent or as derived from other fields, and how; None where nothing says.
+
+    `sent`; `second_moment`: A_c B^+ A_c^T; `constant_feature`: FedLog's first feature is 1 for every record.
+    """
+    own = statistics_of(message, classes)
+    if own.counts is not None:
+        return own.counts, "sent"
+    gram = gram_of(message, classes)
+    if gram is not None:
+        size = measure(gram)
+        if size.counted == "from_sums":
+            return size.counts.astype(np.float64), "second_moment"
+    column = None if own.sums is None else _constant_column(own.sums)
+    if own.sums is not None and column is not None:
+        return own.sums[:, column].copy(), "constant_feature"
+    return None
+
+
+def _constant_column(sums: Matrix) -> int | None:
+    """A column of class sums that holds whole numbers, as a feature that is 1 everywhere gives."""
+    whole = (np.abs(sums - np.rint(sums)) < 1e-6) & (sums > -0.5)
+    candidates = np.flatnonzero(whole.all(axis=0) & (sums.sum(axis=0) > 0))
+    # Sums of other features are whole by chance in one column, or in all where features are whole.
+    return int(candidates[0]) if len(candidates) == 1 else None
+
+
+def any_protected(messages: Sequence[Message]) -> bool:
+    """Whether any field of any message says that a mechanism protects it."""
+    return any(
+        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
+        for message in messages
+        for item in message.fields.values()
+    )
+
+
+def remarks(messages: Sequence[Message], classes: int) -> list[Remark]:
+    """Every remark on every message of the clients (the aggregate included), in order."""
+    protected = any_protected(messages)
+    found = []
+    for message in messages:
+        for rule in _RULES:
+            found += list(rule(message, classes))
+        if protected:
+            found += list(_unprotected(message))
+    return found
+
+
+def _exact_counts(message: Message, classes: int) -> Iterator[Remark]:
+    del classes
+    found = field_of(message, "class_counts")
+    if found is None or found[1].release.mechanism != "exact":
+        return
+    values = found[1].values.astype(np.float64)
+    who = "all clients together" if message.sender == AGGREGATE else message.sender
+    yield Remark(
+        "exact_counts", message.sender, found[0], values, f"records per class of {who} leave exactly", False
+    )
+
+
+def _rank(message: Message, classes: int) -> Iterator[Remark]:
+    gram, found = gram_of(message, classes), field_of(message, "second_moment")
+    if gram is None or found is None:
+        return
+    size = measure(gram)
+    live = int((np.diag(gram.second) > 0).sum())
+    if 0 < size.rank < live:
+        text = f"the second moment of {live} active features has rank {size.rank}: so many records made it"
+        yield Remark("rank", message.sender, found[0], np.array([float(size.rank)]), text, gram.counts is None)
+
+
+def _derived_counts(message: Message, classes: int) -> Iterator[Remark]:
+    known = known_counts(message, classes)
+    if known is None or known[1] == "sent":
+        return
+    how = {
+        "second_moment": "class sums and second moment together give the records per class, which are not sent",
+        "constant_feature": "one feature is 1 for every record: its class sums are the records per class",
+    }[known[1]]
+    yield Remark("derivable_counts", message.sender, known[1], known[0], how, True)
+
+
+def _redundant(message: Message, classes: int) -> Iterator[Remark]:
+    """Fields that others give: they cost bytes and, where both are noised, privacy."""
+    own = statistics_of(message, classes)
+    given: list[tuple[str, Matrix, float]] = []
+    for kind, values in (("class_sums", own.sums), ("class_counts", own.counts)):
+        found = field_of(message, kind)
+        if found is not None and values is not None:
+            noise = noise_of(found[1]) * float(np.sqrt(len(values)))
+            given.append((found[0], np.atleast_1d(values.sum(axis=0)), noise))
+    sums, means = field_of(message, "class_sums"), field_of(message, "class_means")
+    if sums is not None and means is not None and own.counts is not None:
+        product = means[1].values.astype(np.float64) * own.counts[:, None]
+        if _same(product, sums[1].values, 1e-2 * roundoff(sums[1].values) ** 0.5):
+            text = "class means are class sums over the counts"
+            yield Remark("redundant_field", message.sender, means[0], np.zeros(0), text, False)
+    for name, item in message.fields.items():
+        values = np.atleast_1d(item.values)
+        for other, total, noise in given:
+            if name == other or values.shape != total.shape or values.dtype.kind not in "iuf":
+                continue
+            spread = float(np.hypot(noise, noise_of(item)))
+            if _same(total, values, 8 * roundoff(item.values)) or (
+                0 < spread < 0.2 * float(np.std(total)) and float(np.std(values - total)) < 2 * spread
+            ):
+                noised = "; noised twice, the two average out" if spread > 0 else ""
+                text = f"{name} is the sum of {other} over the classes{noised}"
+                yield Remark("redundant_field", message.sender, name, np.zeros(0), text, spread > 0)
+
+
+def _same(first: Matrix, second: Floats, tolerance: float) -> bool:
+    scale = float(np.abs(first).max(initial=0.0))
+    return scale > 0 and float(np.abs(first - second).max(initial=0.0)) <= max(tolerance, 1e-12) * scale
+
+
+def _missing_noise(message: Message, classes: int) -> Iterator[Remark]:
+    """Declared noise that is not there: zeros or whole numbers where Gaussian noise leaves none."""
+    del classes
+    for name, item in message.fields.items():
+        noise = noise_of(item)
+        values = item.values
+        if noise == 0 or values.size == 0 or values.dtype.kind != "f":
+            continue
+        exact = float(np.mean(values == 0))
+        if exact > 0 and noise > 1e-6 and (values >= 0).all():
+            why = f"{exact:.0%} of the entries are exactly 0 and none is negative"
+        elif exact > 0.01:
+            why = f"{exact:.0%} of the entries are exactly 0"
+        elif item.kind == "class_counts" and noise > 0.05 and np.array_equal(values, np.rint(values)):
+            why = "all counts are whole"
+        elif item.kind == "second_moment":
+            lowest = float(np.linalg.eigvalsh(square(values))[0])
+            if lowest < -0.1 * noise * float(np.sqrt(2 * square(values).shape[0])):
+                continue
+            why = f"the smallest eigenvalue is {lowest:.2g}, where noise alone reaches far below 0"
+        else:
+            continue
+        text = f"{name} declares Gaussian noise of scale {noise:.3g}, but {why}: it was left out, or clamped away"
+        yield Remark("missing_noise", message.sender, name, np.array([noise]), text, True)
+
+
+def _unprotected(message: Message) -> Iterator[Remark]:
+    for name, item in message.fields.items():
+        if item.release.mechanism == "exact":
+            on = "labels" if item.release.depends_on == "labels" else "records"
+            text = f"{name} is an exact function of the {on} in a run that noises other fields"
+            yield Remark("unprotected_field", message.sender, name, np.zeros(0), text, on == "records")
+
+
+_RULES: tuple[Callable[[Message, int], Iterator[Remark]], ...] = (
+    _exact_counts,
+    _derived_counts,
+    _rank,
+    _redundant,
+    _missing_noise,
+)
