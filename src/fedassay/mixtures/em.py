@@ -3,8 +3,9 @@
 Groups of equal size and equal number of components are stacked, and each step is a few batched
 matrix products over the stack: E-step log densities as [x^2, x] times [precision, -2 mean precision],
 M-step moments as responsibilities times [x, x^2]. No padding: a group's numbers are computed from its
-own records by the same operations whatever else is in the stack, so the result does not depend on
-how groups are batched; a group that has converged is frozen and leaves the stack.
+own records by the same operations whatever else is in the stack, and a group that has converged is
+frozen and leaves the stack. So the result does not depend on how groups are batched: to the bit on one
+thread, to rounding where the batched products of the linear algebra library share several.
 
 Records are centred by the group's mean and divided by the group's scale first (the root of the mean
 variance per feature; for one record or equal records the root of their mean square), which makes the
