@@ -38,3 +38,7 @@ bench: $(STAMP)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: schema
+schema: $(STAMP)
+	$(BIN)/python -c "import json; from fedassay.record import RunRecord; print(json.dumps(RunRecord.model_json_schema(by_alias=True, mode='serialization'), indent=1))" > docs/record.schema.json

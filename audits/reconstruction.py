@@ -28,6 +28,7 @@ from fedassay.record import (
     Picture,
     PictureColumn,
     PositiveControl,
+    Series,
 )
 from fedassay.registry import register
 from fedassay.release import exact
@@ -235,6 +236,7 @@ class ReconstructionAudit(Parameters):
                 + f", one-sided 95 % corrected for {lab.bounds} tests",
             ),
             pictures=self._pictures(judged, source.name, selection, lab),
+            series={"targets": _targets(judged.scored)},
         )
 
     def _pictures(self, judged: Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
@@ -256,6 +258,19 @@ class ReconstructionAudit(Parameters):
         }
         name = f"{lab.prefix}-{source}-{selection}"
         return (write_grid(lab.folder, name, f"{source}, selection {selection}", rows, columns),)
+
+
+def _targets(scored: Scored) -> Series:
+    """SSIM of every target that counts, beside its baseline's."""
+    best = np.sort(np.argsort(-scored.rank, kind="stable")[: scored.top])
+    theirs = np.sort(np.argsort(-scored.baseline_rank, kind="stable")[: scored.top])
+    return Series(
+        title="SSIM of each target",
+        columns={
+            "ssim": tuple(scored.values["ssim"][best].tolist()),
+            "baseline": tuple(scored.baseline_values["ssim"][theirs].tolist()),
+        },
+    )
 
 
 def _examples(scored: Scored, count: int) -> Ints:

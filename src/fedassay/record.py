@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainSerializer, ValidationError
+from pydantic import Field, PlainSerializer, ValidationError, model_validator
 
 from fedassay.atomic import write_text
 from fedassay.errors import DataError
@@ -103,6 +103,13 @@ class Series(Frozen):
     title: str
     columns: dict[str, tuple[Extended | str | None, ...]]
 
+    @model_validator(mode="after")
+    def _equal_lengths(self) -> Self:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the columns of a series must have one length, given {lengths}")
+        return self
+
 
 class Finding(Frozen):
     """What one audit says about one cell.
@@ -165,7 +172,7 @@ class CellPrivacy(Frozen):
     claimed: Extended | None
     accounted: Extended | None
     accounted_stated: Extended | None = None
-    observed: float | None = None
+    observed: Annotated[float, Field(allow_inf_nan=False)] | None = None
     mu: Extended | None = None
     exact_fields: tuple[str, ...] = ()
     verdict: Verdict
@@ -185,7 +192,7 @@ class CellRecord(Frozen):
     adjacency: Adjacency
     seed: int | None
     utility: dict[str, Extended | None]
-    communication: dict[str, float]
+    communication: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
     privacy: CellPrivacy
     ledger: tuple[LedgerRow, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 Floats = NDArray[np.floating[Any]]
 """An array of floats of any width; shapes are given where it is used."""
@@ -22,12 +22,20 @@ def _read_infinite(given: object) -> object:
     return given
 
 
+def _refuse_nan(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("NaN is no measurement: give None and a reason")
+    return value
+
+
 def _write_infinite(value: float) -> float | str:
     return "inf" if value == math.inf else value
 
 
-Extended = Annotated[float, BeforeValidator(_read_infinite), PlainSerializer(_write_infinite)]
-"""A float that may be infinite, written as the string "inf" since JSON has no infinity."""
+Extended = Annotated[
+    float, BeforeValidator(_read_infinite), AfterValidator(_refuse_nan), PlainSerializer(_write_infinite)
+]
+"""A float that may be infinite but not NaN, written as the string "inf" since JSON has no infinity."""
 
 
 class Frozen(BaseModel):

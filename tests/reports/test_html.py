@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from fedassay.errors import PlanError
-from fedassay.record import Finding, Metric, Picture, PictureColumn, RunRecord, Series
+from fedassay.record import CellRecord, Finding, Metric, Picture, PictureColumn, RunRecord, Series
 from fedassay.reports import render, write_report
 from fedassay.reports.content import contents
 
@@ -155,14 +156,22 @@ def test_a_record_without_cells_still_renders(tmp_path: Path) -> None:
     assert "No release was audited." in text
 
 
-def test_values_edited_by_hand_do_not_break_the_page(tmp_path: Path, build_cell: Any) -> None:
-    nan = math.nan
-    columns = {"fpr": (0.1, 1.0, "x"), "tpr": (0.5,)}
-    ragged = {name: Series(title="t", columns=columns) for name in ("roc", "sweep", "scores", "targets", "other")}
-    metrics = {"ssim": Metric(value=nan, low=nan, high=0.5), "ssim_gain": Metric(value=nan)}
-    finding = Finding(audit="reconstruction", verdict="leak", reason="", metrics=metrics, series=ragged)
-    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,), observed=nan, accounted=nan, mu=0.5)
-    cell = cell.model_copy(update={"utility": {"accuracy": nan}, "communication": {"bytes_up": 0.0}})
+def test_records_hold_no_nan_and_no_ragged_series(build_cell: Any) -> None:
+    with pytest.raises(ValidationError, match="NaN is no measurement"):
+        Metric(value=math.nan)
+    with pytest.raises(ValidationError, match="one length"):
+        Series(title="t", columns={"fpr": (0.1, 1.0), "tpr": (0.5,)})
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0)
+    edited = cell.model_dump(mode="json") | {"utility": {"accuracy": math.nan}}
+    with pytest.raises(ValidationError, match="NaN is no measurement"):
+        CellRecord.model_validate(edited)
+
+
+def test_text_where_numbers_were_expected_does_not_break_the_page(tmp_path: Path, build_cell: Any) -> None:
+    columns = {"fpr": (0.1, 1.0, "x"), "tpr": (0.5, None, "inf")}
+    odd = {name: Series(title="t", columns=columns) for name in ("roc", "sweep", "scores", "targets", "other")}
+    finding = Finding(audit="reconstruction", verdict="leak", reason="", series=odd)
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
     record = RunRecord(plan={}, environment={}, cells=(cell,))
     for name in ("html", "md", "sarif", "junit"):
         assert render(tmp_path, record, name)  # type: ignore[arg-type]
