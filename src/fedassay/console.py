@@ -49,8 +49,8 @@ def _configs() -> list[tuple[str, str]]:
     with resources.as_file(root) as folder:
         found = []
         for path in sorted(folder.rglob("*.yaml")):
-            comment = [line.lstrip("# ").rstrip() for line in path.read_text().splitlines() if line.startswith("#")]
-            found.append((f"configs/{path.relative_to(folder)}", comment[0] if comment else ""))
+            first = path.read_text(encoding="utf-8").partition("\n")[0]
+            found.append((f"configs/{path.relative_to(folder)}", first.lstrip("# ") if first[:1] == "#" else ""))
     return found
 
 

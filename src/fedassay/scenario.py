@@ -23,8 +23,8 @@ from fedassay.config import (
     read_yaml,
 )
 from fedassay.errors import PlanError
-from fedassay.registry import Kind, entries, lookup
 from fedassay.privacy.adjacency import Adjacency
+from fedassay.registry import Kind, entries, lookup
 from fedassay.release import PrivacyTarget
 
 _EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
