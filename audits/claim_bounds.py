@@ -36,8 +36,8 @@ class Bounds:
         shown: One bound an estimator, at 95 % each, in the order asked for.
         corrected: The same at confidence 1 - 0.05 / tests.
         n: Releases a side.
-        certain: Whether every single release was told apart: scores that only one side ever has, far from
-            those of the other (a field that differs and carries no noise).
+        certain: Whether a field that differs carries no noise, so that one release of it is proof: likelihood
+            ratios of 0 on one side and infinity on the other, in every single release.
     """
 
     shown: tuple[EpsilonBound, ...]
@@ -52,8 +52,13 @@ class Bounds:
 
     @property
     def judged(self) -> float:
-        """The largest corrected bound: what a claim is held against. 0 where no estimator applies."""
-        return max((bound.epsilon for bound in self.corrected if bound.epsilon is not None), default=0.0)
+        """The largest corrected bound; 0 where no estimator applies."""
+        return _largest(self.corrected)
+
+    @property
+    def proven(self) -> float:
+        """The largest corrected bound that assumes nothing about the scores' law."""
+        return _largest([bound for bound in self.corrected if bound.mu is None])
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,10 @@ class Observation:
     negative: Control
     assumptions: tuple[str, ...]
     remark: str = ""
+
+
+def _largest(bounds: Sequence[EpsilonBound]) -> float:
+    return max((bound.epsilon for bound in bounds if bound.epsilon is not None), default=0.0)
 
 
 def bounds_of(

@@ -39,6 +39,7 @@ from fedassay.transcript import AGGREGATE
 from fedassay.values import Images
 
 _TRIED = 3  # paired runs that choose among the outliers
+LEAST = 40  # fewer runs a side can hardly show anything at a corrected level, not even the positive control
 
 Released = dict[str, NDArray[np.float64]]
 """What one run gives away of the client: one vector a field and message."""
@@ -82,7 +83,8 @@ def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) ->
     Args:
         lab: Its `rerun`, and the clients' records.
         claim: Delta and adjacency.
-        runs: Runs a side that test; a quarter as many choose the direction, and a quarter the control.
+        runs: Runs a side that test, at least `LEAST`; a quarter as many (or `LEAST`) choose the direction, and as
+            many again are the positive control.
         seeds: Of the runs.
 
     Raises:
@@ -100,7 +102,7 @@ def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) ->
             raise NotRunError(f"the method cannot be run again on {name} alone: {error}") from None
         return what_leaves(outcome, name)
 
-    chosen = max(10, runs // 4)
+    chosen = max(LEAST, runs // 4)
     with lab.task.progress.step("reruns") as advance:
         outliers = make_outliers(lab, index, claim.adjacency)
         base = [released(outliers[0].without, "paired", i) for i in range(chosen)]

@@ -10,19 +10,18 @@ and again on real neighbouring clients (`fedassay.audits.claim_reruns`); slower 
 nothing from the method and sees what no analysis of its statistics does, such as a network trained on the
 record.
 
-The verdict is `unsound` where a lower bound at confidence 1 - 0.05/m exceeds the claim, m the number of
-bounds in the run; else `unsupported` where the accounted epsilon exceeds it; else `sound`.
+How these become a verdict: `fedassay.audits.claim_verdict`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedassay.audits.claim_bounds import Control, Estimator, Observation, observe_mechanism
-from fedassay.audits.claim_reruns import observe_reruns
+from fedassay.audits.claim_reruns import LEAST, observe_reruns
+from fedassay.audits.claim_verdict import claim_verdict, listed
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Lab
@@ -35,15 +34,11 @@ from fedassay.record import (
     NegativeControl,
     PositiveControl,
     Series,
-    Verdict,
     unmeasured,
 )
 from fedassay.registry import register
 from fedassay.release import NoClaim, PrivacyClaim
-from fedassay.transcript import Transcript
 from fedassay.values import Parameters
-
-_SLACK = 1 + 1e-6
 
 
 @register("audit", "dp_claim")
@@ -58,7 +53,7 @@ class DpClaimAudit(Parameters):
     of those."""
     reruns: int = Field(default=100_000, ge=100)
     """`mechanism`: releases of each of the two neighbours."""
-    runs: int = Field(default=200, ge=40)
+    runs: int = Field(default=200, ge=LEAST)
     """`rerun`: runs of the method on each of the two neighbours; about 2.8 times as many in all."""
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
@@ -76,15 +71,15 @@ class DpClaimAudit(Parameters):
             observation = self._observe(claim, lab)
         except NotRunError as error:
             why = str(error)
-        verdict, reason = _verdict(claim, accounted, observation, why, lab)
+        found = claim_verdict(claim, accounted, observation, why, lab)
         return [
             Finding(
                 audit="dp_claim",
                 source=None if observation is None else observation.about,
                 metrics=_metrics(claim, accounted, observation, why),
                 controls=Controls() if observation is None else _controls(observation),
-                verdict=verdict,
-                reason=reason,
+                verdict=found.verdict,
+                reason=found.reason,
                 assumptions=_assumptions(claim, observation, lab.bounds),
                 series={} if observation is None else {"bounds": _series(observation)},
             )
@@ -130,88 +125,6 @@ def _accounted(claim: PrivacyClaim, lab: Lab) -> Accounted:
     return account(lab.outcome.transcript, claim.adjacency, claim.delta)
 
 
-def _verdict(
-    claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str, lab: Lab
-) -> tuple[Verdict, str]:
-    bounds, ledger = lab.bounds, _ledger_words(claim, accounted, lab.outcome.transcript)
-    if observation is None:
-        tested = f"no attack tested it: {why}"
-        if accounted.epsilon > claim.epsilon * _SLACK:
-            return "unsupported", f"{ledger}; {tested}"
-        return "sound", f"{ledger}; this rests on the ledger alone, {tested}"
-    shown = _shown(observation)
-    if observation.negative.above:
-        return "inconclusive", (
-            f"the negative control was flagged: {observation.negative.release} show "
-            f"{observation.negative.bounds.judged:.3g}, a {observation.negative.detail}; {ledger}"
-        )
-    if not observation.positive.above:
-        return "inconclusive", (
-            f"the positive control was not caught: {observation.positive.release} show "
-            f"{observation.positive.bounds.judged:.3g}, a {observation.positive.detail}; {ledger}"
-        )
-    judged = observation.bounds.judged
-    if judged > claim.epsilon:
-        return "unsound", (
-            f"an attack shows at least {judged:.4g} at confidence 1 - 0.05/{bounds}, above the claimed "
-            f"{claim.epsilon:g}; {ledger}"
-        )
-    if accounted.epsilon > claim.epsilon * _SLACK:
-        return "unsupported", f"{ledger}; {shown}"
-    if judged > accounted.epsilon * _SLACK:
-        return "unsupported", (
-            f"an attack shows at least {judged:.4g} at confidence 1 - 0.05/{bounds}, more than the "
-            f"{accounted.epsilon:.4g} that the ledger adds up to: what the method declares is wrong"
-        )
-    gap = accounted.epsilon - (observation.bounds.observed.epsilon or 0.0)
-    return "sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}"
-
-
-def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
-    if accounted.exact_fields:
-        named = [_field_words(name, transcript) for name in accounted.exact_fields]
-        names, many = _listed(named), len(named) > 1 or named[0].rstrip(")").endswith("s")
-        return (
-            f"{names} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} one record changes "
-            f"{'them' if many else 'it'}, so no finite epsilon holds"
-        )
-    if math.isinf(accounted.epsilon):
-        return f"what leaves is unbounded: {accounted.reason}"
-    if accounted.epsilon > claim.epsilon * _SLACK:
-        stated = ""
-        if accounted.epsilon_stated != accounted.epsilon:
-            stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
-        return (
-            f"what leaves adds up to {accounted.epsilon:.4g} on exact sensitivities{stated}, above the claimed "
-            f"{claim.epsilon:g} at delta {claim.delta:g}"
-        )
-    return f"what leaves adds up to {accounted.epsilon:.4g}, within the claimed {claim.epsilon:g}"
-
-
-def _field_words(name: str, transcript: Transcript) -> str:
-    """A field's name in words, with what it holds where the name does not say so."""
-    kinds = {
-        item.kind for message in transcript.messages for field, item in message.fields.items() if field == name
-    }
-    kind = next(iter(kinds), "other")
-    words = name.replace("_", " ")
-    return words if kind in {"other", name} else f"{words} ({kind.replace('_', ' ')})"
-
-
-def _shown(observation: Observation) -> str:
-    bounds = observation.bounds
-    epsilon = bounds.observed.epsilon
-    aside = f"; {observation.remark}" if observation.remark else ""
-    if bounds.certain:
-        return (
-            f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "
-            f"most that so many can show{aside}"
-        )
-    if not epsilon:
-        return f"an attack shows nothing (95 %{aside})"
-    return f"an attack shows at least {epsilon:.3g} (95 %{aside})"
-
-
 def _metrics(
     claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str
 ) -> dict[str, Metric]:
@@ -254,7 +167,7 @@ def _controls(observation: Observation) -> Controls:
 
 def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:
     adjacency: Adjacency = claim.adjacency
-    covered = f"; the claim speaks of {_listed(claim.covers)} only" if claim.covers else ""
+    covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return (
         f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {adjacency}, one record ({claim.source})"
         f"{covered}",
@@ -291,7 +204,3 @@ def _series(observation: Observation) -> Series:
 
 def _named(control: Control) -> str:
     return f"control: {control.release}"
-
-
-def _listed(names: tuple[str, ...] | list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -237,4 +237,4 @@ def test_a_published_mechanism_under_add_remove_is_unbounded_and_says_why() -> N
     assert found.exact_fields == ()
     assert "released under replace_one_same_label, asked add_remove" in found.reason
     with_counts = account(_transcript({"means": means, "counts": exact("labels")}), "add_remove", DELTA)
-    assert with_counts.reason == "counts leaves exactly"
+    assert with_counts.reason == "sent exactly: counts"

@@ -65,7 +65,7 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float) -> Accou
     stated = _worst(_events(transcript, adjacency, stated=True), adjacency, delta)
     reason = ours.method
     if exact:
-        reason = f"{', '.join(exact)} leave{'s' if len(exact) == 1 else ''} exactly"
+        reason = f"sent exactly: {', '.join(exact)}"
     return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
 
 

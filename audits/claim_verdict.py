@@ -1,0 +1,152 @@
+"""From claimed, accounted and observed epsilon to a verdict and its reason in plain words.
+
+- `inconclusive`: a control failed.
+- `unsound`: the claim is disproved: a lower bound at confidence 1 - 0.05/m exceeds it (m the number of
+  bounds in the run), or a field that one record changes leaves without any noise.
+- `unsupported`: what leaves adds up to more than is claimed, or an attack shows more than what is declared
+  adds up to.
+- `sound`: neither.
+
+The Gaussian-DP estimate assumes the very law that the ledger computes with. Where the ledger supports a
+claim and the estimate exceeds it, the mechanism is not what it is said to be: unsound. Where the ledger
+rejects the claim already, the estimate only repeats it: unsupported, unless a bound that assumes nothing
+disproves the claim as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedassay.audits.claim_bounds import Observation
+from fedassay.lab import Accounted, Lab
+from fedassay.record import Verdict
+from fedassay.release import PrivacyClaim
+from fedassay.transcript import MessageField, Transcript
+
+_SLACK = 1 + 1e-6  # rounding of calibration and accounting
+
+
+class Judged(NamedTuple):
+    """A verdict and its reason."""
+
+    verdict: Verdict
+    reason: str
+
+
+def claim_verdict(
+    claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str, lab: Lab
+) -> Judged:
+    """Judge a claim.
+
+    Args:
+        claim: What is claimed.
+        accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
+        observation: What an attack showed, with its controls, or None.
+        why: Why there is no observation.
+        lab: Its transcript's field names, and the number of bounds in the run.
+    """
+    ledger = _ledger_words(claim, accounted, lab.outcome.transcript)
+    over = accounted.epsilon > claim.epsilon * _SLACK
+    if observation is None:
+        if over:
+            return Judged("unsupported", f"{ledger}; no attack tested it: {why}")
+        return Judged("sound", f"{ledger}; this rests on the ledger alone, no attack tested it: {why}")
+    failed = _failed_control(observation)
+    if failed:
+        return Judged("inconclusive", f"{failed}; {ledger}")
+    bounds, shown = observation.bounds, _shown(observation)
+    level = f"at confidence 1 - 0.05/{lab.bounds}"
+    if bounds.certain:
+        return Judged("unsound", f"{ledger}; {shown}")
+    if bounds.proven > claim.epsilon:
+        return Judged(
+            "unsound",
+            f"an attack shows at least {bounds.proven:.4g} {level}, above the claimed {claim.epsilon:g}; {ledger}",
+        )
+    if over:
+        return Judged("unsupported", f"{ledger}; {shown}")
+    if bounds.judged > accounted.epsilon * _SLACK:
+        verdict: Verdict = "unsound" if bounds.judged > claim.epsilon else "unsupported"
+        return Judged(
+            verdict,
+            f"an attack shows at least {bounds.judged:.4g} {level}, more than the {accounted.epsilon:.4g} that "
+            f"the ledger adds up to: the mechanism is not what the method declares (claimed {claim.epsilon:g})",
+        )
+    gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
+    return Judged("sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}")
+
+
+def _failed_control(observation: Observation) -> str:
+    positive, negative = observation.positive, observation.negative
+    if negative.above:
+        return (
+            f"the negative control was flagged: {negative.release} show {negative.bounds.judged:.3g}, "
+            f"a {negative.detail}"
+        )
+    if not positive.above:
+        return (
+            f"the positive control was not caught: {positive.release} show {positive.bounds.judged:.3g}, "
+            f"a {positive.detail}"
+        )
+    return ""
+
+
+def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
+    if accounted.exact_fields:
+        return _exact_words(accounted.exact_fields, claim, transcript)
+    if math.isinf(accounted.epsilon):
+        return f"what leaves is unbounded: {accounted.reason}"
+    if accounted.epsilon > claim.epsilon * _SLACK:
+        stated = ""
+        if accounted.epsilon_stated != accounted.epsilon:
+            stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
+        return (
+            f"what leaves adds up to {accounted.epsilon:.4g} on exact sensitivities{stated}, above the claimed "
+            f"{claim.epsilon:g} at delta {claim.delta:g}"
+        )
+    return f"what leaves adds up to {accounted.epsilon:.4g}, within the claimed {claim.epsilon:g}"
+
+
+def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:
+    """Which fields leave exactly, and what that means under the claim's adjacency."""
+    fields = {name: item for message in transcript.messages for name, item in message.fields.items()}
+    sent = [_field_words(name, fields[name]) for name in names if fields[name].values.size]
+    # A field without values stands for a dependence on the records that no message shows.
+    unsent = [_field_words(name, fields[name]) for name in names if not fields[name].values.size]
+    clauses = []
+    if sent:
+        many = len(sent) > 1 or sent[0].rstrip(")").endswith("s")
+        clauses.append(
+            f"{listed(sent)} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} one record "
+            f"changes {'them' if many else 'it'}"
+        )
+    if unsent:
+        clauses.append(f"no noise covers {listed(unsent)}")
+    return f"{' and '.join(clauses)}, so no finite epsilon holds"
+
+
+def _field_words(name: str, item: MessageField) -> str:
+    """A field's name in words, with what it holds where the name does not say so."""
+    words = name.replace("_", " ")
+    return words if item.kind in {"other", name} else f"{words} ({item.kind.replace('_', ' ')})"
+
+
+def _shown(observation: Observation) -> str:
+    bounds = observation.bounds
+    epsilon = bounds.observed.epsilon
+    aside = f"; {observation.remark}" if observation.remark else ""
+    if bounds.certain:
+        return (
+            f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "
+            f"most that so many can show{aside}"
+        )
+    if not epsilon:
+        return f"an attack shows nothing (95 %{aside})"
+    return f"an attack shows at least {epsilon:.3g} (95 %{aside})"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as an English list."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
