@@ -128,9 +128,10 @@ def _claim(group: Group) -> tuple[int, str]:
     if privacy.claimed is None or math.isinf(privacy.claimed):
         return 0, "no privacy is claimed"
     rank, claims = LOOKS[privacy.verdict].rank, f"claims ε = {short(privacy.claimed)}"
-    if privacy.verdict == "unsound" and privacy.observed is not None:
+    # A field without noise disproves any claim; the bound from finitely many releases may lie below it still.
+    if privacy.verdict == "unsound" and privacy.observed is not None and privacy.observed > privacy.claimed:
         return rank, f"{claims}, but an attack shows at least {significant(privacy.observed)} (95 % bound)"
-    if privacy.verdict == "unsupported" and privacy.accounted is not None:
+    if privacy.verdict in {"unsound", "unsupported"} and privacy.accounted is not None:
         if not math.isinf(privacy.accounted):
             return rank, f"{claims}, but what leaves adds up to {significant(privacy.accounted)}"
         why = f": {listed(privacy.exact_fields)} exactly" if privacy.exact_fields else ""

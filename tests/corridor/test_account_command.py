@@ -1,0 +1,138 @@
+"""`fedassay account`: the numbers it prints, and one clear message for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedassay.cli import main
+from fedassay.privacy.accounting import SubsampledGaussianEvent, compose
+from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
+
+
+class Ran:
+    """What one call of the command line printed, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def call(*args: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["fedassay", "account", *map(str, args)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), printed.out, printed.err)
+
+    return call
+
+
+def test_epsilon_of_a_noise_scale(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run("gaussian", "--sigma", "2", "--sensitivity", "1.5", "--delta", "1e-5", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out) == {"epsilon": pytest.approx(epsilon_of(0.75, 1e-5)), "mu": 0.75}
+
+
+def test_noise_scale_of_an_epsilon(run) -> None:  # type: ignore[no-untyped-def]
+    ran = run("gaussian", "--epsilon", "1", "--sensitivity", "1.5", "--delta", "1e-5", "--json")
+    found = json.loads(ran.out)
+    assert set(found) == {"sigma", "mu"}
+    assert found["sigma"] == pytest.approx(calibrate_sigma(1.0, 1e-5, 1.5))
+    back = run("gaussian", "--sigma", str(found["sigma"]), "--sensitivity", "1.5", "--delta", "1e-5", "--json")
+    assert json.loads(back.out)["epsilon"] == pytest.approx(1.0, rel=1e-9)
+    assert run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718\nmu: 1\n"
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_a_list_of_releases(run, tmp_path: Path, suffix: str) -> None:  # type: ignore[no-untyped-def]
+    releases = [
+        {"mechanism": "gaussian", "sigma": 2.0, "sensitivity": 1.2},
+        {"mechanism": "gaussian", "sigma": 1.0, "sensitivity": 0.4, "count": 4},
+    ]
+    file = tmp_path / f"releases.{suffix}"
+    file.write_text(json.dumps(releases))
+    found = json.loads(run("compose", file, "--delta", "1e-5", "--json").out)
+    assert found["mu"] == pytest.approx(1.0)
+    assert found["epsilon"] == pytest.approx(4.3771781)
+    assert "exact" in found["method"]
+
+
+def test_sampled_and_pure_releases(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "releases.yaml"
+    file.write_text(
+        "- {mechanism: dp_sgd, noise_multiplier: 1.1, sampling_rate: 0.05, steps: 40}\n"
+        "- {mechanism: pure, epsilon: 0.1}\n"
+    )
+    found = json.loads(run("compose", file, "--delta", "1e-5", "--json").out)
+    alone = compose([SubsampledGaussianEvent(1.1, 0.05, 40)], 1e-5).epsilon
+    assert alone < found["epsilon"] <= alone + 0.1 + 1e-3
+    assert found["mu"] is None
+    assert "method: privacy loss distribution" in run("compose", file, "--delta", "1e-5").out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--sigma", "1", "--epsilon", "1", "--delta", "1e-5"], "give one of --sigma and --epsilon"),
+        (["--delta", "1e-5"], "give one of --sigma and --epsilon"),
+        (["--epsilon", "0", "--delta", "1e-5"], "--epsilon: given 0; allowed: a number above 0"),
+        (["--epsilon", "-1", "--delta", "1e-5"], "--epsilon: given -1"),
+        (["--epsilon", "nan", "--delta", "1e-5"], "--epsilon: given nan"),
+        (["--sigma", "0", "--delta", "1e-5"], "--sigma: given 0"),
+        (["--sigma", "inf", "--delta", "1e-5"], "--sigma: given inf"),
+        (["--sigma", "1", "--delta", "0"], "--delta: given 0; allowed: a number in (0, 1)"),
+        (["--sigma", "1", "--delta", "1"], "--delta: given 1"),
+        (["--sigma", "1", "--delta", "nan"], "--delta: given nan"),
+        (["--sigma", "1", "--sensitivity", "-2", "--delta", "1e-5"], "--sensitivity: given -2"),
+        (["--sigma", "much", "--delta", "1e-5"], "'much' is not a valid float"),
+        (["--sigma", "1"], "Missing option '--delta'"),
+    ],
+)
+def test_a_bad_number_is_one_message(run, args: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    ran = run("gaussian", *args)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "the list is empty"),
+        ("{mechanism: gaussian}", "top level"),
+        ("- {mechanism: laplace, scale: 1}", "'laplace'"),
+        ("- {sigma: 1}", "mechanism"),
+        ("- {mechanism: gaussian, sigma: 0}", "0.gaussian.sigma: Input should be greater than 0"),
+        ("- {mechanism: gaussian, sigma: .nan}", "0.gaussian.sigma"),
+        ("- {mechanism: gaussian, sigma: 1, noise: 2}", "0.gaussian.noise: Extra inputs are not permitted"),
+        ("- {mechanism: pure, epsilon: -1}", "0.pure.epsilon"),
+        ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 2, steps: 9}", "0.dp_sgd.sampling_rate"),
+        ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 0.1}", "0.dp_sgd.steps: Field required"),
+        ("- [", "cannot be read"),
+    ],
+)
+def test_a_bad_list_is_one_message(run, tmp_path: Path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "releases.yaml"
+    file.write_text(content)
+    ran = run("compose", file, "--delta", "1e-5")
+    assert ran.code == 2
+    assert message in ran.err, ran.err
+    assert str(file) in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_missing_file_and_a_delta_that_no_accountant_resolves(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    missing = run("compose", tmp_path / "none.yaml", "--delta", "1e-5")
+    assert missing.code == 2
+    assert "cannot be read" in missing.err
+    file = tmp_path / "releases.yaml"
+    file.write_text("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 0.1, steps: 9}")
+    tiny = run("compose", file, "--delta", "1e-13")
+    assert tiny.code == 2
+    assert "resolve delta from 1e-12 up; given 1e-13" in tiny.err
