@@ -55,7 +55,7 @@ class Target:
     candidates: tuple[Gram, ...]
 
 
-@register("attack", NAME)
+@register("attack", "gram_factorization")
 class GramFactorization(Parameters):
     """Recover single records' features and labels from a second moment and class sums."""
 
@@ -112,11 +112,12 @@ class GramFactorization(Parameters):
 
     def _result(self, targets: list[Target], outcomes: list[_Tried]) -> AttackResult:
         vectors, labels, errors, owners, notes = [], [], [], [], []
+        untried: dict[str, list[str]] = {}
         recovered = np.zeros(len(targets))
         for number, (target, tried) in enumerate(zip(targets, outcomes, strict=True)):
             where = f"{target.sender}, {target.what}"
             if tried.factors is None:
-                notes.append(f"{where}: not tried: {tried.reason}")
+                untried.setdefault(tried.reason, []).append(where)
                 recovered[number] = 0 if tried.size.noise > 0 else np.nan
                 continue
             kept = tried.factors.expected_error <= self.trust
@@ -130,6 +131,9 @@ class GramFactorization(Parameters):
             labels.append(tried.factors.labels[kept])
             errors.append(tried.factors.expected_error[kept])
             owners += [number] * int(kept.sum())
+        for reason, which in untried.items():
+            others = f" and {len(which) - 1} more" if len(which) > 1 else ""
+            notes.insert(0, f"not tried on {which[0]}{others}: {reason}")
         widths = {part.shape[1] for part in vectors}
         if len(widths) > 1:
             raise NotRunError(f"second moments of different widths in one view: {sorted(widths)}")

@@ -49,7 +49,7 @@ class _Estimate:
     absolute: bool
 
 
-@register("attack", NAME)
+@register("attack", "label_distribution")
 class LabelDistribution(Parameters):
     """Estimate the label histogram of every sender from counts, sums, norms or presence."""
 

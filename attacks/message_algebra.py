@@ -86,7 +86,7 @@ class _Found:
         )
 
 
-@register("attack", NAME)
+@register("attack", "message_algebra")
 class MessageAlgebra(Parameters):
     """Read singletons, collapsed components, ranks, counts and differences from any message."""
 

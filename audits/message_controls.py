@@ -1,0 +1,110 @@
+"""Releases that are known to leak by algebra, and releases that cannot, made of a lab's own records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.message_truth import pooled
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Lab
+from fedassay.release import Release, exact
+from fedassay.task import Records
+from fedassay.threat import View
+from fedassay.transcript import SERVER, Message, MessageField
+
+Matrix = NDArray[np.float64]
+
+SENDER = "control"
+CONTROL_RECORDS = 4
+
+
+def control_records(lab: Lab, size: int = CONTROL_RECORDS) -> Records:
+    """A few private records with distinct features, the same ones for every cell of a seed."""
+    everything = pooled(lab.task.clients)
+    chosen = np.random.default_rng(0).permutation(len(everything))[: 4 * size]
+    _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
+    return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
+
+
+def view_of(messages: list[Message], lab: Lab) -> View:
+    """A view of these messages under the plan's threat model."""
+    return View(tuple(messages), lab.task.classes, lab.threat)
+
+
+def attacked(lab: Lab, view: View) -> AttackResult:
+    """The attack on a control, or an empty result where it finds nothing to work on."""
+    assert lab.attack is not None
+    try:
+        return lab.attack(view)
+    except NotRunError:
+        return AttackResult("")
+
+
+def sums_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+    """Exact counts, class sums and second moment of a small client, in float64."""
+    return view_of([_sums(records, lab, encode, counts=True)], lab)
+
+
+def algebra_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+    """One sender for every source of vectors that arithmetic can read, and one for what it says of counts."""
+    features = encode(records)
+    size, width = features.shape
+    # Classes of the control are numbered by record, as if every record were alone in its class.
+    ids = np.arange(min(size, lab.task.classes))
+    alone = features[: len(ids)]
+    one = np.ones(len(ids), np.int64)
+
+    def message(sender: str, number: int, fields: dict[str, MessageField]) -> Message:
+        head = {"class_ids": MessageField(ids, "class_ids", exact("labels"))}
+        return Message(number, f"{SENDER}/{sender}", SERVER, head | fields)
+
+    def counts(values: NDArray[np.int64]) -> MessageField:
+        return MessageField(values, "class_counts", exact("labels"))
+
+    def sums(values: Matrix) -> MessageField:
+        return MessageField(values, "class_sums", exact())
+
+    means = MessageField(alone, "mixture_means", exact())
+    flat = MessageField(np.full((len(ids), width), 1e-9), "mixture_covariances", exact())
+    rest = features.sum(axis=0)
+    hidden = _sums(records, lab, encode, counts=False)
+    return view_of(
+        [
+            message("singletons", 0, {"counts": counts(one), "sums": sums(alone)}),
+            message("components", 0, {"counts": counts(one), "means": means, "covariances": flat}),
+            message("differences", 0, {"counts": counts(5 * one), "sums": sums(np.tile(rest, (len(ids), 1)))}),
+            message("differences", 1, {"counts": counts(6 * one), "sums": sums(rest + alone)}),
+            Message(0, f"{SENDER}/hidden", SERVER, hidden.fields),
+        ],
+        lab,
+    )
+
+
+def noised_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+    """Class sums and second moment under noise ten times as long as they are: nothing is left to read."""
+    plain = _sums(records, lab, encode, counts=False)
+    rng = np.random.default_rng(1)
+    fields = {}
+    for name, item in plain.fields.items():
+        scale = 10 * float(np.abs(item.values).max())
+        noise = rng.normal(0, scale, item.values.shape)
+        if item.kind == "second_moment":
+            noise = (noise + noise.T) / 2
+        release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
+        fields[name] = MessageField(item.values + noise, item.kind, release)
+    return view_of([Message(0, f"{SENDER}/noised", SERVER, fields)], lab)
+
+
+def _sums(records: Records, lab: Lab, encode: Callable[[Records], Matrix], *, counts: bool) -> Message:
+    features = encode(records)
+    member = (records.labels[:, None] == np.arange(lab.task.classes)).astype(np.float64)
+    fields = {
+        "A": MessageField(member.T @ features, "class_sums", exact()),
+        "B": MessageField(features.T @ features, "second_moment", exact()),
+    }
+    if counts:
+        fields["N"] = MessageField(member.sum(axis=0).astype(np.int64), "class_counts", exact("labels"))
+    return Message(0, SENDER, SERVER, fields)

@@ -1,0 +1,168 @@
+"""Truth joined to estimated label histograms: how far from the true ones, against what anybody could guess?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.message_controls import view_of
+from fedassay.audits.message_truth import truth_of
+from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Lab
+from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.release import exact
+from fedassay.task import Records
+from fedassay.transcript import SERVER, Message, MessageField
+from fedassay.values import Ints
+
+Matrix = NDArray[np.float64]
+
+CLEAR = 0.05
+"""By how much a single histogram must beat the baseline to count, where no interval can be had."""
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """Total variation distances of estimates and of the baseline, shape (S,)."""
+
+    ours: Matrix
+    baseline: Matrix
+    interval: Interval | None
+
+    @property
+    def value(self) -> float:
+        """Mean distance saved."""
+        return float((self.baseline - self.ours).mean())
+
+    @property
+    def beats(self) -> bool:
+        """Whether the estimates are closer than the baseline."""
+        return self.value > CLEAR if self.interval is None else self.interval.corrected_low > 0
+
+
+def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
+    """One finding on all senders' histograms.
+
+    The baseline is the histogram of records that no client holds. Positive control: the same clients' counts,
+    sent exactly. Negative control: the estimates held against the histograms of as many fresh records.
+
+    Raises:
+        NotRunError: No sender of the view has known records.
+    """
+    senders = [str(name) for name in result.artifacts["senders"]]
+    truths = {sender: records for sender in senders if (records := truth_of(lab, sender)) is not None}
+    kept = [index for index, sender in enumerate(senders) if sender in truths and len(truths[sender])]
+    if not kept:
+        raise NotRunError("no sender in the view has records to compare histograms with")
+    estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]
+    owners = [truths[senders[index]] for index in kept]
+    prior = _histogram(_known(lab), lab.task.classes)
+    rng = lab.task.seeds.numpy("message", "histograms")
+    true = np.stack([_histogram(owner.labels, lab.task.classes) for owner in owners])
+    gain = _gain(estimates, true, prior, rng, lab, draws)
+    fresh = np.stack([_fresh(lab, len(owner), rng) for owner in owners])
+    negative = _gain(estimates, fresh, prior, rng, lab, draws)
+    positive = _positive(lab, prior, rng, draws)
+    evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
+    verdict, reason = _verdict(gain, positive, negative, evidence)
+    return Finding(
+        audit="message",
+        attack=result.attack,
+        source="label_histograms",
+        selection="all",
+        metrics={"total_variation": _metric(gain.ours, rng, draws)},
+        baseline={"total_variation": _metric(gain.baseline, rng, draws)},
+        controls=Controls(
+            positive=PositiveControl(
+                release="exact class counts of the same clients",
+                caught=positive.beats,
+                value=float(positive.ours.mean()),
+                n=len(positive.ours),
+                detail="total variation distance",
+            ),
+            negative=NegativeControl(
+                release="histograms of as many fresh (test) records, held against the same estimates",
+                flagged=negative.beats,
+                value=float(negative.ours.mean()),
+                n=len(negative.ours),
+                detail="total variation distance",
+            ),
+        ),
+        verdict=verdict,
+        reason=reason,
+        assumptions=(
+            "baseline: the label histogram of records that no client holds",
+            f"leak: closer than the baseline, one-sided 95 %, corrected for {lab.bounds} tests; for a single "
+            f"histogram by more than {CLEAR:g}",
+        ),
+    )
+
+
+def _gain(estimates: Matrix, true: Matrix, prior: Matrix, rng: np.random.Generator, lab: Lab, draws: int) -> _Gain:
+    ours, baseline = np.abs(estimates - true).sum(axis=1) / 2, np.abs(prior - true).sum(axis=1) / 2
+    if len(ours) < 2:
+        return _Gain(ours, baseline, None)
+    interval = resampled(len(ours), mean_of(baseline - ours), rng, tests=lab.bounds, draws=draws)
+    return _Gain(ours, baseline, interval)
+
+
+def _positive(lab: Lab, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
+    """Every client's exact counts, through the same attack."""
+    assert lab.attack is not None
+    clients = [client for client in lab.task.clients if len(client)]
+    true = np.stack([_histogram(client.labels, lab.task.classes) for client in clients])
+    messages = [
+        Message(0, client.name, SERVER, {"N": MessageField(_counts(client, lab), "class_counts", exact("labels"))})
+        for client in clients
+    ]
+    found = lab.attack(view_of(messages, lab))
+    return _gain(np.asarray(found.artifacts["histograms"], np.float64), true, prior, rng, lab, draws)
+
+
+def _counts(client: Records, lab: Lab) -> Ints:
+    return np.bincount(client.labels, minlength=lab.task.classes).astype(np.int64)
+
+
+def _known(lab: Lab) -> Ints:
+    return next(
+        part for part in (lab.fresh, lab.task.public, lab.task.test) if part is not None and len(part)
+    ).labels
+
+
+def _fresh(lab: Lab, size: int, rng: np.random.Generator) -> Matrix:
+    labels = lab.task.test.labels
+    return _histogram(labels[rng.permutation(len(labels))[:size]], lab.task.classes)
+
+
+def _histogram(labels: Ints, classes: int) -> Matrix:
+    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    return np.asarray(counts / max(float(counts.sum()), 1.0))
+
+
+def _metric(values: Matrix, rng: np.random.Generator, draws: int) -> Metric:
+    if len(values) < 2:
+        return Metric(value=float(values[0]), n=1)
+    found = resampled(len(values), mean_of(values), rng, draws=draws)
+    return Metric(value=found.value, low=found.low, high=found.high, n=len(values))
+
+
+def _verdict(gain: _Gain, positive: _Gain, negative: _Gain, evidence: str) -> tuple[Verdict, str]:
+    shown = (
+        f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
+        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s)"
+    )
+    if negative.beats:
+        return "inconclusive", f"the negative control was flagged (it gains {negative.value:.3f}); {shown}"
+    if not positive.beats:
+        return "inconclusive", (
+            f"exact counts of these clients are no closer to their histograms than the public one (gain "
+            f"{positive.value:.3f}): the clients are too alike to tell; {shown}"
+        )
+    if gain.beats:
+        return "leak", shown
+    if gain.interval is not None and gain.interval.high < 0:
+        return "inconclusive", f"the estimates are worse than the public histogram; {shown}"
+    return "no_leak_found", f"{shown}; with exact counts {positive.ours.mean():.3f}"
