@@ -13,7 +13,7 @@ from fedassay.reports.figures.svg import Figure
 from fedassay.reports.figures.tradeoff import privacy_utility
 from fedassay.reports.figures.utility import accuracy_epsilon, bytes_up
 from fedassay.reports.finding_figures import figures_of, series_file
-from fedassay.reports.finding_tables import controls_table, findings_table, found
+from fedassay.reports.finding_tables import controls_table, every, findings_table, found
 from fedassay.reports.naming import slug
 from fedassay.reports.privacy_tables import (
     claims_table,
@@ -113,7 +113,7 @@ def section_five(record: RunRecord) -> list[tuple[str, str]]:
 def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """Every series of every finding as a CSV file of its own."""
     out = []
-    for cell, finding in found(record):
+    for cell, finding in every(record):
         for name, series in finding.series.items():
             out.append((f"{series_file(cell, finding, name)}.csv", csv_text(tuple(series.columns), rows(series))))
     return tuple(out)

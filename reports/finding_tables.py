@@ -29,6 +29,11 @@ def found(record: RunRecord, audits: Iterable[str] | None = None) -> tuple[Found
     )
 
 
+def every(record: RunRecord) -> tuple[Found, ...]:
+    """Every finding with its cell, those on claims among them, in the record's order."""
+    return tuple((cell, finding) for cell in in_order(record) for finding in cell.findings)
+
+
 def cell_columns(record: RunRecord, seed: bool = True) -> tuple[Column, ...]:
     """The columns that name a cell; on the page only those that tell cells apart."""
     columns = (
@@ -120,7 +125,7 @@ def controls_table(record: RunRecord) -> Table:
         Column("negative_release", "What it is"),
     )
     groups = []
-    for cell, finding in found(record):
+    for cell, finding in every(record):
         positive, negative = finding.controls.positive, finding.controls.negative
         if positive is None and negative is None:
             continue
@@ -148,7 +153,7 @@ def controls_sentence(record: RunRecord) -> str:
     """How many controls came out as they must: the power behind every "no leak found"."""
     outcomes = [
         good
-        for _, finding in found(record)
+        for _, finding in every(record)
         for control, good in (
             (
                 finding.controls.positive,
