@@ -14,6 +14,7 @@ window with a sample covariance and is refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_pairs, to_unit
+from fedassay.similarity.parallel import parallel_map
 
 K1 = 0.01
 K2 = 0.03
@@ -74,6 +76,11 @@ def moments(images: NDArray[Any], side: int, device: str | torch.device = "cpu")
     return Moments(planes, mean, (square - mean * mean) * (count / (count - 1)))
 
 
+def join_moments(parts: Sequence[Moments]) -> Moments:
+    """The moments of several batches of images, one after the other."""
+    return Moments(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
 def ssim_of_moments(x: Moments, y: Moments, side: int) -> torch.Tensor:
     """SSIM of pairs whose moments are known: (N,), float64. Leading sizes broadcast (1 against N)."""
     count = side * side
@@ -87,7 +94,7 @@ def ssim_of_moments(x: Moments, y: Moments, side: int) -> torch.Tensor:
 
 
 def ssim(
-    x: NDArray[Any], y: NDArray[Any], *, device: str | torch.device = "cpu", batch: int = 128
+    x: NDArray[Any], y: NDArray[Any], *, device: str | torch.device = "cpu", batch: int = 64
 ) -> NDArray[np.float64]:
     """SSIM of each pair (x[i], y[i]).
 
@@ -95,7 +102,7 @@ def ssim(
         x: (N, H, W) or (N, H, W, C), uint8 (data range 255) or float in [0, 1] (data range 1).
         y: the same shape; the two may differ in type, since SSIM does not depend on the scale.
         device: where to compute.
-        batch: pairs held at a time.
+        batch: pairs that one thread holds at a time.
 
     Returns:
         (N,), each in [-1, 1] and exactly symmetric; 1 for identical images.
@@ -105,9 +112,10 @@ def ssim(
     """
     x, y = check_pairs(x, y)
     side = window_side(x.shape[1], x.shape[2])
-    values = np.empty(len(x))
-    for start in range(0, len(x), batch):
+
+    def evaluate(start: int) -> NDArray[np.float64]:
         part = slice(start, start + batch)
-        pair = ssim_of_moments(moments(x[part], side, device), moments(y[part], side, device), side)
-        values[part] = pair.cpu().numpy()
-    return values
+        left, right = moments(x[part], side, device), moments(y[part], side, device)
+        return ssim_of_moments(left, right, side).cpu().numpy()
+
+    return np.concatenate([np.empty(0), *parallel_map(evaluate, range(0, len(x), batch), device)])

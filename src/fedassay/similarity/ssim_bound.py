@@ -24,16 +24,22 @@ within `FLOAT32_ERROR` of the float64 formula.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.fft import dct
 
-from fedassay.similarity.ssim import C1, C2, Moments
+from fedassay.similarity.parallel import parallel_map
+from fedassay.similarity.precision import full_float32
+from fedassay.similarity.ssim import C1, C2, Moments, join_moments, moments
 
 FLOAT32_ERROR = 2e-5
 """Bound on the difference between float32 and float64, generous: under 1e-6 is measured on photographs."""
 
+TILE = (512, 256)  # queries and gallery images that one thread bounds at a time
+BLOCK_BYTES = 256 * 2**20  # larger images get smaller blocks, so that the tables of a block stay under this
 ROUNDING = 1e-6  # share of p.p added to r^2, so that cancellation in r^2 = p.p - sum p_i^2 never lowers a bound
 
 
@@ -41,8 +47,9 @@ ROUNDING = 1e-6  # share of p.p added to r^2, so that cancellation in r^2 = p.p 
 class Windows:
     """One block of images as seen through every window, laid out for products over the images."""
 
-    patches: torch.Tensor  # (windows, K + 2, N): DCT coordinates, remainder r, the constant of 2 p.p' + C2
-    mean: torch.Tensor  # (windows, N)
+    # (windows, K + 2, N): DCT coordinates, remainder r, a constant; the product is C1 (2 p.p' + C2)
+    patches: torch.Tensor
+    mean: torch.Tensor  # (windows, N): the product is 2 m m' / C1
     # (windows, 4, N): a b, a, b, 1 with a = m^2 + C1/2 and b = v + C2/2, for (a + a') (b + b')
     denominator: torch.Tensor
 
@@ -50,6 +57,12 @@ class Windows:
 def dct_basis(side: int) -> torch.Tensor:
     """Orthonormal DCT-II: (side, side), row u the basis vector of frequency u."""
     return torch.from_numpy(dct(np.eye(side), axis=0, norm="ortho"))
+
+
+def kept_frequencies(side: int, degree: int | None) -> list[list[int]]:
+    """For each horizontal frequency v the vertical ones u that are kept: 0 < u + v <= degree; None: all."""
+    limit = 2 * (side - 1) if degree is None else degree
+    return [[u for u in range(side) if 0 < u + v <= limit] for v in range(side)]
 
 
 def windows(block: Moments, side: int, degree: int | None) -> Windows:
@@ -60,11 +73,11 @@ def windows(block: Moments, side: int, degree: int | None) -> Windows:
         side: side of the window.
         degree: DCT coordinates (u, v) with u + v up to it are kept; None keeps all (the exact SSIM).
     """
-    degree = 2 * (side - 1) if degree is None else degree
     number, channels, height, width = block.planes.shape
     rows, columns = height - side + 1, width - side + 1
-    basis = dct_basis(side).to(block.planes.device) / (side * side - 1) ** 0.25
-    kept = [[u for u in range(side) if 0 < u + v <= degree] for v in range(min(side, degree + 1))]
+    # Applied along both axes, this divides by sqrt(count - 1) and gives either side its half of 2 C1.
+    basis = dct_basis(side).to(block.planes.device) * (2 * C1 / (side * side - 1)) ** 0.25
+    kept = kept_frequencies(side, degree)
     count = sum(map(len, kept))
 
     mean = block.mean.reshape(number, -1).T.to(torch.float32).contiguous()
@@ -76,21 +89,23 @@ def windows(block: Moments, side: int, degree: int | None) -> Windows:
     for channel in range(channels):
         first = 0
         for v, frequencies in enumerate(kept):
+            if not frequencies:
+                continue
             along_rows = banded(basis[v : v + 1], width)[0] @ planes[channel]  # (height, columns, N)
             both = banded(basis[frequencies], height).flatten(0, 1) @ along_rows.flatten(1)
             coordinates = both.view(len(frequencies), rows, columns, number)
             by_channel[channel, :, :, first : first + len(frequencies)] = coordinates.permute(1, 2, 0, 3)
             first += len(frequencies)
     left_out = torch.zeros_like(variance)
-    if degree < 2 * (side - 1):
-        left_out = variance.clone()
+    if count < side * side - 1:
+        left_out = 2 * C1 * variance
         for coordinate in range(count):
             left_out -= patches[:, coordinate].square()
-        left_out = (left_out.clamp_(min=0) + ROUNDING * variance).sqrt_()
+        left_out = (left_out.clamp_(min=0) + ROUNDING * 2 * C1 * variance).sqrt_()
     patches[:, count] = left_out
-    patches[:, count + 1] = (C2 / 2) ** 0.5
+    patches[:, count + 1] = (C1 * C2) ** 0.5
     a, b = mean.square() + C1 / 2, variance + C2 / 2
-    return Windows(patches, mean, torch.stack([a * b, a, b, torch.ones_like(a)], dim=1))
+    return Windows(patches, mean * (2 / C1) ** 0.5, torch.stack([a * b, a, b, torch.ones_like(a)], dim=1))
 
 
 def banded(filters: torch.Tensor, length: int) -> torch.Tensor:
@@ -113,12 +128,55 @@ def pair_bounds(x: Windows, y: Windows) -> torch.Tensor:
     total = torch.zeros(shape, dtype=torch.float32, device=x.mean.device)
     structure, luminance, denominator = (torch.empty_like(total) for _ in range(3))
     # (2 m m' + C1) (2 p.p' + C2) is computed as s + s l with s = C1 (2 p.p' + C2), l = 2 m m' / C1.
-    scaled_x, scaled_mean = x.patches * (2 * C1), x.mean * (2 / C1)
-    swapped = y.denominator.flip(1)
-    for window in range(len(x.mean)):
-        torch.mm(scaled_x[window].T, y.patches[window], out=structure)
-        torch.mul(scaled_mean[window][:, None], y.mean[window], out=luminance)
-        torch.mm(x.denominator[window].T, swapped[window], out=denominator)
+    rows = (x.patches.mT.unbind(), x.mean[:, :, None].unbind(), x.denominator.mT.unbind())
+    columns = (y.patches.unbind(), y.mean.unbind(), y.denominator.flip(1).unbind())
+    for patch_x, mean_x, halves_x, patch_y, mean_y, halves_y in zip(*rows, *columns, strict=True):
+        torch.mm(patch_x, patch_y, out=structure)
+        torch.mul(mean_x, mean_y, out=luminance)
+        torch.mm(halves_x, halves_y, out=denominator)
         structure.addcmul_(structure, luminance)
         total.addcdiv_(structure, denominator)
     return total.div_(len(x.mean))
+
+
+def largest_block(shape: tuple[int, ...], side: int, degree: int | None) -> int:
+    """How many images of that (height, width, channels) have tables that stay under BLOCK_BYTES."""
+    height, width, channels = shape
+    count = sum(len(kept) for kept in kept_frequencies(side, degree))
+    per_image = 4 * (count + 7) * channels * (height - side + 1) * (width - side + 1)
+    return max(1, BLOCK_BYTES // per_image)
+
+
+def prepare_block(
+    images: NDArray[Any], side: int, degree: int | None, device: str | torch.device
+) -> list[tuple[Moments, Windows]]:
+    """The queries of a block, tile by tile."""
+
+    def prepare(start: int) -> tuple[Moments, Windows]:
+        part = moments(images[start : start + TILE[0]], side, device)
+        return part, windows(part, side, degree)
+
+    return parallel_map(prepare, range(0, len(images), TILE[0]), device)
+
+
+def bound_block(
+    left: list[tuple[Moments, Windows]],
+    images: NDArray[Any],
+    side: int,
+    degree: int | None,
+    device: str | torch.device,
+) -> tuple[Moments, NDArray[np.float32]]:
+    """Bounds on the SSIM of a block of queries with a block of the gallery; the SSIM if degree is None.
+
+    Returns:
+        The moments of the gallery's block, and the bounds: (queries, gallery images).
+    """
+
+    def bound(start: int) -> tuple[Moments, NDArray[np.float32]]:
+        part = moments(images[start : start + TILE[1]], side, device)
+        right = windows(part, side, degree)
+        return part, np.concatenate([pair_bounds(rows, right).cpu().numpy() for _, rows in left])
+
+    with full_float32():
+        tiles = parallel_map(bound, range(0, len(images), TILE[1]), device)
+    return join_moments([part for part, _ in tiles]), np.concatenate([columns for _, columns in tiles], axis=1)

@@ -12,7 +12,7 @@ the bound the SSIM itself. Memory depends on the block sizes, not on the number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,18 +20,17 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_images, check_same_size
-from fedassay.similarity.precision import full_float32
-from fedassay.similarity.ssim import Moments, moments, ssim_of_moments, window_side
-from fedassay.similarity.ssim_bound import FLOAT32_ERROR, Windows, pair_bounds, windows
+from fedassay.similarity.parallel import parallel_map
+from fedassay.similarity.ssim import Moments, join_moments, moments, ssim_of_moments, window_side
+from fedassay.similarity.ssim_bound import FLOAT32_ERROR, bound_block, largest_block, prepare_block
 
 Progress = Callable[[int, int], None]
 """Called with (pairs settled, pairs in all) after each block."""
 
 QUERY_BLOCK = 1024
 GALLERY_BLOCK = 2048
-TILE = 512  # a side of the square of pairs bounded at a time
-BLOCK_BYTES = 512 * 2**20  # larger images get smaller blocks, so that the tables of a block stay under this
-EXACT_BATCH = 64  # pairs evaluated in float64 at a time
+EXACT_BATCH = 64  # pairs that one thread evaluates in float64 at a time
+GROUPS = 64  # groups between two calls of a progress callback
 PRUNING_DEGREE = 5  # DCT frequencies kept in the bound: 20 of 48 coordinates for a 7x7 window
 MOST_SURVIVORS = 0.1  # share of pairs left after pruning from which the exact product is cheaper
 
@@ -112,19 +111,18 @@ def top_k(
     if not 1 <= k <= candidates:
         raise ValueError(f"k = {k}: between 1 and the {candidates} candidates of the gallery")
     side = window_side(queries.shape[1], queries.shape[2])
-    largest = _largest_block(queries.shape[1:], side)
+    largest = largest_block(queries.shape[1:], side, PRUNING_DEGREE)
     query_block, gallery_block = min(query_block, largest), min(gallery_block, largest)
     degree: int | None = PRUNING_DEGREE
     indices = np.empty((len(queries), k), dtype=np.int64)
     values = np.empty((len(queries), k))
     settled, pairs = 0, len(queries) * len(gallery)
     for start in range(0, len(queries), query_block):
-        x = moments(queries[start : start + query_block], side, device)
-        left = list(_tiles(x, side, degree))
+        left = prepare_block(queries[start : start + query_block], side, degree, device)
+        x = join_moments([part for part, _ in left])
         best = Matches(np.full((len(x.mean), k), -1), np.full((len(x.mean), k), -np.inf))
         for first in range(0, len(gallery), gallery_block):
-            y = moments(gallery[first : first + gallery_block], side, device)
-            bounds = _bounds(left, y, side, degree)
+            y, bounds = bound_block(left, gallery[first : first + gallery_block], side, degree, device)
             if exclude_self:
                 own = np.arange(start, start + len(bounds)) - first
                 inside = (own >= 0) & (own < bounds.shape[1])
@@ -132,35 +130,12 @@ def top_k(
             best, survivors = _settle(bounds, x, y, best, side=side, offset=first)
             if degree is not None and survivors > MOST_SURVIVORS * bounds.size + k * len(bounds):
                 degree = None
-                left = list(_tiles(x, side, degree))
+                left = prepare_block(queries[start : start + query_block], side, degree, device)
             settled += bounds.size
             if progress is not None:
                 progress(settled, pairs)
         indices[start : start + query_block], values[start : start + query_block] = best
     return Matches(indices, values)
-
-
-def _largest_block(shape: tuple[int, ...], side: int) -> int:
-    """How many images of that (height, width, channels) have tables under BLOCK_BYTES, all coordinates kept."""
-    height, width, channels = shape
-    per_image = 4 * (side * side + 6) * channels * (height - side + 1) * (width - side + 1)
-    return max(1, BLOCK_BYTES // per_image)
-
-
-def _tiles(block: Moments, side: int, degree: int | None) -> Iterator[tuple[slice, Windows]]:
-    for start in range(0, len(block.mean), TILE):
-        part = slice(start, start + TILE)
-        yield part, windows(block.select(part), side, degree)
-
-
-def _bounds(left: list[tuple[slice, Windows]], y: Moments, side: int, degree: int | None) -> NDArray[np.float32]:
-    """Upper bounds on the SSIM of all pairs of two blocks; the SSIM within rounding if degree is None."""
-    bounds = np.empty((sum(part.mean.shape[1] for _, part in left), len(y.mean)), dtype=np.float32)
-    with full_float32():
-        for columns, right in _tiles(y, side, degree):
-            for rows, part in left:
-                bounds[rows, columns] = pair_bounds(part, right).cpu().numpy()
-    return bounds
 
 
 def _settle(
@@ -201,13 +176,17 @@ def _merge(
 def _evaluate(
     x: Moments, y: Moments, query: NDArray[np.int64], index: NDArray[np.int64], side: int
 ) -> NDArray[np.float64]:
-    values = np.empty(len(query))
-    for start in range(0, len(query), EXACT_BATCH):
+    """SSIM of some pairs: (pairs,)."""
+    device = x.mean.device
+
+    def evaluate(start: int) -> NDArray[np.float64]:
         part = slice(start, start + EXACT_BATCH)
-        left = x.select(torch.from_numpy(query[part]).to(x.mean.device))
-        right = y.select(torch.from_numpy(index[part]).to(y.mean.device))
-        values[part] = ssim_of_moments(left, right, side).cpu().numpy()
-    return values
+        left = x.select(torch.from_numpy(query[part]).to(device))
+        right = y.select(torch.from_numpy(index[part]).to(device))
+        return ssim_of_moments(left, right, side).cpu().numpy()
+
+    values = parallel_map(evaluate, range(0, len(query), EXACT_BATCH), device)
+    return np.concatenate([np.empty(0), *values])
 
 
 def near_duplicates(
@@ -270,16 +249,16 @@ def ssim_matrix(
     x, y = check_images(x, "x"), check_images(y, "y")
     check_same_size(x, y)
     side = window_side(x.shape[1], x.shape[2])
-    largest = _largest_block(x.shape[1:], side)
+    largest = largest_block(x.shape[1:], side, None)
     query_block, gallery_block = min(query_block, largest), min(gallery_block, largest)
     matrix = np.empty((len(x), len(y)), dtype=np.float32)
     settled = 0
     for start in range(0, len(x), query_block):
         rows = slice(start, start + query_block)
-        left = list(_tiles(moments(x[rows], side, device), side, None))
+        left = prepare_block(x[rows], side, None, device)
         for first in range(0, len(y), gallery_block):
             columns = slice(first, first + gallery_block)
-            matrix[rows, columns] = _bounds(left, moments(y[columns], side, device), side, None)
+            _, matrix[rows, columns] = bound_block(left, y[columns], side, None, device)
             settled += matrix[rows, columns].size
             if progress is not None:
                 progress(settled, matrix.size)
@@ -309,11 +288,16 @@ def mean_pairwise_ssim(
     count, k = groups.shape[:2]
     flat = check_images(groups.reshape(count * k, *groups.shape[2:]), "groups")
     side = window_side(flat.shape[1], flat.shape[2])
-    left, right = np.triu_indices(k, 1)
-    values = np.empty(count)
-    for group in range(count):
+    left, right = (torch.from_numpy(side_).to(device) for side_ in np.triu_indices(k, 1))
+
+    def mean(group: int) -> float:
         known = moments(flat[group * k : (group + 1) * k], side, device)
-        values[group] = _evaluate(known, known, left, right, side).mean()
+        return float(ssim_of_moments(known.select(left), known.select(right), side).mean())
+
+    values = np.empty(count)
+    for start in range(0, count, GROUPS):
+        stop = min(start + GROUPS, count)
+        values[start:stop] = parallel_map(mean, range(start, stop), device)
         if progress is not None:
-            progress(group + 1, count)
+            progress(stop, count)
     return values

@@ -1,0 +1,39 @@
+"""The 32x32x3 images that the similarity benchmarks run on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Images = NDArray[np.uint8]
+
+
+def load(queries: int, gallery: int) -> tuple[Images, Images, str]:
+    """Query and gallery images, and what they are.
+
+    The CIFAR-10 subset where `cifar10_subset.npz` is found (folder FEDASSAY_DATA, else `shared/data`
+    beside the repository), test images against training images; else seeded synthetic ones with a
+    photograph's spectrum.
+    """
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    path = Path(os.environ.get("FEDASSAY_DATA", beside)).expanduser() / "cifar10_subset.npz"
+    if path.is_file():
+        with np.load(path) as file:
+            return file["x_test"][:queries], file["x_train"][:gallery], "CIFAR-10 subset"
+    images = synthetic(queries + gallery)
+    return images[:queries], images[queries:], "synthetic, 1/f spectrum (cifar10_subset.npz not found)"
+
+
+def synthetic(number: int) -> Images:
+    """Noise with an amplitude spectrum of 1/f, as photographs have on average: (number, 32, 32, 3)."""
+    rng = np.random.default_rng(0)
+    frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(32), np.fft.fftfreq(32), indexing="ij"))
+    shaped = np.fft.fft2(rng.normal(size=(number, 32, 32, 3)), axes=(1, 2))
+    shaped /= np.maximum(frequency, 1 / 32)[None, :, :, None]
+    images = np.fft.ifft2(shaped, axes=(1, 2)).real
+    images = 0.7 * images.mean(axis=3, keepdims=True) + 0.3 * images
+    images *= 60 / images.std(axis=(1, 2, 3), keepdims=True)
+    return np.clip(np.rint(127 + images), 0, 255).astype(np.uint8)
