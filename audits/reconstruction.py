@@ -39,7 +39,7 @@ from fedassay.values import Images, Ints, Parameters
 from fedassay.vectors import VectorSource
 
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
-_SET_BASELINE = "baseline: the attacker's images; fresh images are matched with the same reconstructions"
+_SET_BASELINE = "baseline: the attacker's images, or fresh images matched with the same set, whichever is closer"
 
 
 _Compared = tuple[str, Judged, Judged, Judged]
@@ -209,7 +209,7 @@ class ReconstructionAudit(Parameters):
                 positive=PositiveControl(
                     release="raw features of the same records",
                     caught=positive.beats,
-                    value=positive.gain.value,
+                    value=positive.metrics["ssim_gain"].value,
                     n=positive.scored.top,
                     detail="SSIM over the same baseline",
                 ),
@@ -220,7 +220,7 @@ class ReconstructionAudit(Parameters):
                         else "the same method on records that no client holds"
                     ),
                     flagged=negative.beats,
-                    value=negative.gain.value,
+                    value=negative.metrics["ssim_gain"].value,
                     n=negative.scored.top,
                     detail="SSIM over the same baseline",
                 ),
@@ -253,7 +253,7 @@ class ReconstructionAudit(Parameters):
         ]
         rows = {
             "private image": scored.truth[chosen],
-            "baseline": scored.baseline[chosen],
+            "attacker's image": scored.baseline[chosen],
             "reconstruction": scored.images[chosen],
         }
         name = f"{lab.prefix}-{source}-{selection}"

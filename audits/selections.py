@@ -60,8 +60,8 @@ class Scored:
         rank: The `top` targets with the highest rank count, shape (n,).
         baseline_rank: The same for the baseline; differs where the baseline chooses its own targets.
         top: Number of targets that count; n where all do.
-        fresh: SSIM of fresh images to their own best match in the same set, shape (m,): what is to be
-            expected of records that the release knows nothing of. None where targets are paired.
+        fresh: Metrics of fresh images and their own best match in the same set, shape (m,) each: what is to
+            be expected of records that the release knows nothing of. None where targets are paired.
     """
 
     truth: Images
@@ -72,7 +72,7 @@ class Scored:
     rank: NDArray[np.float64]
     baseline_rank: NDArray[np.float64]
     top: int
-    fresh: NDArray[np.float64] | None = None
+    fresh: dict[str, NDArray[np.float64]] | None = None
 
 
 def private_truth(lab: Lab, near_duplicates: float) -> Truth:
@@ -175,7 +175,7 @@ def set_selections(
     theirs = attacker[np.sort(rng.permutation(len(attacker))[:size])]
     shown = ours[most_similar(truth, ours).indices]
     baseline = theirs[most_similar(truth, theirs).indices]
-    others = most_similar(fresh, ours).values
+    others = similarity.measure(fresh, ours[most_similar(fresh, ours).indices])
     values, baseline_values = similarity.measure(truth, shown), similarity.measure(truth, baseline)
     rank, baseline_rank = values["ssim"], baseline_values["ssim"]
     kept = {"oracle_all": len(truth), "oracle": min(top, len(truth))}
