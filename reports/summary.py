@@ -116,7 +116,8 @@ def _clauses(group: Group) -> list[tuple[int, str]]:
             unsure = next((f for f in mine if f.verdict == "inconclusive"), None)
             if unsure is not None:
                 found.append((LOOKS["inconclusive"].rank, f"{audit} inconclusive: {_first(unsure.reason)}"))
-    if all(f.verdict in {"no_leak_found", "sound", "not_run"} for f in findings):
+    attacked = any(cell.privacy.observed is not None for cell in group.cells)
+    if all(f.verdict in {"no_leak_found", "sound", "not_run"} for f in findings) and (findings or not attacked):
         found.append(_nothing_found(findings))
     # A stable sort keeps the claim ahead of findings of its own weight.
     return sorted((clause for clause in found if clause[1]), key=lambda clause: -clause[0])
