@@ -95,7 +95,9 @@ def print_summary(record: RunRecord, folder: Path) -> None:
 
 def _heading(cell: CellRecord) -> str:
     accuracy = cell.utility.get("accuracy")
-    parts = [f"epsilon {cell.epsilon:g}", f"seed {cell.seed}"]
+    # Without noise delta has no meaning.
+    delta = [f"delta {cell.delta:g}"] if math.isfinite(cell.epsilon) else []
+    parts = [f"epsilon {cell.epsilon:g}", *delta, f"seed {cell.seed}"]
     if accuracy is not None:
         parts.append(f"accuracy {accuracy:.3f}")
     if "bytes_up" in cell.communication:
