@@ -52,6 +52,8 @@ class FedLog(Parameters):
             features grow by about (1 + beta / alpha) / (1 - (C - 1) beta / alpha) a round: keep it far
             below alpha / C. Paper 002 gives neither value.
         clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
+        clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a feature that
+            it holds gets no gradient and may never come back. `straight_through`: gradients ignore it.
         mechanism: Noise of a private run; see `fedassay.methods.fedlog_private`.
         counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
         body: What trains the bodies of a private run.
@@ -73,6 +75,7 @@ class FedLog(Parameters):
     alpha: float = Field(default=0.005, ge=0, allow_inf_nan=False)
     beta: float = Field(default=1e-5, ge=0, allow_inf_nan=False)
     clip: float = Field(default=2.0, gt=0, allow_inf_nan=False)
+    clip_gradient: Literal["straight_through", "zero"] = "straight_through"
     mechanism: Mechanism = "tight"
     counts: Literal["from_noised", "exact"] = "from_noised"
     body: Body = "public"
@@ -202,6 +205,7 @@ class FedLog(Parameters):
         loss = body_loss(
             shared,
             clip=self._clip(protected),
+            through=self.clip_gradient == "straight_through",
             alpha=self.alpha if distances else 0.0,
             beta=self.beta if distances else 0.0,
             device=task.device,

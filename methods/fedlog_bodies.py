@@ -78,12 +78,16 @@ def make_bodies(
     return Bodies(tuple(networks.values()), tuple(order.index(name) for name in names))
 
 
-def body_loss(shared: Shared, *, clip: float | None, alpha: float, beta: float, device: str) -> RecordLoss:
+def body_loss(
+    shared: Shared, *, clip: float | None, through: bool, alpha: float, beta: float, device: str
+) -> RecordLoss:
     """Cross-entropy under the frozen head (equation 12), with FedLog-C's distances (equation 15).
 
     Args:
         shared: The head, and the class means where there are any.
         clip: Features are clipped to [-clip, clip]; None: not at all.
+        through: Whether gradients pass through the clip (straight-through, Bengio et al. 2013) or vanish where
+            it bites.
         alpha: Weight of the squared distance to the own class's mean; 0 with beta 0: FedLog.
         beta: Weight of those to the other classes' means, which are subtracted.
         device: Of the bodies.
@@ -96,11 +100,14 @@ def body_loss(shared: Shared, *, clip: float | None, alpha: float, beta: float, 
 
     def loss(features: Tensor, labels: Tensor) -> Tensor:
         free = features if clip is None else features.clamp(-clip, clip)
+        if through:
+            free = features + (free - features).detach()
         total = functional.cross_entropy(eta[:, 0] + free @ eta[:, 1:].T, labels, reduction="none")
         if means is None or known is None:
             return total
         distances = (free[:, None] - means).square().sum(dim=2) * known
-        own = functional.one_hot(labels, len(known)).to(distances.dtype)
+        # Not one_hot, which looks at its values: per-record gradients are taken under vmap.
+        own = (labels[:, None] == torch.arange(len(known), device=labels.device)).to(distances.dtype)
         return total + (distances * (alpha * own - beta * (1 - own))).sum(dim=1)
 
     return loss

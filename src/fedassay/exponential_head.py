@@ -83,7 +83,8 @@ def map_head(
 
     Returns:
         A finite head. Whether it meets the tolerance is for the caller to look at (`converged`):
-        rounding ends the descent where the tolerance is out of reach. A class without statistics
+        rounding ends the descent where the tolerance is out of reach, at about 1e-16 times the square of
+        the summed |g_y|. A class without statistics
         (T_y = 0) has eta_y = 0.
 
     Raises:

@@ -1,0 +1,158 @@
+"""Client bodies and their training: every record's gradient against autograd, clipping, noise, sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.nn import functional
+
+from fedassay.errors import PlanError
+from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.nets.local_training import (
+    PrivateSteps,
+    clipped_sums,
+    record_gradients,
+    steps_of,
+    train,
+    train_privately,
+)
+
+SMALL = ["linear", "mlp", "mlp_deep", "cnn"]
+LENETS = ["lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
+
+
+def _loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def _records(shape: tuple[int, int, int], n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    height, width, channels = shape
+    images = torch.tensor(rng.integers(0, 256, (n, channels, height, width), dtype=np.uint8))
+    return images, torch.tensor(rng.integers(0, 5, n))
+
+
+@pytest.mark.parametrize("name", SMALL + LENETS)
+def test_bodies_have_the_width_asked_for_and_start_from_their_seed(name: str) -> None:
+    shape = (28, 28, 1) if name in LENETS else (8, 9, 3)
+    images, _ = _records(shape, 4)
+    spec = BodySpec.model_validate({"name": name})
+    one, same, other = (build_body(spec, shape, 6, seed) for seed in (1, 1, 2))
+    assert one(images).shape == (4, 6)
+    assert torch.equal(one(images), same(images))
+    assert not torch.equal(one(images), other(images))
+
+
+def test_images_too_small_for_a_body_are_refused() -> None:
+    with pytest.raises(PlanError, match="lenet does not take images of 8x8"):
+        build_body(BodySpec(name="lenet_cifar"), (8, 8, 1), 4, 0)
+
+
+def test_what_a_plan_may_write_for_bodies() -> None:
+    assert read_bodies("mlp") == ({"name": "mlp"},)
+    assert read_bodies(["mlp", {"name": "cnn", "hidden": 8}]) == ({"name": "mlp"}, {"name": "cnn", "hidden": 8})
+    with pytest.raises(ValidationError, match="no hidden width"):
+        BodySpec(name="linear", hidden=3)
+
+
+@pytest.mark.parametrize("name", SMALL + LENETS)
+def test_every_records_gradient_is_that_of_autograd(name: str) -> None:
+    shape = (28, 28, 1) if name in LENETS else (8, 8, 1)
+    images, labels = _records(shape, 7)
+    module = build_body(BodySpec.model_validate({"name": name}), shape, 5, 0)
+    found = record_gradients(module, images, labels, _loss)
+    for index in range(len(labels)):
+        module.zero_grad()
+        _loss(module(images[index : index + 1]), labels[index : index + 1]).sum().backward()
+        for key, parameter in module.named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(found[key][index], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [1e-3, 0.5, 1e3])
+def test_sums_are_clipped_record_by_record(norm: float) -> None:
+    images, labels = _records((8, 8, 1), 300)
+    module = build_body(BodySpec(name="mlp", hidden=6), (8, 8, 1), 5, 0)
+    gradients = record_gradients(module, images, labels, _loss)
+    flat = torch.cat([each.flatten(1) for each in gradients.values()], dim=1)
+    scales = torch.clamp(norm / flat.norm(dim=1), max=1)
+    naive = (flat * scales[:, None]).sum(dim=0)
+    sums = clipped_sums(module, images, labels, _loss, norm)  # 300 records: more than one chunk
+    found = torch.cat([each.flatten() for each in sums.values()])
+    torch.testing.assert_close(found, naive, rtol=1e-3, atol=1e-5)
+    one = clipped_sums(module, images[:1], labels[:1], _loss, norm)
+    assert torch.cat([each.flatten() for each in one.values()]).norm() <= norm * (1 + 1e-5)
+
+
+def test_without_noise_clipping_and_sampling_it_is_plain_training() -> None:
+    images, labels = _records((8, 8, 1), 40)
+    plain, private = (build_body(BodySpec(name="mlp", hidden=8), (8, 8, 1), 5, 0) for _ in range(2))
+    train(plain, images, labels, _loss, epochs=5, batch=40, rate=1e-3, generator=torch.Generator().manual_seed(0))
+    steps = PrivateSteps(noise_multiplier=0, sampling_rate=1, steps=5, norm=1e6, batch=40)
+    train_privately(
+        private, images, labels, _loss, private=steps, rate=1e-3, generator=torch.Generator().manual_seed(0)
+    )
+    for ours, theirs in zip(private.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+class _Spy(nn.Module):
+    """One weight; remembers what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4000))
+
+
+def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
+    """The gradient that the optimiser sees is N(0, (z C / batch)^2) where there are no records."""
+    module = _Spy()
+    images, labels = _records((8, 8, 1), 0)
+    steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=1, norm=2.0, batch=10.0)
+    train_privately(
+        module, images, labels, _loss, private=steps, rate=1e-3, generator=torch.Generator().manual_seed(1)
+    )
+    assert module.weight.grad is not None
+    assert module.weight.grad.std().item() == pytest.approx(0.6, rel=0.05)
+    assert abs(module.weight.grad.mean().item()) < 0.05
+
+
+def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def spy(module: nn.Module, inputs: torch.Tensor, *rest: object) -> dict[str, torch.Tensor]:
+        sizes.append(len(inputs))
+        return {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
+
+    monkeypatch.setattr("fedassay.nets.local_training.clipped_sums", spy)
+    images, labels = _records((8, 8, 1), 200)
+    steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.1, steps=400, norm=1, batch=20)
+    train_privately(
+        build_body(BodySpec(name="linear"), (8, 8, 1), 5, 0),
+        images,
+        labels,
+        _loss,
+        private=steps,
+        rate=1e-3,
+        generator=torch.Generator().manual_seed(0),
+    )
+    # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
+    assert np.mean(sizes) == pytest.approx(20, abs=1)
+    assert np.var(sizes) == pytest.approx(18, rel=0.3)
+
+
+def test_no_records_no_steps() -> None:
+    images, labels = _records((8, 8, 1), 0)
+    module = build_body(BodySpec(name="linear"), (8, 8, 1), 5, 0)
+    before = [parameter.clone() for parameter in module.parameters()]
+    train(module, images, labels, _loss, epochs=3, batch=4, rate=1, generator=torch.Generator())
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_the_number_of_steps_does_not_depend_on_the_records() -> None:
+    assert steps_of(5, 0.1) == 50
+    assert steps_of(1, 1.0) == 1
+    assert steps_of(1, 0.3) == 4
