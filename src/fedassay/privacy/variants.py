@@ -1,4 +1,4 @@
-"""The same statistic under other noise: repeated releases, and the two controls of an observed bound.
+"""The same statistic under other noise: the two controls of an observed bound.
 
 A control must be right whether or not the audited mechanism is. So the noise of the positive control is
 the mechanism's own, scaled down until nobody could call it private; that of the negative control is drawn
@@ -14,31 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.privacy.reruns import Experiment, Floats, Labels
-
-
-def repeated(experiment: Experiment, times: int) -> Experiment:
-    """The same statistic released `times` times, each with noise of its own: several rounds, say.
-
-    Raises:
-        ValueError: `times` is under 1.
-    """
-    if times < 1:
-        raise ValueError(f"times must be at least 1, got {times}")
-    fields = len(experiment.sigmas)
-
-    def release(
-        x: Floats, y: Labels, sigmas: tuple[float, ...], rng: np.random.Generator, reruns: int
-    ) -> tuple[Floats, ...]:
-        rounds = (sigmas[start : start + fields] for start in range(0, len(sigmas), fields))
-        return tuple(field for own in rounds for field in experiment.release(x, y, own, rng, reruns))
-
-    return replace(
-        experiment,
-        mu=experiment.mu * math.sqrt(times),
-        sigmas=experiment.sigmas * times,
-        release=release,
-        flatten=experiment.flatten * times,
-    )
 
 
 def with_mu(experiment: Experiment, mu: float) -> Experiment:

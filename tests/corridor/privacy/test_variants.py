@@ -1,4 +1,4 @@
-"""Repeated releases and the noise of controls: what they promise is what their scores show."""
+"""The noise of controls: what it promises is what its scores show."""
 
 import math
 
@@ -10,7 +10,7 @@ from scipy.stats import kstest, norm
 
 from fedassay.privacy import mechanisms
 from fedassay.privacy import reruns as r
-from fedassay.privacy.variants import distances, repeated, with_mu, with_reference_noise
+from fedassay.privacy.variants import distances, with_mu, with_reference_noise
 
 SAME, ANY, ADD = "replace_one_same_label", "replace_one", "add_remove"
 EXPERIMENTS = {
@@ -58,11 +58,6 @@ def test_reference_noise_does_not_pass_through_the_mechanism(monkeypatch):
     assert_law(with_reference_noise(EXPERIMENTS["shared"], 1.0), 1.0)
 
 
-@pytest.mark.parametrize("name", ["moments", "shared", "fedlog"])
-def test_repeated_releases_add_up(name):
-    assert_law(repeated(EXPERIMENTS[name], 4), 2 * EXPERIMENTS[name].mu)
-
-
 def test_distances_are_those_of_the_exact_statistics():
     assert distances(EXPERIMENTS["shared"]) == pytest.approx((1, 1, 1))
     assert distances(r.class_counts(adjacency=ANY, sigma=3.0)) == pytest.approx((math.sqrt(2),))
@@ -87,7 +82,6 @@ def test_distances_over_noise_are_the_exact_mu(sigmas, adjacency, mu):
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: repeated(EXPERIMENTS["shared"], 0), "times"),
         (lambda: with_mu(EXPERIMENTS["shared"], 0.0), "mu"),
         (lambda: with_mu(EXPERIMENTS["shared"], math.inf), "mu"),
         (lambda: with_reference_noise(EXPERIMENTS["shared"], math.nan), "mu"),
