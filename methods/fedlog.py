@@ -29,6 +29,7 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim
+from fedassay.seeds import Seeds
 from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER, Message, Transcript
 from fedassay.values import Parameters
@@ -61,6 +62,9 @@ class FedLog(Parameters):
         width: Number of features m that all bodies share, the constant 1 included.
         bodies: One or several; client i gets entry i modulo their number.
         initialization: Whether bodies of one entry start alike (`shared`).
+        public_seed: Seed of the first head, of the bodies' start and of the order of minibatches, which the
+            server sends to everybody, as paper 002 allows; None: streams of the run. Noise and DP-SGD never
+            use it.
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
         learning_rate: Adam's, for the bodies.
         tolerance: Of the head's solver; see `fedassay.exponential_head`.
@@ -85,6 +89,7 @@ class FedLog(Parameters):
         BodySpec(name="mlp"),
     )
     initialization: Literal["shared", "own"] = "shared"
+    public_seed: int | None = Field(default=None, ge=0)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     tolerance: float = Field(default=TOLERANCE, gt=0, allow_inf_nan=False)
@@ -105,6 +110,7 @@ class FedLog(Parameters):
         bodies = make_bodies(
             task,
             self.bodies,
+            seeds=self._known(task),
             width=self.width,
             alike=self.initialization == "shared",
             from_public=from_public,
@@ -188,10 +194,14 @@ class FedLog(Parameters):
     def _clip(self, protected: Protection | None) -> float | None:
         return None if protected is None else self.clip
 
+    def _known(self, task: Task) -> Seeds:
+        """Where everything comes from that no privacy rests on."""
+        return task.seeds if self.public_seed is None else Seeds(self.public_seed)
+
     def _initial(self, task: Task) -> Shared:
         """A random head, as a linear layer's: with eta = 0 the first round would teach the bodies nothing."""
         bound = self.width**-0.5
-        eta = task.seeds.numpy("head").uniform(-bound, bound, (task.classes, self.width))
+        eta = self._known(task).numpy("head").uniform(-bound, bound, (task.classes, self.width))
         return Shared(eta.astype(np.float32))
 
     def _round(
@@ -210,8 +220,9 @@ class FedLog(Parameters):
             beta=self.beta if distances else 0.0,
             device=task.device,
         )
+        seeds = self._known(task) if training.private is None else task.seeds
         for network in bodies.networks:
-            training(network, loss, task.seeds, number)
+            training(network, loss, seeds, number)
         sent: Arrays = {}
         for client, own in zip(task.clients, bodies.of_client, strict=True):
             statistic = release_fedlog_sums(

@@ -14,6 +14,7 @@ from torch.nn import functional
 from fedassay.methods.local_networks import LocalNetwork, Scores, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import RecordLoss
+from fedassay.seeds import Seeds
 from fedassay.task import Records, Task
 from fedassay.values import Floats, Images
 
@@ -48,13 +49,20 @@ class Bodies:
 
 
 def make_bodies(
-    task: Task, specs: Sequence[BodySpec], *, width: int, alike: bool, from_public: Records | None
+    task: Task,
+    specs: Sequence[BodySpec],
+    *,
+    seeds: Seeds,
+    width: int,
+    alike: bool,
+    from_public: Records | None,
 ) -> Bodies:
     """Build the clients' bodies.
 
     Args:
-        task: The clients, the seeds, the device.
+        task: The clients, the device.
         specs: Client i gets entry i modulo their number.
+        seeds: Of the initialisations.
         width: m; a body has m - 1 outputs beside the constant.
         alike: Whether bodies of one entry start from the same initialisation.
         from_public: Records that all bodies are trained on in place of their clients' own, or None.
@@ -71,7 +79,7 @@ def make_bodies(
         names.append(name)
         if name not in networks:
             height, full, channels = client.images.shape[1:]
-            body = build_body(specs[kind], (height, full, channels), width - 1, task.seeds.integer("body", start))
+            body = build_body(specs[kind], (height, full, channels), width - 1, seeds.integer("body", start))
             records = client if from_public is None else from_public
             networks[name] = local_network(name, body, records, task.device)
     order = list(networks)

@@ -30,6 +30,7 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
 from fedassay.privacy.sensitivities import fedlog_sums
 from fedassay.release import PrivacyClaim, PrivacyTarget
+from fedassay.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, Transcript
 
@@ -378,6 +379,31 @@ def test_own_initialisations_differ(make_task: MakeTask) -> None:
         sent = _quick(rounds=1, initialization=start, learning_rate=1e-12).run(same).transcript.from_clients()
         first, second, _ = (message.fields["sums"].values for message in sent)
         assert np.allclose(first, second, rtol=1e-3) == alike
+
+
+@pytest.mark.parametrize(("seed", "alike"), [(7, True), (None, False)])
+def test_a_public_seed_fixes_everything_but_the_noise(make_task: MakeTask, seed: int | None, alike: bool) -> None:
+    def sent(run: int) -> np.ndarray:
+        task = dataclasses.replace(make_task(epsilon=1e9, delta=0.1), seeds=Seeds(run))
+        outcome = _quick(body="private", public_seed=seed, rounds=1).run(task)
+        return _of_client(outcome, "client/0")[0].fields["sums"].values
+
+    first, second = sent(0), sent(1)
+    assert not np.array_equal(first, second)
+    assert np.allclose(first, second, atol=0.05) == alike
+
+
+def test_dp_sgd_never_draws_from_the_public_seed(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def spy(*_: object, generator: torch.Generator, **__: object) -> None:
+        drawn.append(generator.initial_seed())
+
+    monkeypatch.setattr("fedassay.methods.local_networks.train_privately", spy)
+    for run in (0, 1):
+        task = dataclasses.replace(make_task(epsilon=5.0), seeds=Seeds(run))
+        _quick(body="dp_sgd", public_seed=7, dp_sgd=WHOLE).run(task)
+    assert len(set(drawn)) == len(drawn) == 2 * 2 * 3
 
 
 def test_bytes_to_target_are_those_sent_until_then(make_task: MakeTask) -> None:
