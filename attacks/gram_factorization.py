@@ -47,7 +47,8 @@ class Target:
     Attributes:
         sender: Whose records it is made of.
         what: What it was taken from, for the notes.
-        candidates: The statistics; more than one where a convention (n or n - 1) is not known.
+        candidates: The statistics; more than one where a convention (n or n - 1) is not known, the one with the
+            larger second moment first: one that is too small is as easy to meet, one that is too large is not.
     """
 
     sender: str
@@ -107,6 +108,8 @@ class GramFactorization(Parameters):
             factors = factorize(gram, size, rng, restarts=self.restarts, iterations=self.iterations)
             if best is None or best.factors is None or factors.residual < best.factors.residual:
                 best = _Tried(size, factors, "")
+            if factors.residual < max(10 * gram.unit, 0.01 / size.total):
+                break
         assert best is not None
         return best
 

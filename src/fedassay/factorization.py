@@ -49,6 +49,7 @@ class Factors:
         labels: Label of the vector's group, shape (n,); -1 where groups could not be used.
         agreement: Relative distance of each vector to its counterpart in the next best run, shape (n,).
         residual: Norm of the negative part that is left, relative to the norm of the factor.
+        unit: Unit roundoff of the transport.
         restarts: Runs made.
     """
 
@@ -56,12 +57,13 @@ class Factors:
     labels: Ints
     agreement: Matrix
     residual: float
+    unit: float
     restarts: int
 
     @property
     def expected_error(self) -> Matrix:
         """Relative error to expect of each vector, from what can be seen without the truth, shape (n,)."""
-        return np.maximum(self.agreement, self.residual)
+        return np.maximum(self.agreement, max(self.residual, self.unit))
 
 
 def factorize(
@@ -96,7 +98,7 @@ def factorize(
     vectors = problem.unscaled(best)
     if size.noise > 0:
         vectors = _refined(vectors, problem, gram, size.noise)
-    return Factors(vectors, problem.labels, agreement, residual, len(runs))
+    return Factors(vectors, problem.labels, agreement, residual, gram.unit, len(runs))
 
 
 @dataclass(frozen=True)
