@@ -121,7 +121,7 @@ class MessageAudit(Parameters):
             controls=Controls(
                 positive=PositiveControl(
                     release=f"exact statistics of {positive.matched.records} of the same records, in float64",
-                    caught=positive.beats,
+                    caught=positive.caught,
                     value=_median(positive),
                     n=len(positive.matched.errors),
                     detail="median relative error",
@@ -176,7 +176,7 @@ def _verdict(name: str, ours: Judged, positive: Judged, negative: Judged) -> tup
     control = f"the positive control came back at {_median(positive):.2g}" if len(positive.matched.errors) else ""
     if negative.beats:
         return "inconclusive", f"the negative control was flagged: fresh records match as well; {shown}"
-    if not positive.beats:
+    if not positive.caught:
         return "inconclusive", f"the attack does not recover exact statistics of a few records here; {shown}"
     if ours.beats:
         return "leak", shown

@@ -44,8 +44,12 @@ def attacked(lab: Lab, view: View) -> AttackResult:
 
 
 def sums_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
-    """Exact counts, class sums and second moment of a small client, in float64."""
-    return view_of([_sums(records, lab, encode, counts=True)], lab)
+    """Exact counts, class sums and second moment of a small client, in float64.
+
+    The records count as one class: alone in its class, a record is its class sum and needs no factorization.
+    """
+    together = Records(records.name, records.images, np.zeros_like(records.labels), lambda _: records.features)
+    return view_of([_sums(together, lab, encode, counts=True)], lab)
 
 
 def algebra_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:

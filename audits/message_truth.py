@@ -23,6 +23,10 @@ EXACT = 1e-3
 """Relative error below which a record counts as recovered."""
 
 
+NEAR = 0.1
+"""Median relative error below which a positive control counts as caught."""
+
+
 @dataclass(frozen=True)
 class Matched:
     """Recovered vectors with the true records that they are closest to, matched one to one within a sender.
@@ -67,6 +71,12 @@ class Judged:
     def beats(self) -> bool:
         """Whether single records came back, exactly or closer than what is known of their class."""
         return self.matched.exact > 0 or (self.gain is not None and self.gain.corrected_low > 0)
+
+    @property
+    def caught(self) -> bool:
+        """Of a release known to leak: whether most of its records came back, nearly as they are."""
+        errors = self.matched.errors
+        return 2 * len(errors) >= self.matched.records > 0 and float(np.median(errors)) < NEAR
 
     @property
     def worse(self) -> bool:

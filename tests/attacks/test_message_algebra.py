@@ -1,0 +1,242 @@
+"""Message algebra: every rule on a message where it applies, and silence where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedassay.attacks.message_algebra import MessageAlgebra
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Knowledge
+from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.raw_features import RawFeatures
+from fedassay.progress import SILENT
+from fedassay.release import Release, exact
+from fedassay.seeds import Seeds
+from fedassay.task import Task
+from fedassay.threat import ThreatModel, view
+from fedassay.transcript import FieldKind, Message, MessageField, Transcript
+from fedassay.vectors import VectorSource
+
+KNOWLEDGE = Knowledge(None, 10, None, False, Seeds(0), "cpu", SILENT)
+NOISE = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(0.5,), sensitivity=(1.0,))
+
+
+def sent(number: int = 0, sender: str = "client/0", **fields: tuple[Any, FieldKind] | MessageField) -> Message:
+    """A message of exact fields, given as (values, kind), and of fields as they are."""
+    return Message(
+        number,
+        sender,
+        "server",
+        {
+            name: item if isinstance(item, MessageField) else MessageField(np.asarray(item[0]), item[1], exact())
+            for name, item in fields.items()
+        },
+    )
+
+
+def attacked(*messages: Message, classes: int = 3, **parameters: Any) -> AttackResult:
+    seen = view(Transcript("captured", classes, messages), ThreatModel())
+    return MessageAlgebra(**parameters).run(seen, KNOWLEDGE)
+
+
+def source(result: AttackResult, name: str) -> VectorSource:
+    return next(part for part in result.vectors if part.name == name)
+
+
+def rules(result: AttackResult) -> set[str]:
+    return {str(rule) for rule in result.artifacts["rules"]}
+
+
+def features(n: int, width: int = 20, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+    rng = np.random.default_rng(seed)
+    return rng.exponential(1, (n, width)) * (rng.random((n, width)) < 0.5)
+
+
+@pytest.mark.parametrize("kind", ["class_sums", "class_means"])
+def test_a_class_of_one_record_is_that_record(kind: FieldKind) -> None:
+    own = features(4)
+    blocks = np.stack([own[0], own[1:3].sum(axis=0), own[3]])
+    result = attacked(sent(N=([1, 2, 1], "class_counts"), A=(blocks, kind), ids=([0, 2, 1], "class_ids")))
+    found = source(result, "singletons")
+    np.testing.assert_allclose(found.vectors, own[[0, 3]], rtol=1e-6)
+    assert found.labels.tolist() == [0, 1]
+    assert (found.rows == -1).all()
+
+
+def test_a_class_of_one_record_shows_without_counts() -> None:
+    """Class sums and second moment give the counts that are not sent."""
+    own = features(5)
+    labels = np.array([0, 1, 1, 2, 2])
+    sums = np.stack([own[labels == label].sum(axis=0) for label in range(3)])
+    result = attacked(sent(A=(sums, "class_sums"), B=(own.T @ own, "second_moment")))
+    np.testing.assert_allclose(source(result, "singletons").vectors, own[:1], rtol=1e-6)
+    assert rules(result) == {"derivable_counts", "rank"}
+    where = list(result.artifacts["rules"]).index("derivable_counts")
+    assert result.scores[f"values/{where}"].tolist() == [1, 2, 2]
+    assert result.artifacts["discloses"].all()
+
+
+def test_collapsed_components_are_records() -> None:
+    own = features(3)
+    result = attacked(
+        sent(
+            ids=([0, 1], "class_ids"),
+            N=([10, 1], "class_counts"),
+            K=([3, 1], "component_counts"),
+            w=([0.1, 0.4, 0.5, 1.0], "mixture_weights"),
+            m=(np.stack([own[0], own[1] * 2, own[1], own[2]]), "mixture_means"),
+            v=(np.stack([np.full(20, 1.0)] * 2 + [np.full(20, 1e-5), np.full(20, 1.0)]), "mixture_covariances"),
+        )
+    )
+    # The weight of one record, no variance left, and the only record of its class.
+    found = source(result, "collapsed_components")
+    np.testing.assert_allclose(found.vectors, own, rtol=1e-6)
+    assert found.labels.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_one_record_more_or_less_is_the_difference(leaving: bool) -> None:
+    own = features(6)
+    messages = [
+        sent(
+            number,
+            N=([n, 3], "class_counts"),
+            A=(np.stack([own[:n].sum(axis=0), own[:3].sum(axis=0)]), "class_sums"),
+        )
+        for number, n in enumerate((6, 5) if leaving else (5, 6))
+    ]
+    result = attacked(*messages, classes=2)
+    np.testing.assert_allclose(source(result, "differences").vectors, own[5:], rtol=1e-5)
+    assert source(result, "differences").labels.tolist() == [0]
+    assert not any(part.name == "singletons" for part in result.vectors)
+
+
+def test_two_records_more_are_no_vector() -> None:
+    own = features(6)
+    messages = [
+        sent(k, N=([n], "class_counts"), A=(own[:n].sum(axis=0)[None], "class_sums")) for k, n in ((0, 4), (1, 6))
+    ]
+    assert not attacked(*messages, classes=1).vectors
+
+
+def test_the_constant_feature_gives_the_counts() -> None:
+    own = np.concatenate([np.ones((5, 1)), features(5)], axis=1)
+    sums = np.stack([own[:1].sum(axis=0), own[1:3].sum(axis=0), own[3:].sum(axis=0)])
+    result = attacked(sent(T=(sums, "class_sums")))
+    assert rules(result) == {"derivable_counts"}
+    assert result.scores["values/0"].tolist() == [1, 2, 2]
+    np.testing.assert_allclose(source(result, "singletons").vectors, own[:1], rtol=1e-6)
+
+
+def test_redundant_fields_are_named() -> None:
+    own = features(9)
+    blocks = own.reshape(3, 3, -1).sum(axis=1)
+    plain = sent(
+        A=(blocks, "class_sums"), total=(own.sum(axis=0), "other"), n=(9, "other"), N=([3, 3, 3], "class_counts")
+    )
+    texts = [str(text) for text in attacked(plain).artifacts["texts"]]
+    assert "total is the sum of A over the classes" in texts
+    assert "n is the sum of N over the classes" in texts
+    rng = np.random.default_rng(0)
+    big = 100 * features(3, 400)
+    noised = sent(
+        A=MessageField(big + rng.normal(0, 0.5, big.shape), "class_sums", NOISE),
+        total=MessageField(big.sum(axis=0) + rng.normal(0, 0.5, 400), "other", NOISE),
+    )
+    result = attacked(noised)
+    assert "total is the sum of A over the classes; noised twice, the two average out" in result.artifacts["texts"]
+    unrelated = sent(A=(blocks, "class_sums"), other=(features(1)[0], "other"))
+    assert "redundant_field" not in rules(attacked(unrelated))
+
+
+def test_fields_without_protection_beside_protected_ones_are_named() -> None:
+    rng = np.random.default_rng(0)
+    noised = MessageField(rng.normal(size=(3, 20)), "class_sums", NOISE)
+    result = attacked(sent(A=noised, B=(np.eye(20), "second_moment"), N=([4, 4, 4], "class_counts")))
+    named = {
+        str(field)
+        for rule, field in zip(result.artifacts["rules"], result.artifacts["fields"], strict=True)
+        if rule == "unprotected_field"
+    }
+    assert named == {"B", "N"}
+    alone = attacked(sent(A=noised))
+    assert rules(alone) == set()
+    assert not alone.vectors
+
+
+def test_noise_that_is_missing_is_missed() -> None:
+    own = features(6)
+    declared = {
+        "A": MessageField(own[:3], "class_sums", NOISE),
+        "B": MessageField(own.T @ own + 1e-9 * np.eye(20), "second_moment", NOISE),
+        "N": MessageField(np.array([2.0, 2.0, 2.0]), "class_counts", NOISE),
+    }
+    result = attacked(sent(**declared))
+    missing = [
+        str(name)
+        for rule, name in zip(result.artifacts["rules"], result.artifacts["fields"], strict=True)
+        if rule == "missing_noise"
+    ]
+    assert missing == ["A", "B", "N"]
+    rng = np.random.default_rng(0)
+    there = {
+        name: MessageField(item.values + rng.normal(0, 0.5, item.values.shape), item.kind, NOISE)
+        for name, item in declared.items()
+    }
+    assert "missing_noise" not in rules(attacked(sent(**there)))
+
+
+def test_noised_singletons_are_left_out_where_nothing_is_left_of_them() -> None:
+    own = features(1, 400)
+    for scale, kept in ((1e-4, True), (1.0, False)):
+        release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(1.0,))
+        fields = {"A": MessageField(own, "class_sums", release), "N": ([1], "class_counts")}
+        assert bool(attacked(sent(**fields), classes=1).vectors) is kept  # type: ignore[arg-type]
+
+
+def test_a_view_without_statistics_is_not_attacked() -> None:
+    with pytest.raises(NotRunError, match="no features, counts"):
+        attacked(sent(thing=(np.zeros(3), "other")))
+
+
+def test_nothing_is_found_in_large_classes() -> None:
+    own = features(60)
+    blocks = own.reshape(3, 20, -1).sum(axis=1)
+    result = attacked(sent(A=(blocks, "class_sums"), N=([20, 20, 20], "class_counts")))
+    assert not result.vectors
+    assert rules(result) == {"exact_counts"}
+    assert not result.artifacts["discloses"].any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(counts=st.lists(st.integers(0, 4), min_size=3, max_size=3), seed=st.integers(0, 99))
+def test_as_many_singletons_as_classes_of_one(counts: list[int], seed: int) -> None:
+    own = features(sum(counts) or 1, seed=seed)
+    labels = np.repeat(np.arange(3), counts)
+    sums = np.stack([own[: len(labels)][labels == label].sum(axis=0) for label in range(3)])
+    result = attacked(sent(A=(sums, "class_sums"), N=(counts, "class_counts")))
+    found = [part for part in result.vectors if part.name == "singletons"]
+    assert sum(len(part.vectors) for part in found) == counts.count(1)
+
+
+def test_mixtures_of_small_classes_are_records(make_task: Callable[..., Task]) -> None:
+    """FedPFT with ten components on classes of about ten records sends the records."""
+    task = make_task(clients=3, records=60)
+    outcome = FedPFT().run(task)
+    result = MessageAlgebra().run(view(outcome.transcript, ThreatModel()), KNOWLEDGE)
+    found = source(result, "collapsed_components")
+    truth = np.concatenate([client.features for client in task.clients]).astype(float)
+    apart = np.linalg.norm(found.vectors[:, None] - truth, axis=2).min(axis=1)
+    assert len(found.vectors) > 20
+    assert np.median(apart / np.linalg.norm(found.vectors, axis=1)) < 1e-2
+
+
+def test_raw_features_hold_no_algebra(make_task: Callable[..., Task]) -> None:
+    outcome = RawFeatures().run(make_task(clients=1, records=40))
+    assert not MessageAlgebra().run(view(outcome.transcript, ThreatModel()), KNOWLEDGE).vectors
