@@ -29,23 +29,28 @@ class TrainingState:
     Attributes:
         parameters: The network's parameters by name.
         average: Their moving average.
+        best: The moving average when it did best on the records held out.
+        best_loss: Its loss there, a scalar.
         optimizer: AdamW over `parameters`, in the same order.
         generator: Where the run's random numbers come from.
     """
 
     parameters: dict[str, nn.Parameter]
     average: dict[str, Tensor]
+    best: dict[str, Tensor]
+    best_loss: Tensor
     optimizer: torch.optim.AdamW
     generator: torch.Generator
 
 
 def write_checkpoint(path: Path, fingerprint: str, step: int, state: TrainingState) -> None:
     """Write the state after `step` steps of the run named by `fingerprint`, whole or not at all."""
-    tensors = {"generator": state.generator.get_state()}
+    tensors = {"generator": state.generator.get_state(), "best_loss": state.best_loss}
     for name, parameter in state.parameters.items():
         moments = state.optimizer.state[parameter]
         tensors[f"weights.{name}"] = parameter.detach()
         tensors[f"average.{name}"] = state.average[name]
+        tensors[f"best.{name}"] = state.best[name]
         tensors[f"first.{name}"] = moments["exp_avg"]
         tensors[f"second.{name}"] = moments["exp_avg_sq"]
     host = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
@@ -75,10 +80,12 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> int:
         for name, parameter in state.parameters.items():
             parameter.copy_(tensors[f"weights.{name}"])
             state.average[name].copy_(tensors[f"average.{name}"])
+            state.best[name].copy_(tensors[f"best.{name}"])
             state.optimizer.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
                 "exp_avg": tensors[f"first.{name}"].to(parameter.device),
                 "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
             }
+    state.best_loss.copy_(tensors["best_loss"])
     state.generator.set_state(tensors["generator"])
     return step

@@ -105,6 +105,7 @@ class FilmDenoiser(nn.Module):
         embedding: Columns of the embedding of time and condition, an even number.
         direct: Give the condition to the first layer too, beside the noisy image. This is an
             addition to the paper's architecture: a linear path from the feature to the image.
+        guided: The input has a first guess of the image below the noisy image, in as many channels.
         dropout: Probability with which a hidden unit is dropped in training.
     """
 
@@ -117,6 +118,7 @@ class FilmDenoiser(nn.Module):
         blocks: int,
         embedding: int,
         direct: bool,
+        guided: bool,
         dropout: float,
     ) -> None:
         super().__init__()
@@ -125,16 +127,21 @@ class FilmDenoiser(nn.Module):
         pixels = math.prod(shape)
         self.time = TimeEmbedding(embedding)
         self.condition = ConditionEmbedding(condition_dim, embedding)
-        self.enter = nn.Linear(pixels + (condition_dim if direct else 0), width)
+        seen = pixels * (2 if guided else 1) + (condition_dim if direct else 0)
+        self.enter = nn.Linear(seen, width)
         self.blocks = nn.ModuleList(FilmBlock(width, embedding, dropout) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.leave = nn.Linear(width, pixels)
+        if guided:
+            # Training starts from the guess itself.
+            nn.init.zeros_(self.leave.weight)
+            nn.init.zeros_(self.leave.bias)
 
     def forward(self, noisy: Tensor, timesteps: Tensor, condition: Tensor, keep: Tensor) -> Tensor:
         """Predict the training target.
 
         Args:
-            noisy: Shape (n, channels, height, width).
+            noisy: Shape (n, channels, height, width), twice the channels where the net is guided.
             timesteps: Integers, shape (n,).
             condition: Shape (n, condition_dim), whitened.
             keep: Booleans, shape (n,): False computes that row without its condition.

@@ -42,18 +42,21 @@ class Whitening:
         return mapped.astype(np.float32)
 
 
-def fit_whitening(conditions: NDArray[np.floating], *, decorrelate: bool) -> Whitening:
+def fit_whitening(
+    conditions: NDArray[np.floating], *, decorrelate: bool, shrinkage: float = SHRINKAGE
+) -> Whitening:
     """Fit the map to unit variance: per column, or along the principal axes.
 
     Features of a trained backbone are strongly correlated: a few directions carry nearly all the
     variance, and what tells one image from its neighbours sits in the others. Principal-axis
-    whitening, with variances v replaced by v + SHRINKAGE * max(v), makes both audible to a network
+    whitening, with variances v replaced by v + shrinkage * max(v), makes both audible to a network
     that trains for seconds. Directions without any variance in the attacker's data are dropped: what
     a private vector has there, no training has seen.
 
     Args:
         conditions: Shape (n, d), n at least 1.
         decorrelate: Principal axes if True, columns if False.
+        shrinkage: Share of the largest variance that is added to every variance; for principal axes.
 
     Raises:
         ValueError: Not a non-empty matrix.
@@ -68,7 +71,7 @@ def fit_whitening(conditions: NDArray[np.floating], *, decorrelate: bool) -> Whi
         variances = np.maximum(variances, 0.0)
         # Rounding leaves variances of the order of d * eps * max(v) where there are none.
         present = variances > variances.max() * len(variances) * np.finfo(np.float32).eps
-        shrunk = variances + SHRINKAGE * variances.max()
+        shrunk = variances + shrinkage * variances.max()
         matrix = axes * np.where(present, 1.0 / np.sqrt(np.where(present, shrunk, 1.0)), 0.0)
     else:
         deviations = centred.std(axis=0)

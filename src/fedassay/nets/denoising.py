@@ -1,0 +1,126 @@
+"""One step of the denoising process: prediction, guidance, loss, and the ranges of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedassay.nets.presets import Preset
+from fedassay.values import Images
+
+Network = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(noisy, timesteps, condition, keep) to a prediction; see `FilmDenoiser.forward`."""
+
+
+def build_scheduler(preset: Preset) -> Any:
+    """The DDIM scheduler of diffusers (Song et al. 2021), which holds the noise schedule for training too."""
+    # diffusers takes seconds to import.
+    from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+
+    return DDIMScheduler(
+        num_train_timesteps=preset.timesteps,
+        beta_schedule=preset.beta_schedule,
+        prediction_type=preset.prediction,
+        clip_sample=True,
+        timestep_spacing="trailing",
+    )
+
+
+def predict(
+    network: Network,
+    noisy: Tensor,
+    timesteps: Tensor,
+    condition: Tensor,
+    keep: Tensor,
+    guess: Tensor | None = None,
+) -> Tensor:
+    """The network's prediction; with a first guess, that guess plus what the network adds to it.
+
+    Args:
+        network: The network.
+        noisy: Shape (n, channels, height, width).
+        timesteps: Integers, shape (n,).
+        condition: Shape (n, d), whitened.
+        keep: Booleans, shape (n,); False computes that row without condition and guess.
+        guess: Shape of `noisy`, or None for a network without warm start.
+
+    Returns:
+        Shape of `noisy`.
+    """
+    if guess is None:
+        return network(noisy, timesteps, condition, keep)
+    known = guess * keep[:, None, None, None]
+    return known + network(torch.cat([noisy, known], dim=1), timesteps, condition, keep)
+
+
+def guided_prediction(
+    network: Network,
+    noisy: Tensor,
+    timestep: int,
+    condition: Tensor,
+    weight: float,
+    guess: Tensor | None = None,
+) -> Tensor:
+    """Classifier-free guidance u + weight (c - u) at one time step (Ho & Salimans 2022).
+
+    A weight of 1 computes the conditional prediction c alone.
+    """
+    timesteps = torch.full((len(noisy),), timestep, device=noisy.device)
+    keep = torch.ones(len(noisy), dtype=torch.bool, device=noisy.device)
+    conditional = predict(network, noisy, timesteps, condition, keep, guess)
+    if weight == 1:
+        return conditional
+    unconditional = predict(network, noisy, timesteps, condition, ~keep, guess)
+    return unconditional + weight * (conditional - unconditional)
+
+
+def denoising_loss(
+    network: Network,
+    scheduler: Any,
+    images: Tensor,
+    conditions: Tensor,
+    *,
+    keep: Tensor,
+    timesteps: Tensor,
+    noise: Tensor,
+    guesses: Tensor | None = None,
+) -> Tensor:
+    """Squared error of the prediction, per record.
+
+    Args:
+        network: The network.
+        scheduler: See `build_scheduler`.
+        images: Shape (n, channels, height, width), in [-1, 1].
+        conditions: Shape (n, d), whitened.
+        keep: Booleans, shape (n,); False trains that row without its condition.
+        timesteps: Integers, shape (n,).
+        noise: Standard normal, shape of `images`.
+        guesses: First guesses, shape of `images`, where the preset has a warm start.
+
+    Returns:
+        Shape (n,): the mean over an image's pixels, not yet over the batch.
+    """
+    noisy = scheduler.add_noise(images, noise, timesteps)
+    predicted = predict(network, noisy, timesteps, conditions, keep, guesses)
+    match scheduler.config.prediction_type:
+        case "sample":
+            target = images
+        case "v_prediction":
+            target = scheduler.get_velocity(images, noise, timesteps)
+        case _:
+            target = noise
+    return (predicted - target).square().flatten(1).mean(dim=1)
+
+
+def to_model_range(images: Tensor) -> Tensor:
+    """Map uint8 NHWC to float32 NCHW in [-1, 1], contiguous."""
+    return (images.permute(0, 3, 1, 2).to(torch.float32) / 127.5 - 1).contiguous()
+
+
+def to_uint8(images: Tensor) -> Images:
+    """Map float NCHW in [-1, 1] to uint8 NHWC on the host, clipped and rounded to nearest."""
+    scaled = ((images.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    return scaled.permute(0, 2, 3, 1).contiguous().cpu().numpy()

@@ -1,0 +1,257 @@
+"""Training of the conditional denoiser.
+
+Denoising loss at uniform time steps (Ho et al. 2020), conditions dropped at random for classifier-free
+guidance (Ho & Salimans 2022), AdamW, a moving average of the weights. A share of the records is held
+out: what is kept is the average that does best on them, so that a few hundred records are not learned
+by heart. Every random number comes from one CPU generator, whatever the device, and is drawn in a
+fixed order: on a CPU the same seed gives the same bits.
+
+Images and first guesses stay uint8 on the host and are converted batch by batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedassay.hashing import digest_arrays
+from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.presets import Preset
+from fedassay.nets.trained import TrainedDenoiser, build_network
+from fedassay.nets.warm_start import fit_warm_start
+from fedassay.nets.whitening import fit_whitening
+from fedassay.progress import Advance
+from fedassay.values import Floats, Images
+
+LOOKS = 20
+"""How often a run looks at the records held out, and writes its checkpoint if it has one."""
+
+MOST_HELD_OUT = 500
+
+
+def train(
+    images: Images,
+    conditions: Floats,
+    preset: Preset,
+    *,
+    seed: int,
+    device: str = "cpu",
+    progress: Advance | None = None,
+    checkpoint: Path | None = None,
+) -> TrainedDenoiser:
+    """Train a denoiser on pairs of image and condition.
+
+    Args:
+        images: Shape (n, height, width, channels), uint8.
+        conditions: Shape (n, d): features, or one-hot classes.
+        preset: Architecture and training settings.
+        seed: Of initialisation, order, noise and dropout.
+        device: Where to compute, as torch names it.
+        progress: Called with (steps done, steps in all).
+        checkpoint: A file for the state of the run, written now and then. If it holds the state of
+            this very run (same data, settings and seed) training goes on from there and, on a CPU,
+            ends with the same bits as if it had never stopped. The caller deletes it.
+
+    Returns:
+        The model, its weights on the host.
+
+    Raises:
+        ValueError: Images or conditions have the wrong type, shape or length.
+    """
+    _check(images, conditions)
+    image_shape: tuple[int, int, int] = images.shape[1:]
+    whitening = fit_whitening(conditions, decorrelate=preset.whiten)
+    pairs = _Pairs(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(whitening(conditions)))
+    warm_start = None
+    if preset.centres:
+        rng = np.random.default_rng(seed)
+        warm_start, guesses = fit_warm_start(images, conditions, centres=preset.centres, rng=rng)
+        pairs = _Pairs(pairs.images, pairs.conditions, torch.from_numpy(guesses))
+    network = build_network(preset, image_shape, conditions.shape[1], seed=seed).to(device).train()
+    scheduler = build_scheduler(preset)
+    state = _initial_state(network, preset, seed)
+    order = torch.randperm(len(images), generator=state.generator)
+    count = held_out_count(len(images), preset)
+    held, used = order[:count], order[count:]
+    fingerprint, start = "", 0
+    if checkpoint is not None:
+        data = digest_arrays({"images": images, "conditions": conditions})
+        fingerprint = repr((data, sorted(asdict(preset).items()), seed))
+        start = read_checkpoint(checkpoint, fingerprint, state)
+    with torch.random.fork_rng(devices=[]):
+        for step in range(start, preset.steps):
+            _step(step, network, scheduler, state, pairs, used, preset, device)
+            done = step + 1
+            if progress is not None:
+                progress(done, preset.steps)
+            if done % max(1, preset.steps // LOOKS) == 0 or done == preset.steps:
+                _keep_best(network, scheduler, state, pairs, held, preset, seed, device)
+                if checkpoint is not None:
+                    write_checkpoint(checkpoint, fingerprint, done, state)
+    weights = {name: value.cpu().numpy().copy() for name, value in state.best.items()}
+    return TrainedDenoiser(preset, image_shape, whitening, weights, warm_start)
+
+
+def held_out_count(n: int, preset: Preset) -> int:
+    """How many of n records are kept from training, to keep the weights from before overfitting."""
+    return min(round(preset.held_out * n), MOST_HELD_OUT)
+
+
+def learning_rate(preset: Preset, step: int) -> float:
+    """Linear warm-up over `preset.warmup` steps, times cosine decay from the peak to 0."""
+    warm = min(1.0, (step + 1) / max(1, preset.warmup))
+    return preset.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * step / preset.steps))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The training records on the host: uint8 images, whitened conditions, uint8 first guesses."""
+
+    images: Tensor
+    conditions: Tensor
+    guesses: Tensor | None = None
+
+    def take(self, chosen: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor | None]:
+        guesses = None if self.guesses is None else to_model_range(self.guesses[chosen]).to(device)
+        images = to_model_range(self.images[chosen]).to(device)
+        return images, self.conditions[chosen].to(device), guesses
+
+
+@dataclass(frozen=True, eq=False)
+class _WithWeights:
+    """A network called with other weights than its own."""
+
+    network: nn.Module
+    weights: dict[str, Tensor]
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        output: Tensor = torch.func.functional_call(self.network, self.weights, inputs)
+        return output
+
+
+def _initial_state(network: nn.Module, preset: Preset, seed: int) -> TrainingState:
+    parameters = dict(network.named_parameters())
+    return TrainingState(
+        parameters=parameters,
+        average={name: p.detach().clone() for name, p in parameters.items()},
+        best={name: p.detach().clone() for name, p in parameters.items()},
+        best_loss=torch.tensor(torch.inf),
+        optimizer=torch.optim.AdamW(
+            parameters.values(), lr=preset.learning_rate, weight_decay=preset.weight_decay, fused=True
+        ),
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def _step(
+    step: int,
+    network: nn.Module,
+    scheduler: Any,
+    state: TrainingState,
+    pairs: _Pairs,
+    used: Tensor,
+    preset: Preset,
+    device: str,
+) -> None:
+    generator = state.generator
+    chosen = used[torch.randint(len(used), (preset.batch,), generator=generator)]
+    timesteps = torch.randint(preset.timesteps, (preset.batch,), generator=generator)
+    keep = torch.rand(preset.batch, generator=generator) >= preset.condition_dropout
+    images, conditions, guesses = pairs.take(chosen, device)
+    noise = torch.randn(images.shape, generator=generator)
+    # Dropout layers draw from torch's global generator: seed it from ours, so that a resumed run
+    # draws the same masks.
+    torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate(preset, step)
+    losses = denoising_loss(
+        network,
+        scheduler,
+        images,
+        conditions,
+        keep=keep.to(device),
+        timesteps=timesteps.to(device),
+        noise=noise.to(device),
+        guesses=guesses,
+    )
+    state.optimizer.zero_grad(set_to_none=True)
+    losses.mean().backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(state.parameters.values(), preset.clip)
+    state.optimizer.step()
+    # The average forgets its start: early on it follows the weights closely.
+    decay = min(preset.ema, (1 + step) / (10 + step))
+    with torch.no_grad():
+        torch._foreach_lerp_(list(state.average.values()), list(state.parameters.values()), 1 - decay)
+
+
+@torch.no_grad()
+def _keep_best(
+    network: nn.Module,
+    scheduler: Any,
+    state: TrainingState,
+    pairs: _Pairs,
+    held: Tensor,
+    preset: Preset,
+    seed: int,
+    device: str,
+) -> None:
+    """Keep the averaged weights if nothing before did better on the records held out."""
+    if len(held):
+        loss = _held_out_loss(network, scheduler, state.average, pairs, held, preset, seed, device)
+        if loss >= state.best_loss:
+            return
+        state.best_loss.copy_(loss)
+    for name, value in state.average.items():
+        state.best[name].copy_(value)
+
+
+def _held_out_loss(
+    network: nn.Module,
+    scheduler: Any,
+    weights: dict[str, Tensor],
+    pairs: _Pairs,
+    held: Tensor,
+    preset: Preset,
+    seed: int,
+    device: str,
+) -> Tensor:
+    """Mean loss on the records held out, at evenly spread time steps and always the same noise."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    timesteps = torch.linspace(0, preset.timesteps - 1, len(held)).round().long()
+    timesteps = timesteps[torch.randperm(len(held), generator=generator)]
+    network.eval()
+    losses = []
+    for first in range(0, len(held), preset.batch):
+        part = slice(first, first + preset.batch)
+        images, conditions, guesses = pairs.take(held[part], device)
+        losses.append(
+            denoising_loss(
+                _WithWeights(network, weights),
+                scheduler,
+                images,
+                conditions,
+                keep=torch.ones(len(images), dtype=torch.bool, device=device),
+                timesteps=timesteps[part].to(device),
+                noise=torch.randn(images.shape, generator=generator).to(device),
+                guesses=guesses,
+            )
+        )
+    network.train()
+    return torch.cat(losses).mean().cpu()
+
+
+def _check(images: Images, conditions: Floats) -> None:
+    if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
+        raise ValueError(
+            f"images: {images.dtype} of shape {images.shape} given; allowed: uint8 "
+            "(n, height, width, channels), none of them 0"
+        )
+    if conditions.ndim != 2 or len(conditions) != len(images):
+        raise ValueError(f"conditions: shape {conditions.shape} given; allowed: ({len(images)}, d)")

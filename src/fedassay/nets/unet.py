@@ -1,0 +1,94 @@
+"""The convolutional denoiser: diffusers' U-Net, conditioned as in paper 000, appendix E.3.
+
+The embedded condition is added to the time embedding, which every residual block turns into a scale
+and a shift inside its second group normalisation (`resnet_time_scale_shift="scale_shift"`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.nets.denoiser import ConditionEmbedding
+
+_GROUPS = 8
+
+
+class UNetDenoiser(nn.Module):
+    """U-Net on images of any size: they are padded to what the levels can halve, and cropped back.
+
+    Args:
+        shape: (channels, height, width).
+        condition_dim: Columns of the condition.
+        width: Channels of the first level, a multiple of 8.
+        blocks: Residual blocks of each level.
+        multipliers: Channels of each level as multiples of `width`; one level or more.
+        attention_levels: Levels, counted from 0 at full size, with self-attention.
+        guided: The input has a first guess of the image below the noisy image, in as many channels.
+        dropout: Probability with which an activation is dropped in training.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        condition_dim: int,
+        *,
+        width: int,
+        blocks: int,
+        multipliers: tuple[int, ...],
+        attention_levels: tuple[int, ...],
+        guided: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        # diffusers takes seconds to import, and torchvision must be mended before it.
+        from fedassay.torchvision_compat import import_torchvision
+
+        import_torchvision()
+        from diffusers.models.unets.unet_2d import UNet2DModel
+
+        channels, height, width_pixels = shape
+        down = ["AttnDownBlock2D" if i in attention_levels else "DownBlock2D" for i in range(len(multipliers))]
+        up = ["AttnUpBlock2D" if i in attention_levels else "UpBlock2D" for i in range(len(multipliers))]
+        self.net: Any = UNet2DModel(
+            in_channels=channels * (2 if guided else 1),
+            out_channels=channels,
+            block_out_channels=tuple(width * multiplier for multiplier in multipliers),
+            layers_per_block=blocks,
+            down_block_types=tuple(down),
+            up_block_types=tuple(reversed(up)),
+            norm_num_groups=_GROUPS,
+            attn_norm_num_groups=_GROUPS,
+            add_attention=bool(attention_levels),
+            resnet_time_scale_shift="scale_shift",
+            class_embed_type="identity",
+            dropout=dropout,
+        )
+        self.condition = ConditionEmbedding(condition_dim, 4 * width)
+        factor = 2 ** (len(multipliers) - 1)
+        self.size = (height, width_pixels)
+        self.padding = (0, -width_pixels % factor, 0, -height % factor)
+        nn.init.zeros_(self.net.conv_out.weight)
+        nn.init.zeros_(self.net.conv_out.bias)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                module.register_forward_pre_hook(_contiguous)
+
+    def forward(self, noisy: Tensor, timesteps: Tensor, condition: Tensor, keep: Tensor) -> Tensor:
+        """Predict the training target; arguments and result as `FilmDenoiser.forward`."""
+        padded = functional.pad(noisy, self.padding)
+        embedded = self.condition(condition, keep)
+        height, width = self.size
+        predicted: Tensor = self.net(padded, timesteps, class_labels=embedded).sample
+        return predicted[:, :, :height, :width].contiguous()
+
+
+def _contiguous(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Make a convolution's input contiguous NCHW.
+
+    Attention emits channels-last tensors, on which Opacus's per-record gradients of a convolution
+    are silently zero.
+    """
+    return tuple(tensor.contiguous() for tensor in inputs)
