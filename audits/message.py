@@ -32,6 +32,7 @@ from fedassay.lab import AttackResult, Lab
 from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict, unmeasured
 from fedassay.registry import register
 from fedassay.task import Records
+from fedassay.transcript import AGGREGATE
 from fedassay.values import Ints, Parameters
 from fedassay.vectors import VectorSource, sources
 
@@ -40,7 +41,7 @@ _FACTORS = "gram_factorization"
 
 @register("audit", "message")
 class MessageAudit(Parameters):
-    """Do messages give single records or label histograms away by arithmetic alone?"""
+    """Match what arithmetic reads from messages with the true records and label histograms."""
 
     reads: ClassVar[tuple[str, ...]] = ("gram_factorization", "message_algebra", "label_distribution")
     tests_per_cell: ClassVar[int] = 6
@@ -61,7 +62,7 @@ class MessageAudit(Parameters):
         senders = [str(name) for name in result.artifacts["senders"]]
         vectors = np.asarray(result.artifacts["vectors"], np.float64)
         source = result.vectors[0] if result.vectors else _nothing(_FACTORS)
-        finding = self._of_vectors(source, vectors, list(dict.fromkeys(senders)), result, lab)
+        finding = self._of_vectors(source, vectors, senders, result, lab)
         extra = {"expected_error": _expected(result)}
         limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
         verdict, reason = finding.verdict, finding.reason
@@ -77,15 +78,16 @@ class MessageAudit(Parameters):
         found = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
         found += [part for part in sources(lab.view, np.random.default_rng(0)) if part.name == "raw"]
+        everybody = [message.sender for message in lab.view.from_clients() if message.sender != AGGREGATE]
         return [
-            self._of_vectors(part, part.vectors.astype(np.float64), list(dict.fromkeys(part.senders)), result, lab)
+            self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders, *everybody], result, lab)
             for part in found
         ]
 
     def _of_vectors(
         self, source: VectorSource, vectors: Matrix, senders: list[str], result: AttackResult, lab: Lab
     ) -> Finding:
-        """Match, judge, run the controls."""
+        """Match to all records of the senders (repeats are ignored), judge, run the controls."""
         encode = encoder(lab)
         truths = {sender: records for sender in senders if (records := truth_of(lab, sender)) is not None}
         if encode is None or not truths:

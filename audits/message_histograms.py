@@ -15,7 +15,7 @@ from fedassay.lab import AttackResult, Lab
 from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 from fedassay.release import exact
 from fedassay.task import Records
-from fedassay.transcript import SERVER, Message, MessageField
+from fedassay.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.values import Ints
 
 Matrix = NDArray[np.float64]
@@ -55,6 +55,8 @@ def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
     senders = [str(name) for name in result.artifacts["senders"]]
     truths = {sender: records for sender in senders if (records := truth_of(lab, sender)) is not None}
     kept = [index for index, sender in enumerate(senders) if sender in truths and len(truths[sender])]
+    # Where single clients are seen, the sum over all of them is not one more of them.
+    kept = [index for index in kept if senders[index] != AGGREGATE] or kept
     if not kept:
         raise NotRunError("no sender in the view has records to compare histograms with")
     estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,14 +19,16 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
     """What arithmetic says of numbers of records, and of protections that are not there."""
     encode = encoder(lab)
     rules = [str(rule) for rule in result.artifacts["rules"]]
-    texts = [str(text) for text in result.artifacts["texts"]]
-    tells = [bool(told) for told in result.artifacts["discloses"]]
-    told = [text for text, tell in zip(texts, tells, strict=True) if tell]
+    right = _right(result, lab)
+    told = [
+        number
+        for number, tells in enumerate(result.artifacts["discloses"])
+        if tells and right.get(number, True)  # a number that is not the true one tells nothing
+    ]
     figures = {"rules_met": Metric(value=float(len(rules)), reason=", ".join(sorted(set(rules))))}
-    right = _counts_right(result, lab)
     if right:
         figures["counts_right"] = Metric(
-            value=float(np.mean(right)),
+            value=float(np.mean(list(right.values()))),
             n=len(right),
             reason="derived numbers of records that are true",
         )
@@ -44,7 +48,7 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
             ),
         )
     verdict: Verdict = "leak" if told else "no_leak_found"
-    shown = "; ".join(dict.fromkeys(told or texts)) or "no rule applies to these messages"
+    shown = _summary(result, told or range(len(rules))) or "no rule applies to these messages"
     if controls.negative is not None and controls.negative.flagged:
         verdict, shown = "inconclusive", f"the negative control was flagged; {shown}"
     elif not told and (controls.positive is None or not controls.positive.caught):
@@ -61,25 +65,39 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
     )
 
 
-def _numbers(result: AttackResult) -> list[tuple[str, str, NDArray[np.float64]]]:
-    """Rule, sender and numbers of every remark on numbers of records."""
+def _summary(result: AttackResult, numbers: Iterable[int]) -> str:
+    """Remarks of one rule on one field in one clause: the first, and of how many other messages it holds."""
+    clauses: dict[tuple[str, str], list[int]] = {}
+    for number in numbers:
+        key = str(result.artifacts["rules"][number]), str(result.artifacts["fields"][number])
+        clauses.setdefault(key, []).append(number)
+    said = []
+    for same in clauses.values():
+        text, sender = str(result.artifacts["texts"][same[0]]), str(result.artifacts["senders"][same[0]])
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        said.append(f"{text} ({sender}{others})")
+    return "; ".join(said)
+
+
+def _numbers(result: AttackResult) -> dict[int, tuple[str, str, NDArray[np.float64]]]:
+    """Rule, sender and numbers of every remark on numbers of records, by its position."""
     rows = zip(result.artifacts.get("rules", ()), result.artifacts.get("senders", ()), strict=True)
-    return [
-        (str(rule), str(sender), np.asarray(result.scores[f"values/{number}"], np.float64))
+    return {
+        number: (str(rule), str(sender), np.asarray(result.scores[f"values/{number}"], np.float64))
         for number, (rule, sender) in enumerate(rows)
         if str(rule) in _RECORDS
-    ]
+    }
 
 
 def _says_records(result: AttackResult, size: int) -> bool:
-    return any(rule == "rank" and values.sum() == size for rule, _, values in _numbers(result))
+    return any(rule == "rank" and values.sum() == size for rule, _, values in _numbers(result).values())
 
 
-def _counts_right(result: AttackResult, lab: Lab) -> list[bool]:
-    """For each derived number of records: is it the true one?"""
-    found = []
-    for _, sender, values in _numbers(result):
+def _right(result: AttackResult, lab: Lab) -> dict[int, bool]:
+    """For each derived number of records, by the remark's position: is it the true one?"""
+    found = {}
+    for number, (_, sender, values) in _numbers(result).items():
         records = truth_of(lab, sender)
         if records is not None:
-            found.append(round(float(values.sum())) == len(records))
+            found[number] = round(float(values.sum())) == len(records)
     return found

@@ -35,6 +35,7 @@ AGREED = 1e-6
 """Median relative distance at which two runs have found the same vectors, and no third one is started."""
 
 _TOLERANCE = 1e-13
+_ROUNDED = 1e-3  # runs that differ by less than rounding leaves agree, up to this residual
 _PATIENCE = 150
 _MOMENTUM = (0.5, 0.8)
 _SMALLEST = 1e-12
@@ -92,7 +93,7 @@ def factorize(
         if len(runs) > 1:
             first, second = (problem.unscaled(run[1]) for run in runs[:2])
             agreement = _agreement(first, second, problem.groups)
-            if np.median(agreement) < AGREED:
+            if np.median(agreement) < max(AGREED, min(runs[0][0], _ROUNDED)):
                 break
     residual, best = runs[0]
     vectors = problem.unscaled(best)

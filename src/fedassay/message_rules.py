@@ -167,8 +167,9 @@ def _rank(message: Message, classes: int) -> Iterator[Remark]:
         return
     size = measure(gram)
     live = int((np.diag(gram.second) > 0).sum())
-    if 0 < size.rank < live:
-        text = f"the second moment of {live} active features has rank {size.rank}: so many records made it"
+    # Under noise the eigenvalues that stand out are fewer than the records.
+    if 0 < size.rank < live and size.noise == 0:
+        text = f"the second moment of {live} active features has rank {size.rank}: the number of records"
         yield Remark("rank", message.sender, found[0], np.array([float(size.rank)]), text, gram.counts is None)
 
 

@@ -147,9 +147,7 @@ def test_dense_features_are_reported_as_not_recovered() -> None:
 
 def test_the_sum_over_clients_hides_nothing_while_records_are_few() -> None:
     features, labels = sparse(24)
-    clients = [
-        message(features[i::4], labels[i::4], secure=True, sender=f"client/{i}") for i in range(4)
-    ]
+    clients = [message(features[i::4], labels[i::4], secure=True, sender=f"client/{i}") for i in range(4)]
     result = attacked(*clients)
     assert set(result.vectors[0].senders) == {"aggregate"}
     assert errors(vectors(result), features).max() < 1e-6
