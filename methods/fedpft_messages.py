@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,31 @@ from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
 from fedassay.mixtures.packed import diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
 from fedassay.release import Release
-from fedassay.task import Records, Task
+from fedassay.task import Task
 from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 MixtureTransport = Literal["float16", "float32"]
+
+
+class FeatureSet(Protocol):
+    """What mixtures are fitted to: a client's `Records`, or what it unites with features it has received."""
+
+    @property
+    def name(self) -> str:
+        """The client's name."""
+        ...
+
+    @property
+    def features(self) -> Floats:
+        """Shape (n, d)."""
+        ...
+
+    @property
+    def labels(self) -> Ints:
+        """Shape (n,)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,8 +79,10 @@ def single_components(family: Family, means: Floats, covariances: Floats, width:
     )
 
 
-def mixture_message(client: Records, own: ClientMixtures, transport: MixtureTransport) -> Message:
-    """What a client sends the server."""
+def mixture_message(
+    sender: str, own: ClientMixtures, transport: MixtureTransport, *, number: int = 0, receiver: str = SERVER
+) -> Message:
+    """What a client sends in round `number`, to the server or to another client."""
     mixtures, releases = own.mixtures, own.releases
     whole = own.counts.dtype.kind == "i"
     counts = own.counts.astype(np.int32 if whole else np.float32)
@@ -69,9 +90,9 @@ def mixture_message(client: Records, own: ClientMixtures, transport: MixtureTran
     covariances = mixtures.covariances[:, None] if mixtures.family == "spherical" else mixtures.covariances
     sent = to_transport(covariances, transport, "fedpft: covariances", positive=variances)
     return Message(
-        0,
-        client.name,
-        SERVER,
+        number,
+        sender,
+        receiver,
         {
             "class_ids": MessageField(own.classes.astype(np.int32), "class_ids", releases["class_ids"]),
             "class_counts": MessageField(counts, "class_counts", releases["class_counts"]),
@@ -98,13 +119,7 @@ def mixture_message(client: Records, own: ClientMixtures, transport: MixtureTran
 
 
 def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
-    """Sample every received mixture as often as its class has records.
-
-    A class whose noised count is not above twice its noise is left out: its moments would be noise.
-
-    Args:
-        messages: What the clients have sent.
-        task: Its seeds.
+    """Sample the mixtures of every message: `sample_message`, pooled.
 
     Returns:
         Synthetic features (n, d), float32, and their classes (n,).
@@ -112,17 +127,29 @@ def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
     Raises:
         DataError: Nothing is left to sample.
     """
-    features, labels = [], []
-    for message in messages:
-        received = message_mixtures(message)
-        if received is None:
-            continue
-        sent, classes = message.fields["class_counts"], message.fields["class_ids"].values.astype(np.int64)
-        noise = max(sent.release.noise_scale or (0.0,))
-        counts = np.where(sent.values > 2 * noise, received.counts, 0)
-        drawn, groups = sample_mixtures(received, counts, task.seeds.numpy("sample", message.sender))
-        features.append(drawn)
-        labels.append(classes[groups])
-    if not sum(len(part) for part in labels):
+    drawn = [sample_message(message, task) for message in messages]
+    if not sum(len(labels) for _, labels in drawn):
         raise DataError("fedpft: no client has sent a class with a usable count; there is nothing to sample")
-    return np.concatenate(features).astype(np.float32), np.concatenate(labels)
+    return np.concatenate([features for features, _ in drawn]), np.concatenate([labels for _, labels in drawn])
+
+
+def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
+    """Sample every received mixture as often as its class has records.
+
+    A class whose noised count is not above twice its noise is left out: its moments would be noise.
+
+    Args:
+        message: What a client has sent.
+        task: Its seeds, and the feature width.
+
+    Returns:
+        Synthetic features (n, d), float32, and their classes (n,); n may be 0.
+    """
+    received = message_mixtures(message)
+    if received is None:
+        return np.empty((0, task.backbone.width), dtype=np.float32), np.empty(0, dtype=np.int64)
+    sent, classes = message.fields["class_counts"], message.fields["class_ids"].values.astype(np.int64)
+    noise = max(sent.release.noise_scale or (0.0,))
+    counts = np.where(sent.values > 2 * noise, received.counts, 0)
+    drawn, groups = sample_mixtures(received, counts, task.seeds.numpy("sample", message.sender))
+    return drawn.astype(np.float32), classes[groups]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.errors import PlanError
-from fedassay.methods.fedpft_messages import ClientMixtures, single_components
+from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, single_components
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
 from fedassay.mixtures.packed import Family, Mixtures, concatenate
@@ -44,7 +44,7 @@ from fedassay.privacy.postprocess import covariance_from_moments, covariance_fro
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
 from fedassay.release import Release, exact, public
-from fedassay.task import Records, Task
+from fedassay.task import Task
 from fedassay.values import Floats, Ints
 
 Mechanism = Literal["tight", "paper", "second_moment"]
@@ -63,8 +63,14 @@ class PrivateFit:
     nonnegative: bool
     dp_steps: int
 
-    def __call__(self, client: Records, task: Task) -> ClientMixtures:
+    def __call__(self, client: FeatureSet, task: Task) -> ClientMixtures:
         """Fit and noise one client's mixtures.
+
+        Args:
+            client: All the records that the fit sees. Some may be no records of the client's, but fixed given
+                what it has received: every statistic here is a sum or a mean over records, so one record moves
+                it no further for their company, and the noise for that many records covers each of them.
+            task: The privacy asked for, and the seeds.
 
         Raises:
             PlanError: A published mechanism is asked for with more than one component, or with noised counts.
@@ -87,7 +93,7 @@ class PrivateFit:
             return self._moments(features, client, task)
         return self._sums(features, client, task)
 
-    def _moments(self, features: Floats, client: Records, task: Task) -> ClientMixtures:
+    def _moments(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
         """Mean and second moment of each class present, noise by its own public count."""
         rng = task.seeds.numpy("noise", client.name)
         width = features.shape[1]
@@ -181,7 +187,7 @@ class PrivateFit:
             nonnegative=self.nonnegative,
         )
 
-    def _sums(self, features: Floats, client: Records, task: Task) -> ClientMixtures:
+    def _sums(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
         """Count, sum and second-moment sum of every class, as one joint release."""
         width, noised = features.shape[1], self.counts == "noised"
         sensitivity = class_sums(
@@ -214,7 +220,7 @@ class PrivateFit:
             self._class_sums(scale, noised, task),
         )
 
-    def _dp_em(self, features: Floats, client: Records, task: Task) -> ClientMixtures:
+    def _dp_em(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
         """DP-EM on every class; all classes where presence is private, the present ones where it is not."""
         adjacency, noised = task.privacy.adjacency, self.counts == "noised"
         sensitivity = dp_em_sensitivity(

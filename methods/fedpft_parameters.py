@@ -1,0 +1,216 @@
+"""What FedPFT and its chain share: their parameters, the fits of a client, and what is claimed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from fedassay.errors import PlanError
+from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, MixtureTransport, single_components
+from fedassay.methods.fedpft_private import Mechanism, PrivateFit
+from fedassay.methods.heads import HeadTraining
+from fedassay.mixtures import Family, fit_mixtures, parameters_sent
+from fedassay.mixtures.em import FLOOR
+from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.mechanisms import clip_features
+from fedassay.privacy.reruns import Experiment
+from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
+from fedassay.task import Task
+from fedassay.values import Floats, Parameters
+
+_SOURCES: dict[Mechanism, str] = {
+    "tight": "joint Gaussian mechanism on the mixtures' moments, analytic calibration at the exact sensitivity",
+    "paper": "FedPFT, Theorem 4.1",
+    "second_moment": "FedPFT, Remark B.3",
+}
+
+_PUBLISHED_NOTES = (
+    "the published noise takes the classical Gaussian mechanism for every epsilon (Lemma B.2), "
+    "which is false for large epsilon; its scale depends on the class count",
+    "the paper's delta = 1/n of a class is far too large: it allows one record to be published outright",
+)
+
+
+_EXACT = {
+    "class_ids": exact("labels"),
+    "class_counts": exact("labels"),
+    # Records that coincide leave fewer components than labels alone would tell.
+    "component_counts": exact(),
+    "mixture_weights": exact(),
+    "mixture_moments": exact(),
+}
+
+
+class MixtureParameters(Parameters):
+    """The plan parameters of `fedpft` and `fedpft_chain`.
+
+    Attributes:
+        components: K, one number for all clients or one each.
+        covariance: The covariance family.
+        transport: Type that weights, means and covariances travel in.
+        mechanism: `tight`: exact sensitivity, analytic calibration. `paper`: Theorem 4.1.
+            `second_moment`: Remark B.3.
+        counts: Whether class counts leave exactly (public under `replace_one_same_label` only).
+        nonnegative: Clip features to the non-negative orthant: a smaller sensitivity for features that
+            are non-negative anyway.
+        floor: Covariance floor of non-private fits, relative to the class's scale.
+        restarts: Initialisations per mixture.
+        dp_steps: Noised releases of DP-EM, the first of which has one component. More steps mean more noise in
+            each: on digits, 2 was best or as good at every epsilon from 0.5 to 100.
+        head: How the head is trained.
+    """
+
+    default_adjacency: ClassVar[Adjacency] = "replace_one_same_label"
+
+    components: PositiveInt | tuple[PositiveInt, ...] = 10
+    covariance: Family = "diag"
+    transport: MixtureTransport = "float16"
+    mechanism: Mechanism = "tight"
+    counts: Literal["exact", "noised"] = "exact"
+    nonnegative: bool = False
+    floor: float = Field(default=FLOOR, gt=0, allow_inf_nan=False)
+    restarts: PositiveInt = 1
+    dp_steps: PositiveInt = 2
+    head: HeadTraining = HeadTraining()
+
+    def components_of(self, clients: int) -> tuple[int, ...]:
+        """K of each of so many clients.
+
+        Raises:
+            PlanError: There is one K for each client, but of another number of them.
+        """
+        if isinstance(self.components, int):
+            return (self.components,) * clients
+        if len(self.components) != clients:
+            raise PlanError(
+                f"fedpft: components has {len(self.components)} entries for {clients} clients; "
+                "allowed: one number, or one for each client"
+            )
+        return self.components
+
+    def fit(self, owners: Sequence[FeatureSet], wanted: Sequence[int], task: Task) -> list[ClientMixtures]:
+        """The mixtures of every owner, `wanted` components each, with the noise that the task asks for.
+
+        Raises:
+            PlanError: The mechanism does not fit the other parameters.
+        """
+        if not task.privacy.private:
+            return fit_clients(owners, wanted, self.covariance, self.floor, self.restarts, task)
+        return [
+            PrivateFit(parts, self.covariance, self.mechanism, self.counts, self.nonnegative, self.dp_steps)(
+                owner, task
+            )
+            for owner, parts in zip(owners, wanted, strict=True)
+        ]
+
+    def clip(self, features: Floats) -> Floats:
+        """Features (n, d) as the private mechanisms see them."""
+        return clip_features(features, nonnegative=self.nonnegative)
+
+    def claim(self, task: Task) -> Claim:
+        """What a run claims."""
+        if not task.privacy.private:
+            return NoClaim()
+        several = max(self.components_of(len(task.clients))) > 1
+        source = "DP-EM (Park et al. 2017), analytic calibration" if several else _SOURCES[self.mechanism]
+        return PrivacyClaim(
+            epsilon=task.privacy.epsilon,
+            delta=task.privacy.delta,
+            adjacency=task.privacy.adjacency,
+            source=source,
+        )
+
+    def ledger_notes(self, task: Task) -> tuple[str, ...]:
+        """What a reader of the ledger must know."""
+        if not task.privacy.private:
+            return ()
+        notes = ["features are clipped to norm 1 inside the mechanism"]
+        if self.counts == "exact":
+            notes.append("class counts leave exactly: public under replace_one_same_label, under nothing else")
+        if self.mechanism != "tight":
+            notes += _PUBLISHED_NOTES
+        return tuple(notes)
+
+    def shortened(
+        self, owners: Sequence[FeatureSet], fitted: Sequence[ClientMixtures], wanted: Sequence[int]
+    ) -> tuple[str, ...]:
+        """Which mixtures have fewer components than asked for."""
+        short = [
+            f"{owner.name}: class {label} has {int(size)} of {parts}"
+            for owner, own, parts in zip(owners, fitted, wanted, strict=True)
+            for label, size in zip(own.classes, own.mixtures.components, strict=True)
+            if size < parts
+        ]
+        if not short:
+            return ()
+        shown = "; ".join(short[:8]) + ("; ..." if len(short) > 8 else "")
+        total = sum(len(own.classes) for own in fitted)
+        return (
+            f"{len(short)} of {total} mixtures have fewer components than asked for, for want of records "
+            f"({shown})",
+        )
+
+    def closed_form(self, fitted: Sequence[ClientMixtures], width: int) -> dict[str, float]:
+        """Parameters and bytes sent by the paper's equations 9 to 11: without counts and framing."""
+        sent = sum(parameters_sent(self.covariance, width, int(own.mixtures.components.sum())) for own in fitted)
+        return {
+            "paper_parameters_up": float(sent),
+            "paper_bytes_up": float(sent * np.dtype(self.transport).itemsize),
+        }
+
+
+def fit_clients(
+    owners: Sequence[FeatureSet],
+    components: Sequence[int],
+    family: Family,
+    floor: float,
+    restarts: int,
+    task: Task,
+) -> list[ClientMixtures]:
+    """Fit one mixture to each class present at each client, all of them at once, without noise.
+
+    Args:
+        owners: The clients' features and labels; a client without any gets no mixtures.
+        components: K for each client.
+        family: The covariance family.
+        floor: Covariance floor, relative to the class's scale.
+        restarts: Initialisations per mixture.
+        task: The seeds, and the feature width.
+    """
+    present = [np.unique(owner.labels) for owner in owners]
+    groups = [
+        (owner, int(label), parts)
+        for owner, labels, parts in zip(owners, present, components, strict=True)
+        for label in labels
+    ]
+    width = task.backbone.width
+    if not groups:
+        none = single_components(family, np.empty((0, width)), np.empty(0), width)
+        return [ClientMixtures(none.counts, none.counts, none, _EXACT) for _ in owners]
+    with task.progress.step("mixtures"):
+        mixtures, _ = fit_mixtures(
+            [owner.features[owner.labels == label] for owner, label, _ in groups],
+            [parts for _, _, parts in groups],
+            family,
+            [task.seeds.numpy("mixture", owner.name, label) for owner, label, _ in groups],
+            floor=floor,
+            restarts=restarts,
+            device=task.device,
+        )
+    ends = np.cumsum([len(labels) for labels in present])
+    parts = [mixtures.select(np.arange(end - len(labels), end)) for labels, end in zip(present, ends, strict=True)]
+    return [
+        ClientMixtures(labels.astype(np.int64), own.counts, own, _EXACT)
+        for labels, own in zip(present, parts, strict=True)
+    ]
+
+
+def worst(fitted: Sequence[ClientMixtures]) -> dict[str, Experiment]:
+    """The noised statistic of the client that it protects least."""
+    found = [own.experiment for own in fitted if own.experiment is not None]
+    several = any(own.mixtures.components.max(initial=1) > 1 for own in fitted)
+    name = "mixtures (first step of DP-EM)" if several else "mixtures"
+    return {name: max(found, key=lambda experiment: experiment.mu)} if found else {}
