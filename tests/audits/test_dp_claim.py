@@ -134,6 +134,20 @@ def test_an_attack_that_exceeds_the_claim_beats_the_ledger(judge: Callable[..., 
     assert "adds up to 10" in found.reason
 
 
+def test_an_estimate_that_assumes_a_law_needs_a_margin(judge: Callable[..., Finding]) -> None:
+    """No threshold can show 50. The estimate sees 53 in one mechanism and 60 in the other."""
+    near = judge(outcome(calibrate_sigma(53.0, DELTA, SQRT3), 50.0), reruns=100_000, bounds=200)
+    assert near.verdict == "unsupported", near.reason
+    assert value(near, "observed") > 52
+    far = judge(outcome(calibrate_sigma(60.0, DELTA, SQRT3), 50.0), reruns=100_000, bounds=200)
+    assert far.verdict == "unsound", far.reason
+    assert "confidence 1 - 0.05/200, above the claimed 50" in far.reason
+    # Where the ledger is content, there is no such margin.
+    sigma = calibrate_sigma(53.0, DELTA, SQRT3)
+    lying = outcome(sigma, 50.0, declared=sigma * SQRT3 / calibrate_sigma(50.0, DELTA, SQRT3))
+    assert judge(lying, reruns=100_000, bounds=200).verdict == "unsound"
+
+
 def test_exact_counts_are_unbounded_and_named(judge: Callable[..., Finding]) -> None:
     found = judge(outcome(5.0, 0.5, exact_counts=True))
     assert found.verdict == "unsound"
