@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from fedassay.errors import DataError
-from fedassay.linear_head import FeatureModel
+from fedassay.guarantee import Guarantee, guarantee
+from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.fedpft_messages import mixture_message, synthesise
 from fedassay.methods.fedpft_parameters import MixtureParameters, worst
 from fedassay.methods.heads import broadcast
 from fedassay.registry import register
 from fedassay.task import Outcome, Task
-from fedassay.transcript import Transcript
+from fedassay.transcript import Message, Transcript
+from fedassay.vectors import message_mixtures
+
+_LISTED = 10
+"""Clients whose bound is written out in the notes."""
 
 
 @register("method", "fedpft")
@@ -18,7 +27,13 @@ class FedPFT(MixtureParameters):
 
     Private runs clip features to norm 1. One component: one joint Gaussian release of mean and second
     moment per class (or of count, sum and second-moment sum where counts are private). Several: DP-EM.
+
+    Attributes:
+        guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `fedassay.guarantee`). It is
+            computed from the clients' own features, for the report alone: nothing of it is sent.
     """
+
+    guarantee: bool = False
 
     def run(self, task: Task) -> Outcome:
         """One round: mixtures up, head down.
@@ -37,6 +52,7 @@ class FedPFT(MixtureParameters):
         ]
         features, labels = synthesise(messages, task)
         head = self.head.fit(features, labels, task)
+        utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
         return Outcome(
             Transcript(
                 "fedpft",
@@ -46,7 +62,42 @@ class FedPFT(MixtureParameters):
                 self.ledger_notes(task),
             ),
             FeatureModel(head, self.clip if task.privacy.private else None),
+            utility=utility,
             communication=self.closed_form(fitted, task.backbone.width),
             mechanisms=worst(fitted),
-            notes=self.shortened(task.clients, fitted, wanted),
+            notes=(*self.shortened(task.clients, fitted, wanted), *remarks),
+        )
+
+    def _guarantees(
+        self, messages: Sequence[Message], head: LinearHead, task: Task
+    ) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Theorem 6.1 at every client that has records."""
+        found: dict[str, Guarantee] = {}
+        for client, message in zip(task.clients, messages, strict=True):
+            received = message_mixtures(message)
+            if received is None or not len(client):
+                continue
+            found[client.name] = guarantee(
+                head.predict,
+                self.clip(client.features) if task.privacy.private else client.features,
+                client.labels,
+                received,
+                message.fields["class_ids"].values.astype(np.int64),
+                task.seeds.numpy("guarantee", client.name),
+            )
+        bounds = [each.loss_bound for each in found.values()]
+        vacuous = sum(each.vacuous for each in found.values())
+        figures = {
+            "loss_bound_smallest": min(bounds),
+            "loss_bound_largest": max(bounds),
+            "loss_bounds_vacuous": float(vacuous),
+        }
+        listed = "; ".join(
+            f"{name} {each.loss_bound:.3g} (synthetic loss {each.synthetic_loss:.3g}, "
+            f"KL {each.divergence:.3g} nats)"
+            for name, each in list(found.items())[:_LISTED]
+        )
+        return figures, (
+            f"Theorem 6.1: loss at most {listed}{'; ...' if len(found) > _LISTED else ''}; vacuous (1 or more) at "
+            f"{vacuous} of {len(found)} clients",
         )

@@ -182,6 +182,18 @@ def test_exact_counts_void_a_claim_where_counts_are_private(make_task: MakeTask)
     assert account(published.transcript, "add_remove", 1e-5).epsilon == math.inf
 
 
+def test_the_guarantee_is_reported_and_says_when_it_is_vacuous(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=300)
+    plain, stated = FedPFT(components=3).run(task), FedPFT(components=3, guarantee=True).run(task)
+    assert plain.utility == {}
+    assert stated.transcript.bytes_up == plain.transcript.bytes_up
+    # 64 features and 15 records a class: nothing can be said.
+    assert stated.utility["loss_bounds_vacuous"] == 2
+    assert 1 <= stated.utility["loss_bound_smallest"] <= stated.utility["loss_bound_largest"]
+    (note,) = (note for note in stated.notes if "Theorem 6.1" in note)
+    assert "vacuous (1 or more) at 2 of 2 clients" in note
+
+
 def test_classes_whose_count_is_noise_are_left_out(make_task: MakeTask) -> None:
     task = make_task(clients=1, records=400, epsilon=2.0, labels_of=[0, 1, 2])
     outcome = FedPFT(components=1, counts="noised").run(task)
