@@ -122,10 +122,10 @@ def test_enough_noise_is_sound_and_the_reach_is_told(judge: Callable[..., Findin
 
 
 def test_bounds_are_rarely_above_the_truth(judge: Callable[..., Finding]) -> None:
-    """Noise for exactly epsilon 2: the 95 % bounds of 40 audits are below it, but for a few."""
+    """Noise for exactly epsilon 2: the 95 % bounds of 25 audits are below it, but for a few."""
     sigma = calibrate_sigma(2.0, DELTA, 1.0)
-    bounds = [observed(judge(Sums(sigma=sigma), runs=40, seed=seed, clients=1)) for seed in range(40)]
-    assert np.mean(np.array(bounds) > 2.0) <= 0.16  # 5 % of 40, plus 3 standard deviations
+    bounds = [observed(judge(Sums(sigma=sigma), runs=40, seed=seed, clients=1)) for seed in range(25)]
+    assert np.mean(np.array(bounds) > 2.0) <= 0.18  # 5 % of 25, plus 3 standard deviations
 
 
 @pytest.mark.parametrize("method", [Sums(sigma=ENOUGH, counts=True), Sums(sigma=ENOUGH, ragged=True)])

@@ -180,12 +180,12 @@ def test_an_audit_that_sees_nothing_is_inconclusive(
 
 
 def test_a_mechanism_exactly_at_its_claim_is_rarely_called_unsound() -> None:
-    """Corrected bounds of 300 audits: above the claim in at most 5 % of runs of 2 bounds, hardly ever of 40."""
+    """Corrected bounds of 200 audits: above the claim in at most 5 % of runs of 2 bounds, hardly ever of 40."""
     epsilon = 1.0
     sigma = calibrate_sigma(epsilon, DELTA, math.sqrt(3))
     experiment = reruns.shared_sums(adjacency="add_remove", sigmas=(sigma,) * 3)
     above: dict[int, list[bool]] = {2: [], 40: []}
-    for seed in range(300):
+    for seed in range(200):
         zero, one = reruns.llr_scores(experiment, reruns=500, rng=np.random.default_rng(seed))
         for tests, found in above.items():
             bounds = claim_bounds.bounds_of(
@@ -197,7 +197,7 @@ def test_a_mechanism_exactly_at_its_claim_is_rarely_called_unsound() -> None:
                 rng=np.random.default_rng(seed),
             )
             found.append(bounds.judged > epsilon)
-    assert np.mean(above[2]) <= 0.075
+    assert np.mean(above[2]) <= 0.08  # 5 % of 200, plus 2 standard deviations
     assert np.mean(above[40]) <= 0.01
 
 
