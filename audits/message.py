@@ -140,7 +140,7 @@ class MessageAudit(Parameters):
             reason=reason,
             assumptions=(
                 "vectors are matched to their sender's records one to one, at the least total distance",
-                "baseline: the mean of the record's class over records that no client holds",
+                "baseline: the nearest of the class means over records that no client holds",
                 f"leak: a record recovered to a relative error below {EXACT:g}, or a mean error below the "
                 f"baseline's, one-sided 95 %, corrected for {lab.bounds} tests",
             ),
@@ -173,7 +173,7 @@ def _verdict(name: str, ours: Judged, positive: Judged, negative: Judged) -> tup
         shown = (
             f"{found.exact} of {found.records} records' features computed exactly ({name}); median relative error "
             f"{np.median(found.errors):.2g} over {len(found.errors)} vectors, {np.median(found.baseline):.2g} for "
-            f"their class means"
+            f"the nearest class means"
         )
     control = f"the positive control came back at {_median(positive):.2g}" if len(positive.matched.errors) else ""
     if negative.beats:

@@ -34,7 +34,8 @@ class Matched:
     Attributes:
         errors: |v - f| / |f|, shape (k,).
         cosines: Cosine of v and f, shape (k,).
-        baseline: The same error for the mean of the record's class, as anybody may know it, shape (k,).
+        baseline: The same error for the nearest of the class means, as anybody may know them, shape (k,). The
+            nearest, not that of the record's own class: matching lets a vector choose its record, too.
         labelled: Whether the vector came with a label, shape (k,).
         label_right: Whether that label is the record's, shape (k,).
         records: True records of the senders attacked.
@@ -157,7 +158,7 @@ def match(
         lengths = np.maximum(np.linalg.norm(found, axis=1) * norms, np.finfo(float).tiny)
         errors = np.linalg.norm(found - real, axis=1) / norms
         cosines = (found * real).sum(axis=1) / lengths
-        baseline = np.linalg.norm(means[known] - real, axis=1) / norms
+        baseline = np.linalg.norm(real[:, None] - means, axis=2).min(axis=1) / norms
         given = labels[own][rows]
         parts.append(np.stack([errors, cosines, baseline, given >= 0, given == known]))
     joined = np.concatenate([np.zeros((5, 0)), *parts], axis=1)

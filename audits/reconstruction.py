@@ -97,7 +97,7 @@ class ReconstructionAudit(Parameters):
     def _set_level(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
-        records, raw = self._raw_control(truth, lab)
+        records, _, raw = self._raw_control(truth, lab)
         judged = {}
         for kind, images, target in (
             ("result", reconstruction.images[:, 0], truth.images),
@@ -152,8 +152,11 @@ class ReconstructionAudit(Parameters):
         rng = lab.task.seeds.numpy("reconstruction", "bootstrap", path)
         return judge(scored, lab.similarity, rng, tests=lab.bounds, draws=self.draws)
 
-    def _raw_control(self, truth: Truth, lab: Lab) -> tuple[Records, Reconstruction]:
-        """Some of the private records and what the attack makes of their raw features; once for all cells."""
+    def _raw_control(self, truth: Truth, lab: Lab) -> tuple[Records, Ints, Reconstruction]:
+        """Some private records, their closest attacker images, and what the attack makes of their features.
+
+        The same for every cell of a seed, and so made once.
+        """
         key = f"raw control/{self.near_duplicates}/{self.control_records}/{lab.attack_key}"
         kept = lab.shared.get(key)
         if isinstance(kept, tuple):
@@ -164,7 +167,7 @@ class ReconstructionAudit(Parameters):
         where = {owner: position for position, owner in enumerate(_owners(lab.task.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
         records = pooled(lab.task.clients).take(positions, "control")
-        made = records, _only(lab.attack(_raw_view(records, lab)))
+        made = records, truth.closest[chosen], _only(lab.attack(_raw_view(records, lab)))
         lab.shared[key] = made
         return made
 
@@ -172,14 +175,14 @@ class ReconstructionAudit(Parameters):
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
         assert lab.attacker is not None
         assert lab.attack is not None
-        records, positive = self._raw_control(truth, lab)
+        records, closest, positive = self._raw_control(truth, lab)
         size = len(records)
         # A cyclic shift of a random order gives every record another record's feature.
         order = lab.task.seeds.numpy("reconstruction", "shuffle").permutation(size)
         wrong = np.empty(size, np.int64)
         wrong[order] = np.roll(order, 1)
         negative = _only(lab.attack(_raw_view(records.take(wrong), lab)))
-        known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)))
+        known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
         found = {}
         for kind, raw in (("positive", positive), ("negative", negative)):
             selections = paired_selections(raw, known, lab.attacker, lab.similarity, self._top(size))

@@ -33,11 +33,13 @@ class Truth:
         images: Shape (n, H, W, C).
         fresh: Test images treated alike, shape (m, H, W, C): records that no release knows of.
         owner: Sender and row of each image, in order.
+        closest: The attacker image most similar (SSIM) to each image, shape (n,).
     """
 
     images: Images
     fresh: Images
     owner: tuple[tuple[str, int], ...]
+    closest: Ints
 
     def positions(self, senders: tuple[str, ...], rows: Ints) -> Ints:
         """Position of each (sender, row) among the images, -1 for one that is not scored."""
@@ -86,16 +88,19 @@ def private_truth(lab: Lab, near_duplicates: float) -> Truth:
     assert lab.attacker is not None
     images = np.concatenate([client.images for client in lab.task.clients])
     owner = [(client.name, row) for client in lab.task.clients for row in range(len(client))]
-    fresh = lab.task.test.images
+    # Comparing images is the dear part: no more fresh ones than private ones.
+    test = lab.task.test
+    drawn = lab.task.seeds.numpy("reconstruction", "fresh").permutation(len(test))[: len(images)]
+    fresh = test.images[np.sort(drawn)]
     with lab.task.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])
-        closest = most_similar(both, lab.attacker.images, device=lab.task.device, progress=advance).values
-    private, others = closest[: len(images)], closest[len(images) :]
+        found = most_similar(both, lab.attacker.images, device=lab.task.device, progress=advance)
+    private, others = found.values[: len(images)], found.values[len(images) :]
     # A stable sort, so that ties are dropped alike everywhere.
     order = np.argsort(private, kind="stable")
     kept = np.sort(order[: len(images) - round(near_duplicates * len(images))])
     limit = private[kept].max(initial=-np.inf) if near_duplicates else np.inf
-    return Truth(images[kept], fresh[others <= limit], tuple(owner[i] for i in kept))
+    return Truth(images[kept], fresh[others <= limit], tuple(owner[i] for i in kept), found.indices[kept])
 
 
 def paired_selections(
@@ -138,7 +143,7 @@ def paired_selections(
             agreement,
             top,
         )
-    own = attacker.images[most_similar(target, attacker.images).indices]
+    own = attacker.images[truth.closest[position[used]]]
     own_values = similarity.measure(target, own)
     found["oracle"] = Scored(
         target, samples[:, 0], own, first_values, own_values, first_values["ssim"], own_values["ssim"], top
