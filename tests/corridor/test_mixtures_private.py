@@ -120,6 +120,15 @@ def test_dp_em_sensitivity_composes() -> None:
     assert same == pytest.approx(math.sqrt(4.5 + 2 * 6))
 
 
+@pytest.mark.parametrize("components", [1, 2, 3])
+def test_a_record_that_changes_its_class_moves_two_mixtures(components: int) -> None:
+    """sqrt(6) in every step, also where a class's mixture has but one component."""
+    moved = dp_em_sensitivity(5, components, 4, adjacency="replace_one", classes=10, family="full")
+    assert moved == pytest.approx(math.sqrt(4 * 6))
+    alone = dp_em_sensitivity(5, components, 4, adjacency="replace_one", classes=1, family="full")
+    assert alone == pytest.approx(math.sqrt(4.5 + 3 * (4.5 if components == 1 else 6)))
+
+
 def test_dp_em_steps_stay_within_the_stated_sensitivity() -> None:
     """The exact statistic of one step on random neighbours, never further apart than accounted for."""
     from fedassay.mixtures import dp_em as module

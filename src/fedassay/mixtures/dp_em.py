@@ -73,8 +73,10 @@ def dp_em_sensitivity(
         nonnegative=nonnegative,
         weights=(float(count_noised), 1.0, 1.0),
     ).sensitivity
+    # A record that may change its class leaves one class's components for another's, even where each has one.
+    reach = max(components, classes) if adjacency == "replace_one" else components
     later = responsibility_sums(
-        width, adjacency=adjacency, components=components, family=family, nonnegative=nonnegative
+        width, adjacency=adjacency, components=reach, family=family, nonnegative=nonnegative
     ).sensitivity
     return math.hypot(first, math.sqrt(steps - 1) * later)
 
