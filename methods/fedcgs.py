@@ -13,10 +13,21 @@ from pydantic import Field
 
 from fedassay.errors import PlanError
 from fedassay.expansion import Expansion, make_expansion
-from fedassay.gaussian_head import RIDGE, GaussianHead, Statistics, aggregate, gaussian_head, moments, statistics
-from fedassay.linear_head import FeatureModel
+from fedassay.gaussian_head import (
+    RIDGE,
+    GaussianHead,
+    GlobalMoments,
+    Statistics,
+    aggregate,
+    gaussian_head,
+    moments,
+    statistics,
+)
+from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.methods.fedcgs_personal import Personalize, fine_tune, prototype_messages
 from fedassay.methods.heads import broadcast
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
+from fedassay.personalized import personalized_accuracy
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import Sums, clip_features, noised_sums
@@ -65,6 +76,8 @@ class FedCGS(Parameters):
         noise: Where noise is added: by every client for itself (`local`), or once on the securely
             aggregated sum (`central`: every client adds a share of it).
         counts: Whether a private run noises N.
+        personalize: One more round: the server sends the class means, and every client fine-tunes the whole
+            model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
 
     covariance: Literal["total", "within"] = "total"
@@ -74,37 +87,46 @@ class FedCGS(Parameters):
     expansion: int = Field(default=0, ge=0)
     noise: Literal["local", "central"] = "local"
     counts: Literal["noised", "exact"] = "noised"
+    personalize: Personalize | None = None
 
     def run(self, task: Task) -> Outcome:
-        """One round: statistics up, head down.
+        """One round: statistics up, head down; then, if asked for, prototypes down and fine-tuning.
 
         Raises:
-            PlanError: The expansion does not fit into memory, or central noise is asked for without
-                secure aggregation.
+            PlanError: The expansion does not fit into memory, central noise is asked for without
+                secure aggregation, or personalization of expanded features.
             DataError: The aggregated covariance cannot be solved for; see `gaussian_head`.
         """
+        if self.personalize is not None and self.expansion:
+            raise PlanError(
+                f"fedcgs: personalize with expansion {self.expansion}: prototypes are means of the backbone's own "
+                "features; allowed: expansion 0"
+            )
         width = self.expansion or task.backbone.width
         noise = self._noise(task, width)
         transform = Transform(self._expansion(task), clip=noise is not None)
         messages = [self._message(client, task, transform, noise) for client in task.clients]
         received = aggregate([_received(message) for message in messages])
-        solved = self._solve(received, noise, task)
+        found = self._moments(received, noise, task)
+        solved = self._solve(found, received, noise, task)
         notes = []
         if solved.projected:
             notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
         absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
         if absent.size:
             notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
+        further, utility = self._personalized(solved.head, found, noise is not None, task)
         sent = len(task.clients) * float((task.classes + width) * width + task.classes)
         return Outcome(
             Transcript(
                 "fedcgs",
                 task.classes,
-                (*messages, *broadcast(solved.head, task.clients)),
+                (*messages, *broadcast(solved.head, task.clients), *further),
                 self._claim(task, noise),
                 () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
             ),
             FeatureModel(solved.head, transform),
+            utility=utility,
             communication={
                 "paper_parameters_up": sent,
                 "paper_bytes_up": sent * np.dtype(self.transport).itemsize,
@@ -120,17 +142,42 @@ class FedCGS(Parameters):
             nonnegative=bool(self.expansion),
         )
 
-    def _solve(self, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+    def _moments(self, received: Statistics, noise: _Noise | None, task: Task) -> GlobalMoments:
+        """Means and covariance, the means of noised sums brought back into the unit ball."""
         if noise is None:
-            return gaussian_head(moments(received, self.covariance), self.ridge)
-        total = noise.scale * (1.0 if self.noise == "central" else math.sqrt(len(task.clients)))
+            return moments(received, self.covariance)
         # A class mean over a count that may be all noise would be all noise.
+        total = self._total_noise(noise, task)
         found = moments(received, self.covariance, least=max(0.5, 2 * total) if noise.counts else 0.5)
         norms = np.linalg.norm(found.means, axis=1, keepdims=True)
-        inside = replace(found, means=found.means / np.maximum(norms, 1.0))
+        return replace(found, means=found.means / np.maximum(norms, 1.0))
+
+    def _solve(self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+        if noise is None:
+            return gaussian_head(found, self.ridge)
         # Eigenvalues of the noise reach about sqrt(2 d) of its scale: what lies below is not covariance.
         size = max(1.0, float(received.counts.sum()))
-        return gaussian_head(inside, self.ridge, shift=total * math.sqrt(received.sums.shape[1]) / size)
+        shift = self._total_noise(noise, task) * math.sqrt(received.sums.shape[1]) / size
+        return gaussian_head(found, self.ridge, shift=shift)
+
+    def _total_noise(self, noise: _Noise, task: Task) -> float:
+        """Standard deviation of the noise on the sums over all clients."""
+        return noise.scale * (1.0 if self.noise == "central" else math.sqrt(len(task.clients)))
+
+    def _personalized(
+        self, head: LinearHead, found: GlobalMoments, clip: bool, task: Task
+    ) -> tuple[list[Message], dict[str, float]]:
+        """The second round: its messages, and accuracy on the clients' own distributions."""
+        if self.personalize is None:
+            return [], {}
+        transform = Transform(None, clip)
+        guesses = head.predict(transform(task.test.features))
+        shared = personalized_accuracy([guesses] * len(task.clients), task.clients, task.test)
+        own = fine_tune(self.personalize, head, found.means, task, clip=clip)
+        figures = {"personalized_accuracy": own.mean, "personalized_accuracy_global": shared.mean}
+        return prototype_messages(head.classes, found.means, task), {
+            name: value for name, value in figures.items() if value is not None
+        }
 
     def _expansion(self, task: Task) -> Expansion | None:
         if not self.expansion:
