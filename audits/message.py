@@ -173,7 +173,7 @@ def _verdict(name: str, ours: Judged, positive: Judged, negative: Judged) -> tup
         shown = (
             f"{found.exact} of {found.records} records' features computed exactly ({name}); median relative error "
             f"{np.median(found.errors):.2g} over {len(found.errors)} vectors, {np.median(found.baseline):.2g} for "
-            f"the nearest class means"
+            "the nearest class means"
         )
     control = f"the positive control came back at {_median(positive):.2g}" if len(positive.matched.errors) else ""
     if negative.beats:

@@ -158,7 +158,7 @@ def match(
         lengths = np.maximum(np.linalg.norm(found, axis=1) * norms, np.finfo(float).tiny)
         errors = np.linalg.norm(found - real, axis=1) / norms
         cosines = (found * real).sum(axis=1) / lengths
-        baseline = np.linalg.norm(real[:, None] - means, axis=2).min(axis=1) / norms
+        baseline = np.min([np.linalg.norm(real - mean, axis=1) for mean in means], axis=0) / norms
         given = labels[own][rows]
         parts.append(np.stack([errors, cosines, baseline, given >= 0, given == known]))
     joined = np.concatenate([np.zeros((5, 0)), *parts], axis=1)

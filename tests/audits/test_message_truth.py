@@ -1,0 +1,73 @@
+"""Matching recovered vectors with true records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedassay.audits.message_truth import judge, match, metrics
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.integers(1, 12))
+def test_a_permutation_of_the_truth_matches_exactly(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    features, labels = rng.exponential(1, (n, 8)), rng.integers(0, 3, n)
+    order = rng.permutation(n)
+    found = match(features[order], labels[order], [(np.arange(n), features, labels)], np.zeros((3, 8)))
+    assert found.errors.max() == 0
+    assert found.cosines.min() == pytest.approx(1)
+    assert found.label_right.all()
+    assert found.exact == found.records == n
+    assert (found.baseline == 1).all()  # the class means are zero
+
+
+def test_a_record_is_matched_once_and_only_within_its_sender() -> None:
+    features = np.eye(4) + 1.0
+    labels = np.zeros(4, np.int64)
+    vectors = features[[0, 0, 3]]
+    truth = [(np.array([0, 1]), features[:1], labels[:1]), (np.array([2]), features[1:3], labels[1:3])]
+    found = match(vectors, np.array([0, 0, -1]), truth, np.zeros((1, 4)))
+    # The second copy has no record left; the third is another sender's record and fits none of its own.
+    assert len(found.errors) == 2
+    assert found.exact == 1
+    assert found.records == 3
+    assert found.vectors == 3
+    assert found.labelled.tolist() == [True, False]
+
+
+def test_records_without_features_are_not_matched() -> None:
+    features = np.array([[0.0, 0.0], [1.0, 2.0]])
+    found = match(features, np.array([0, 0]), [(np.arange(2), features, np.zeros(2, np.int64))], np.zeros((1, 2)))
+    assert found.errors.tolist() == [0]
+    assert found.records == 2
+
+
+def test_metrics_of_nothing_are_missing_with_a_reason() -> None:
+    none = match(
+        np.zeros((0, 2)),
+        np.zeros(0, np.int64),
+        [(np.zeros(0, np.int64), np.ones((5, 2)), np.zeros(5, np.int64))],
+        np.ones((1, 2)),
+    )
+    judged = judge(none, np.random.default_rng(0), tests=1, draws=200)
+    assert not judged.beats
+    assert not judged.caught
+    ours, baseline = metrics(none, np.random.default_rng(0), 200)
+    assert ours["relative_error"].value is None
+    assert ours["relative_error"].reason
+    assert baseline["relative_error"].value is None
+    assert ours["fraction_recovered"].value == 0
+    assert ours["fraction_recovered"].n == 5
+
+
+def test_class_means_do_not_beat_themselves() -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.exponential(1, (40, 16)), np.repeat([0, 1], 20)
+    means = np.stack([features[labels == label].mean(axis=0) for label in (0, 1)])
+    found = match(means[labels], labels, [(np.arange(40), features, labels)], means)
+    judged = judge(found, rng, tests=1, draws=400)
+    assert not judged.beats
+    assert not judged.worse
