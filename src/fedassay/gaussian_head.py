@@ -183,11 +183,13 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 
     if not (np.isfinite(sigma).all() and np.isfinite(given.means).all()):
         raise DataError("FedCGS: the aggregated statistics hold NaN or infinite values")
     projected = False
-    factor = _factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
+    # A noised Sigma may have an eigenvalue just above -shift, which would leave next to nothing to divide by.
+    factor = None if shift > 0 else _factor(sigma, ridge * float(np.trace(sigma)) / width)
     if factor is None and ridge + shift > 0:
         values, vectors = np.linalg.eigh(sigma)
-        sigma = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        projected = True
+        projected = bool(values[0] < 0)
+        if projected:
+            sigma = (vectors * np.maximum(values, 0.0)) @ vectors.T
         factor = _factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
     if factor is None:
         raise DataError(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedassay.errors import DataError
-from fedassay.gaussian_head import Statistics, aggregate, gaussian_head, moments, statistics
+from fedassay.gaussian_head import GlobalMoments, Statistics, aggregate, gaussian_head, moments, statistics
 
 Array = NDArray[np.float64]
 
@@ -149,3 +149,12 @@ def test_wrong_input() -> None:
     features[0, 0] = np.nan
     with pytest.raises(DataError, match="NaN or infinite"):
         gaussian_head(moments(statistics(features, labels, 4)))
+
+
+def test_a_noised_covariance_is_projected_before_the_shift() -> None:
+    # One eigenvalue is a hair above -shift: shifted alone it would be divided by, though it is noise.
+    sigma = np.diag([1.0, 1.0, -0.5 + 1e-6])
+    given = GlobalMoments(np.array([0, 1]), np.array([0.5, 0.5]), np.eye(3)[:2] + np.eye(3)[2], sigma)
+    solved = gaussian_head(given, 0.0, shift=0.5)
+    assert solved.projected
+    np.testing.assert_allclose(solved.head.weights[:, 2], 2.0)
