@@ -330,4 +330,4 @@ def _keys_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]
         if not nested:
             break
         current = nested[0]
-    return list(current.model_fields)
+    return [field.alias or name for name, field in current.model_fields.items()]
