@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedassay.nets import diffusion
+from fedassay.nets.denoising import ssim
 from fedassay.nets.presets import TINY, Preset
 
 FAST = replace(TINY, width=32, blocks=1, embedding=16, steps=40, batch=16, warmup=5, sampling_steps=4, centres=0)
@@ -55,7 +56,8 @@ def test_same_seed_same_bits(preset: Preset) -> None:
     assert not np.array_equal(drawn[0], drawn[2])
 
 
-def test_resumed_run_equals_uninterrupted_run(tmp_path) -> None:
+@pytest.mark.parametrize("preset", [replace(WARM, dropout=0.2, held_out=0.0), FAST])
+def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path) -> None:
     class Killed(Exception):
         pass
 
@@ -64,7 +66,6 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path) -> None:
             raise Killed
 
     images, conditions = pairs()
-    preset = replace(WARM, dropout=0.2)
     whole = diffusion.train(images, conditions, preset, seed=0).to_arrays()
     path = tmp_path / "state.safetensors"
     with pytest.raises(Killed):
@@ -130,6 +131,77 @@ def test_guidance_of_one_is_the_conditional_model_and_zero_the_unconditional() -
     assert torch.allclose(guided[3], unconditional + 3 * (conditional - unconditional), atol=1e-5)
 
 
+def test_spread_of_zero_is_the_first_prediction_and_one_the_sample() -> None:
+    images, conditions = pairs()
+    model = diffusion.train(images, conditions, FAST, seed=0)
+    mean, half, full = (
+        diffusion.sample(model, conditions, seed=0, spread=spread).astype(int) for spread in (0.0, 0.5, 1.0)
+    )
+    assert np.array_equal(mean, diffusion.sample(model, conditions, seed=0, steps=1, spread=1.0))
+    assert np.abs(mean - full).max() > 2
+    assert np.abs(2 * half - mean - full).max() <= 2
+
+
+@pytest.mark.parametrize("shape", [(32, 28, 1), (8, 8, 3), (5, 6, 1)])
+def test_structural_loss_agrees_with_skimage(shape: tuple[int, int, int]) -> None:
+    import torch
+    from skimage.metrics import structural_similarity
+
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-1, 1, size=(3, *shape))
+    b = np.clip(a + 0.3 * rng.normal(size=a.shape), -1, 1)
+    to_torch = [torch.from_numpy(x).permute(0, 3, 1, 2) for x in (a, b)]
+    side = min(7, *shape[:2])
+    if side % 2:
+        expected = [
+            structural_similarity(x, y, data_range=2, channel_axis=-1, win_size=side)
+            for x, y in zip(a, b, strict=True)
+        ]
+        np.testing.assert_allclose(ssim(*to_torch).numpy(), expected, atol=1e-6)
+
+
+def test_stops_when_the_records_held_out_are_forgotten() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, size=(40, 6, 6, 1)).astype(np.uint8)
+    conditions = rng.normal(size=(40, 8)).astype(np.float32)
+    steps: list[int] = []
+    preset = replace(WARM, steps=2000, width=64, held_out=0.25)
+    diffusion.train(images, conditions, preset, seed=0, progress=lambda done, total: steps.append(done))
+    assert len(steps) < 1500
+    assert steps[-1] == 2000
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("preset", ALL.values(), ids=ALL.keys())
+def test_gradients_of_every_record_equal_those_of_one_at_a_time(preset: Preset) -> None:
+    import torch
+    from opacus import GradSampleModule
+
+    shape, n = (6, 5, 1), 3
+    channels = 2 if preset.centres else 1
+    network = diffusion.build_network(replace(preset, dropout=0.0), shape, 4, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            # Outputs start at zero, where most gradients are zero too.
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    noisy = torch.randn((n, channels, *shape[:2]), generator=generator)
+    timesteps, condition = torch.tensor([10, 500, 990]), torch.randn((n, 4), generator=generator)
+    keep = torch.tensor([True, False, True])
+    expected = []
+    for i in range(n):
+        network.zero_grad()
+        row = slice(i, i + 1)
+        network(noisy[row], timesteps[row], condition[row], keep[row]).square().mean().backward()
+        expected.append({name: p.grad.clone() for name, p in network.named_parameters()})
+    network.zero_grad()
+    sampled = GradSampleModule(network, loss_reduction="sum")
+    sampled(noisy, timesteps, condition, keep).square().flatten(1).mean(dim=1).sum().backward()
+    for name, parameter in sampled._module.named_parameters():
+        for i in range(n):
+            torch.testing.assert_close(parameter.grad_sample[i], expected[i][name], rtol=1e-3, atol=1e-5)
+
+
 def test_training_leaves_the_global_generator_alone() -> None:
     import torch
 
@@ -142,7 +214,7 @@ def test_training_leaves_the_global_generator_alone() -> None:
 
 
 @pytest.mark.parametrize("preset", ALL.values(), ids=ALL.keys())
-@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 8, 1), (25, 25, 1), (14, 11, 3), (32, 28, 1)])
+@pytest.mark.parametrize("shape", [(2, 3, 1), (8, 8, 1), (25, 25, 1), (14, 11, 3), (32, 28, 1)])
 def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
     images, conditions = pairs(20, shape=shape)
     model = diffusion.train(images, conditions, replace(preset, steps=2), seed=0)
@@ -153,6 +225,8 @@ def test_any_image_shape(preset: Preset, shape: tuple[int, int, int]) -> None:
 
 def test_wrong_input_is_named() -> None:
     images, conditions = pairs()
+    with pytest.raises(ValueError, match=r"\(1, 6\) pixels"):
+        diffusion.train(images[:, :1], conditions, FAST, seed=0)
     with pytest.raises(ValueError, match="float32"):
         diffusion.train(images.astype(np.float32), conditions, FAST, seed=0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\(64, d\)"):

@@ -31,6 +31,7 @@ class TrainingState:
         average: Their moving average.
         best: The moving average when it did best on the records held out.
         best_loss: Its loss there, a scalar.
+        best_step: The number of steps done then.
         optimizer: AdamW over `parameters`, in the same order.
         generator: Where the run's random numbers come from.
     """
@@ -39,6 +40,7 @@ class TrainingState:
     average: dict[str, Tensor]
     best: dict[str, Tensor]
     best_loss: Tensor
+    best_step: int
     optimizer: torch.optim.AdamW
     generator: torch.Generator
 
@@ -53,8 +55,9 @@ def write_checkpoint(path: Path, fingerprint: str, step: int, state: TrainingSta
         tensors[f"best.{name}"] = state.best[name]
         tensors[f"first.{name}"] = moments["exp_avg"]
         tensors[f"second.{name}"] = moments["exp_avg_sq"]
+    run = {"fingerprint": fingerprint, "step": step, "best_step": state.best_step}
     host = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, save(host, metadata={"run": json.dumps({"fingerprint": fingerprint, "step": step})}))
+    write_bytes(path, save(host, metadata={"run": json.dumps(run)}))
 
 
 def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> int:
@@ -86,6 +89,7 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> int:
                 "exp_avg": tensors[f"first.{name}"].to(parameter.device),
                 "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
             }
+    state.best_step = int(run["best_step"])
     state.best_loss.copy_(tensors["best_loss"])
     state.generator.set_state(tensors["generator"])
     return step

@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedassay.nets.presets import Preset
 from fedassay.values import Images
 
 Network = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(noisy, timesteps, condition, keep) to a prediction; see `FilmDenoiser.forward`."""
+
+_WINDOW = 7
 
 
 def build_scheduler(preset: Preset) -> Any:
@@ -87,8 +90,9 @@ def denoising_loss(
     timesteps: Tensor,
     noise: Tensor,
     guesses: Tensor | None = None,
+    ssim_weight: float = 0.0,
 ) -> Tensor:
-    """Squared error of the prediction, per record.
+    """Squared error of the prediction, per record; plus `ssim_weight` times its 1 - SSIM.
 
     Args:
         network: The network.
@@ -99,6 +103,7 @@ def denoising_loss(
         timesteps: Integers, shape (n,).
         noise: Standard normal, shape of `images`.
         guesses: First guesses, shape of `images`, where the preset has a warm start.
+        ssim_weight: Weight of the structural term; only for a network that predicts the image.
 
     Returns:
         Shape (n,): the mean over an image's pixels, not yet over the batch.
@@ -112,7 +117,39 @@ def denoising_loss(
             target = scheduler.get_velocity(images, noise, timesteps)
         case _:
             target = noise
-    return (predicted - target).square().flatten(1).mean(dim=1)
+    losses = (predicted - target).square().flatten(1).mean(dim=1)
+    if ssim_weight:
+        losses = losses + ssim_weight * (1 - ssim(predicted, target))
+    return losses
+
+
+def ssim(a: Tensor, b: Tensor) -> Tensor:
+    """Structural similarity, differentiable: skimage's definition on the range [-1, 1].
+
+    A uniform window of 7x7 (of the image's shorter side, where that is less), K1 = 0.01, K2 = 0.03,
+    sample covariances, mean over positions and channels.
+
+    Args:
+        a: Shape (n, channels, height, width), height and width at least 2.
+        b: The same shape.
+
+    Returns:
+        Shape (n,).
+    """
+    side = min(_WINDOW, *a.shape[2:])
+    unbiased = side**2 / (side**2 - 1)
+
+    def local(image: Tensor) -> Tensor:
+        return functional.avg_pool2d(image, side, stride=1)
+
+    mean_a, mean_b = local(a), local(b)
+    variances = unbiased * (local(a * a + b * b) - mean_a**2 - mean_b**2)
+    covariance = unbiased * (local(a * b) - mean_a * mean_b)
+    c1, c2 = (0.01 * 2) ** 2, (0.03 * 2) ** 2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    structure = (2 * covariance + c2) / (variances + c2)
+    similarity: Tensor = (luminance * structure).flatten(1).mean(dim=1)
+    return similarity
 
 
 def to_model_range(images: Tensor) -> Tensor:

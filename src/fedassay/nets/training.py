@@ -31,7 +31,10 @@ from fedassay.progress import Advance
 from fedassay.values import Floats, Images
 
 LOOKS = 20
-"""How often a run looks at the records held out, and writes its checkpoint if it has one."""
+"""How often, at least, a run looks at the records held out, and writes its checkpoint if it has one."""
+
+PATIENCE = 4
+"""Training ends when it has taken so many times the steps of its best look, and a quarter of all more."""
 
 MOST_HELD_OUT = 500
 
@@ -65,7 +68,7 @@ def train(
     Raises:
         ValueError: Images or conditions have the wrong type, shape or length.
     """
-    _check(images, conditions)
+    _check(images, conditions, preset)
     image_shape: tuple[int, int, int] = images.shape[1:]
     whitening = fit_whitening(conditions, decorrelate=preset.whiten)
     pairs = _Pairs(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(whitening(conditions)))
@@ -91,10 +94,14 @@ def train(
             done = step + 1
             if progress is not None:
                 progress(done, preset.steps)
-            if done % max(1, preset.steps // LOOKS) == 0 or done == preset.steps:
-                _keep_best(network, scheduler, state, pairs, held, preset, seed, device)
+            if _is_look(done, preset.steps):
+                _keep_best(done, network, scheduler, state, pairs, held, preset, seed, device)
                 if checkpoint is not None:
                     write_checkpoint(checkpoint, fingerprint, done, state)
+                if len(held) and done > PATIENCE * state.best_step + preset.steps // 4:
+                    break
+    if progress is not None:
+        progress(preset.steps, preset.steps)
     weights = {name: value.cpu().numpy().copy() for name, value in state.best.items()}
     return TrainedDenoiser(preset, image_shape, whitening, weights, warm_start)
 
@@ -143,6 +150,7 @@ def _initial_state(network: nn.Module, preset: Preset, seed: int) -> TrainingSta
         average={name: p.detach().clone() for name, p in parameters.items()},
         best={name: p.detach().clone() for name, p in parameters.items()},
         best_loss=torch.tensor(torch.inf),
+        best_step=0,
         optimizer=torch.optim.AdamW(
             parameters.values(), lr=preset.learning_rate, weight_decay=preset.weight_decay, fused=True
         ),
@@ -180,6 +188,7 @@ def _step(
         timesteps=timesteps.to(device),
         noise=noise.to(device),
         guesses=guesses,
+        ssim_weight=preset.ssim_weight,
     )
     state.optimizer.zero_grad(set_to_none=True)
     losses.mean().backward()  # type: ignore[no-untyped-call]
@@ -191,8 +200,14 @@ def _step(
         torch._foreach_lerp_(list(state.average.values()), list(state.parameters.values()), 1 - decay)
 
 
+def _is_look(done: int, steps: int) -> bool:
+    # Powers of two as well: a few images are overfitted before a twentieth of the run is over.
+    return done % max(1, steps // LOOKS) == 0 or done == steps or done & (done - 1) == 0
+
+
 @torch.no_grad()
 def _keep_best(
+    done: int,
     network: nn.Module,
     scheduler: Any,
     state: TrainingState,
@@ -208,6 +223,7 @@ def _keep_best(
         if loss >= state.best_loss:
             return
         state.best_loss.copy_(loss)
+    state.best_step = done
     for name, value in state.average.items():
         state.best[name].copy_(value)
 
@@ -241,17 +257,20 @@ def _held_out_loss(
                 timesteps=timesteps[part].to(device),
                 noise=torch.randn(images.shape, generator=generator).to(device),
                 guesses=guesses,
+                ssim_weight=preset.ssim_weight,
             )
         )
     network.train()
     return torch.cat(losses).mean().cpu()
 
 
-def _check(images: Images, conditions: Floats) -> None:
+def _check(images: Images, conditions: Floats, preset: Preset) -> None:
     if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
         raise ValueError(
             f"images: {images.dtype} of shape {images.shape} given; allowed: uint8 "
             "(n, height, width, channels), none of them 0"
         )
+    if min(images.shape[1:3]) < 2 and preset.ssim_weight:
+        raise ValueError(f"images: {images.shape[1:3]} pixels given; SSIM needs 2 or more each way")
     if conditions.ndim != 2 or len(conditions) != len(images):
         raise ValueError(f"conditions: shape {conditions.shape} given; allowed: ({len(images)}, d)")
