@@ -34,7 +34,8 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/ssim_search.py
+	$(BIN)/python benchmarks/memorization_search.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
