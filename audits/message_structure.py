@@ -33,7 +33,8 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
             reason="derived numbers of records that are true",
         )
     controls = Controls()
-    if encode is not None:
+    # A transcript captured elsewhere comes without records to make controls of.
+    if encode is not None and any(len(client) for client in lab.task.clients):
         records = control_records(lab)
         caught = _says_records(attacked(lab, algebra_view(records, lab, encode)), len(records))
         flagged = _says_records(attacked(lab, noised_view(records, lab, encode)), len(records))

@@ -100,8 +100,10 @@ def encoder(lab: Lab) -> Callable[[Records], Matrix] | None:
 
 
 def truth_of(lab: Lab, sender: str) -> Records | None:
-    """The records that a sender's message speaks of; for the aggregate, those of all clients."""
-    return pooled(lab.task.clients) if sender == AGGREGATE else lab.records(sender)
+    """The records that a sender's message speaks of; for the aggregate, those of all clients; None if unknown."""
+    if sender != AGGREGATE:
+        return lab.records(sender)
+    return pooled(lab.task.clients) if lab.task.clients else None
 
 
 def pooled(clients: Sequence[Records]) -> Records:

@@ -203,6 +203,22 @@ def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, mak
     assert controls_hold(finding)
 
 
+def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_lab: MakeLab) -> None:
+    """Without records nothing is matched, and what arithmetic says stands without controls."""
+    task = make_task(clients=2, records=20)
+    outcome = FedCGS.model_validate({"secure_aggregation": "counts"}).run(task)
+    lab = make_lab(replace(task, clients=()), outcome=outcome)
+    found = _assessed(lab, GramFactorization())
+    assert found["gram_factorization"].verdict == "not_run"
+    assert "without known records" in found["gram_factorization"].reason
+    found = _assessed(lab, MessageAlgebra())
+    assert found["singletons"].verdict == "not_run"
+    assert found["structure"].verdict == "leak"
+    assert found["structure"].controls.positive is None
+    with pytest.raises(NotRunError, match="no sender in the view has records"):
+        _assessed(lab, LabelDistribution())
+
+
 def test_a_view_without_messages_is_said(make_task: MakeTask, make_lab: MakeLab) -> None:
     with pytest.raises(NotRunError):
         assessed(
