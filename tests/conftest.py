@@ -122,9 +122,7 @@ MakeLab = Callable[..., Lab]
 def make_lab() -> MakeLab:
     """Makes an audit's lab: `make_lab(task, method)` runs a method, `make_lab(task, outcome=...)` takes one."""
 
-    def make(
-        task: Task, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2
-    ) -> Lab:
+    def make(task: Task, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2) -> Lab:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             assert method is not None
             return method.run(replace(task, clients=tuple(clients), seeds=seeds))
