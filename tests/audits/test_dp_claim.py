@@ -261,9 +261,7 @@ def test_the_same_seed_gives_the_same_finding(judge: Callable[..., Finding]) -> 
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(
-    epsilon=7.0, delta=1e-6, factor=1.0, seed=85135
-)  # normality refused at the first draw
+@example(epsilon=7.0, delta=1e-6, factor=1.0, seed=85135)  # normality refused at the first draw
 @given(
     epsilon=st.floats(0.2, 30),
     delta=st.sampled_from([1e-6, 1e-5, 1e-2]),
