@@ -62,6 +62,7 @@ class DataSpec(Frozen):
     limit: int | None = Field(default=None, gt=0)
     size: int | None = Field(default=None, gt=0)
     split: Split = Split(private=0.4, attacker=0.3, public=0.1, test=0.2)
+    test_domain: str | None = None
     attacker_from: AttackerData | None = None
 
 
@@ -69,9 +70,11 @@ class ClientsSpec(Frozen):
     """The `clients` section."""
 
     count: int = Field(default=5, ge=1)
-    partition: Literal["iid", "dirichlet", "disjoint_labels", "domains"] = "dirichlet"
+    partition: Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"] = "dirichlet"
     alpha: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     min_records: int = Field(default=1, ge=0)
+    dominant: int = Field(default=2, ge=1)
+    uniform_share: float = Field(default=0.2, ge=0, le=1)
 
 
 class BackboneSpec(Frozen):

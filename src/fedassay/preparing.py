@@ -12,6 +12,7 @@ import numpy as np
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.config import DataSpec, Plan
+from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.partition import partition
@@ -60,6 +61,8 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
     """
     seeds = Seeds(0 if seed is None else seed).child("data")
     data = _load(plan.data, base, seeds)
+    if plan.data.test_domain is not None:
+        data = leave_out(data, plan.data.test_domain)
     roles = split_roles(data, _shares(plan.data, data), seeds.numpy("roles"))
     for role in ("private", "test"):
         if len(getattr(roles, role)) == 0:
@@ -70,6 +73,8 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         plan.clients.count,
         alpha=plan.clients.alpha,
         min_records=plan.clients.min_records,
+        dominant=plan.clients.dominant,
+        uniform_share=plan.clients.uniform_share,
         rng=seeds.numpy("partition"),
     )
     public = roles.public if len(roles.public) else None

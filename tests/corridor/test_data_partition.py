@@ -91,6 +91,40 @@ def test_domains_stay_apart(of_record: list[int], count: int, seed: int) -> None
         assert sum(map(len, seen)) == present
 
 
+@given(
+    labels=st.lists(st.integers(0, 9), min_size=20, max_size=200),
+    count=st.integers(1, 12),
+    dominant=st.integers(1, 3),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_dominant_classes_use_every_record_in_equal_parts(
+    labels: list[int], count: int, dominant: int, share: float, seed: int
+) -> None:
+    images = _images(np.array(labels))
+    dominant = min(dominant, len(set(labels)))
+    parts = partition(
+        images,
+        "dominant_classes",
+        count,
+        np.random.default_rng(seed),
+        dominant=dominant,
+        uniform_share=share,
+    )
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_dominant_classes_hold_all_but_the_uniform_share() -> None:
+    images = _images(np.repeat(np.arange(10), 1000))
+    parts = partition(images, "dominant_classes", 10, np.random.default_rng(0), dominant=2, uniform_share=0.2)
+    for part in parts:
+        largest = np.sort(np.bincount(images.labels[part], minlength=10))[::-1]
+        # Of 1,000 records 800 are from two classes, which also have a fifth of the other 200.
+        assert largest[:2].sum() / len(part) == pytest.approx(0.84, abs=0.03)
+        assert largest[2:].min() > 5
+
+
 def test_dirichlet_follows_alpha() -> None:
     """Proportions have the mean and variance of the symmetric Dirichlet distribution."""
     images = _images(np.repeat(np.arange(10), 1000))
@@ -128,6 +162,7 @@ def test_seeded() -> None:
         ("dirichlet", {"alpha": float("nan")}, r"clients\.alpha: nan given"),
         ("domains", {}, r"domains given, but the data set has none"),
         ("disjoint_labels", {"count": 3}, r"2 classes to give; allowed: 1 to 2"),
+        ("dominant_classes", {"dominant": 3}, r"clients\.dominant: 3 given; allowed: 1 to 2"),
         ("disjoint_labels", {"min_records": 10}, r"clients\.min_records: 10 given, but .* one holds 5"),
     ],
 )

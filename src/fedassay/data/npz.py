@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,8 +30,10 @@ def npz(request: DataRequest) -> LoadedData:
 
     `x_train`, `y_train` are accepted for `x`, `y`. Images are uint8, (n, height, width) or
     (n, height, width, channels) with 1 or 3 channels; labels are any whole numbers, numbered anew
-    in ascending order (their values become the class names). Other arrays are ignored. Nothing is
-    unpickled, and sizes are checked before anything is unpacked.
+    in ascending order (their values become the class names). An array `domain` of whole numbers, one for
+    each training image, says where it comes from, for `clients.partition: domains` and
+    `data.test_domain`. Other arrays are ignored. Nothing is unpickled, and sizes are checked before
+    anything is unpacked.
 
     Raises:
         PlanError: No path is given.
@@ -62,6 +64,12 @@ def npz(request: DataRequest) -> LoadedData:
         ImageSet(part, np.searchsorted(known, value).astype(np.int64), names)
         for part, value in zip(images, values, strict=True)
     ]
+    if "domain" in arrays:
+        of_record = _labels(arrays["domain"], len(images[0]), f"{where}: domain")
+        origins, positions = np.unique(of_record, return_inverse=True)
+        sets[0] = replace(
+            sets[0], domains=positions.astype(np.int64), domain_names=tuple(str(origin) for origin in origins)
+        )
     check_usable(sets[0], where)
     return LoadedData(sets[0], sets[1] if len(sets) > 1 else None, f"file {where}")
 
@@ -80,7 +88,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"data.path: {path.name} is a folder; allowed: an .npz file")
     if path.stat().st_size == 0:
         raise DataError(f"{path.name}: is empty (0 bytes); allowed: {_ALLOWED}")
-    wanted = {f"{name}.npy" for name in ("x", "y", "x_train", "y_train", "x_test", "y_test")}
+    wanted = {f"{name}.npy" for name in ("x", "y", "x_train", "y_train", "x_test", "y_test", "domain")}
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if member.filename in wanted]

@@ -12,7 +12,7 @@ from fedassay.data.images import ImageSet
 from fedassay.data.sampling import by_class
 from fedassay.errors import PlanError
 
-Partition = Literal["iid", "dirichlet", "disjoint_labels", "domains"]
+Partition = Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"]
 """How records are spread over clients."""
 
 Indices = NDArray[np.int64]
@@ -26,24 +26,29 @@ def partition(
     *,
     alpha: float = 0.1,
     min_records: int = 1,
+    dominant: int = 2,
+    uniform_share: float = 0.2,
 ) -> list[Indices]:
     """Spread records over clients: every record goes to exactly one.
 
     Args:
         private: The clients' records.
-        kind: `iid`, `dirichlet`, `disjoint_labels` or `domains`; see the functions of these names.
+        kind: `iid`, `dirichlet`, `disjoint_labels`, `dominant_classes` or `domains`; see the functions of
+            these names.
         count: How many clients.
         rng: Source of randomness.
         alpha: Concentration of `dirichlet`, which alone uses it; the smaller, the less alike the
             clients.
         min_records: The fewest records a client may hold.
+        dominant: Classes that dominate a client of `dominant_classes`.
+        uniform_share: Share of its records that such a client draws from all classes.
 
     Returns:
         For each client the ascending positions of its records in `private`.
 
     Raises:
-        PlanError: No clients, more clients than the records can serve, alpha not positive, or a
-            client left with fewer than `min_records`.
+        PlanError: No clients, more clients than the records can serve, alpha not positive, more dominant
+            classes than there are, or a client left with fewer than `min_records`.
     """
     _check(len(private), count, alpha, min_records)
     match kind:
@@ -53,11 +58,13 @@ def partition(
             parts = dirichlet(private.labels, count, alpha, min_records, rng)
         case "disjoint_labels":
             parts = disjoint_labels(private.labels, count, rng)
+        case "dominant_classes":
+            parts = dominant_classes(private.labels, count, dominant, uniform_share, rng)
         case "domains":
             if private.domains is None:
                 raise PlanError(
                     "clients.partition: domains given, but the data set has none; allowed: an "
-                    "image_folder of domain/class folders, or iid, dirichlet, disjoint_labels"
+                    "image_folder of domain/class folders, an npz with an array domain, or another partition"
                 )
             parts = domains(private.domains, count, rng)
         case _:
@@ -124,6 +131,48 @@ def disjoint_labels(labels: NDArray[np.int64], count: int, rng: np.random.Genera
         )
     order = rng.permutation(len(groups))
     return [np.concatenate([groups[i] for i in order[client::count]]) for client in range(count)]
+
+
+def dominant_classes(
+    labels: NDArray[np.int64], count: int, dominant: int, uniform_share: float, rng: np.random.Generator
+) -> list[Indices]:
+    """Clients of equal size, most of whose records come from a few classes of their own.
+
+    Each client draws `uniform_share` of its records from all classes and the rest from its dominant
+    classes (the partition of paper 001's personalized experiments; how many classes dominate, it does
+    not say). Shuffled classes are dealt out in turn; clients take a record each, by rounds, from the
+    fullest of their classes. Whoever finds these empty is filled up from what is left, so that sizes
+    differ by at most 1 and every record is used.
+
+    Raises:
+        PlanError: More dominant classes than there are classes with a record.
+    """
+    present = np.unique(labels)
+    if not 1 <= dominant <= len(present):
+        raise PlanError(f"clients.dominant: {dominant} given; allowed: 1 to {len(present)}, the classes there are")
+    order = rng.permutation(len(labels))
+    sizes = [len(part) for part in np.array_split(order, count)]
+    drawn = np.cumsum([round(uniform_share * size) for size in sizes])
+    parts = [part.tolist() for part in np.split(order[: drawn[-1]], drawn[:-1])]
+    rest = order[drawn[-1] :]
+    pools = {int(value): rest[labels[rest] == value].tolist() for value in present}
+    dealt = rng.permutation(present)
+    own = [[int(dealt[(client * dominant + k) % len(dealt)]) for k in range(dominant)] for client in range(count)]
+    hungry = [client for client in range(count) if len(parts[client]) < sizes[client]]
+    while hungry:
+        served = []
+        for client in hungry:
+            fullest = max((pools[value] for value in own[client]), key=len)
+            if fullest:
+                parts[client].append(fullest.pop())
+                if len(parts[client]) < sizes[client]:
+                    served.append(client)
+        hungry = served
+    left = rng.permutation([record for pool in pools.values() for record in pool]).astype(np.int64)
+    room = np.cumsum([size - len(part) for size, part in zip(sizes, parts, strict=True)])
+    return [
+        np.array([*part, *more], np.int64) for part, more in zip(parts, np.split(left, room[:-1]), strict=True)
+    ]
 
 
 def domains(of_record: NDArray[np.int64], count: int, rng: np.random.Generator) -> list[Indices]:
