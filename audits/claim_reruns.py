@@ -169,7 +169,11 @@ def make_outliers(lab: Lab, index: int, adjacency: Adjacency) -> list[Outlier]:
     Under `replace_one_same_label` a record of the client's rarest class is replaced, its label kept; under
     `replace_one` its label changes too; under `add_remove` the record is added.
     """
-    client = lab.task.clients[index]
+    return outliers_of(lab, lab.task.clients[index], adjacency)
+
+
+def outliers_of(lab: Lab, client: Records, adjacency: Adjacency) -> list[Outlier]:
+    """As `make_outliers`, for records that need not be all of a client's; at least one."""
     labels, counts = np.unique(client.labels, return_counts=True)
     rare = int(labels[np.argmin(counts)])
     place = int(np.flatnonzero(client.labels == rare)[0])

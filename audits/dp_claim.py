@@ -5,10 +5,10 @@
 - observed: a lower bound from an attack on neighbouring data sets.
 
 Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
-the neighbours that are worst for them (`fedassay.privacy.reruns`). `rerun`: the whole method runs again
-and again on real neighbouring clients (`fedassay.audits.claim_reruns`); slower and weaker, but it needs
-nothing from the method and sees what no analysis of its statistics does, such as a network trained on the
-record.
+the neighbours that are worst for them (`fedassay.privacy.reruns`); where they depend on a network trained on
+the records, such neighbours are searched for (`fedassay.audits.claim_retraining`). `rerun`: the whole method
+runs again and again on real neighbouring clients (`fedassay.audits.claim_reruns`); slower and weaker, but it
+needs nothing from the method and sees what no analysis of its statistics does.
 
 How these become a verdict: `fedassay.audits.claim_verdict`.
 """
@@ -21,6 +21,7 @@ from pydantic import Field
 
 from fedassay.audits.claim_bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim_reruns import LEAST, observe_reruns
+from fedassay.audits.claim_retraining import Found, worst_retraining
 from fedassay.audits.claim_verdict import claim_verdict, listed
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.errors import NotRunError
@@ -87,21 +88,27 @@ class DpClaimAudit(Parameters):
 
     def _observe(self, claim: PrivacyClaim, lab: Lab) -> Observation:
         mechanisms = lab.outcome.mechanisms
-        if self.mode == "mechanism" and not mechanisms:
+        named = bool(mechanisms or lab.outcome.retrained)
+        if self.mode == "mechanism" and not named:
             raise NotRunError(
                 "the method names no noised statistic that could be released again by itself; dp_claim's "
                 "mode: rerun runs the whole method again"
             )
         seeds = lab.task.seeds.child("dp_claim")
-        if self.mode == "rerun" or not mechanisms:
+        if self.mode == "rerun" or not named:
             return observe_reruns(lab, claim, runs=self.runs, seeds=seeds)
+        candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
+        if lab.outcome.retrained:
+            candidates.append(worst_retraining(lab, claim.adjacency))
         # The one with the largest exact mu: chosen before anything is drawn, so it costs no confidence.
-        name, experiment = max(mechanisms.items(), key=lambda item: item[1].mu)
-        if experiment.mu == 0:
-            raise NotRunError(f"neighbours under {claim.adjacency} do not differ in what is released ({name})")
-        return observe_mechanism(
-            name,
-            experiment,
+        worst = max(candidates, key=lambda found: found.experiment.mu)
+        if worst.experiment.mu == 0:
+            raise NotRunError(
+                f"neighbours under {claim.adjacency} do not differ in what is released ({worst.name})"
+            )
+        observation = observe_mechanism(
+            worst.name,
+            worst.experiment,
             claimed=claim.epsilon,
             delta=claim.delta,
             tests=lab.bounds,
@@ -109,6 +116,7 @@ class DpClaimAudit(Parameters):
             estimators=self.estimators,
             seeds=seeds,
         )
+        return worst.add_to(observation)
 
 
 def _no_claim(claim: NoClaim, accounted: Accounted) -> Finding:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from fedassay.errors import DataError, PlanError
 from fedassay.exponential_head import TOLERANCE, map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedlog_bodies import Bodies, Shared, body_loss, body_scores, make_bodies
-from fedassay.methods.fedlog_messages import as_sent, head_message, summed, upload
+from fedassay.methods.fedlog_messages import as_sent, closed_forms, head_message, summed, upload
 from fedassay.methods.fedlog_private import (
     Body,
     Mechanism,
     Protection,
+    claimed,
     clamped,
     class_means,
     experiment,
     protection,
 )
+from fedassay.methods.fedlog_retraining import retraining
 from fedassay.methods.local_networks import LocalTraining, MeanModel, outputs, personalized
 from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.nets.bodies import BodySpec, read_bodies
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim
 from fedassay.seeds import Seeds
-from fedassay.task import Outcome, Task
+from fedassay.task import Outcome, Records, Retrained, Task
 from fedassay.transcript import SERVER, Message, Transcript
 from fedassay.values import Parameters
 
@@ -107,14 +110,7 @@ class FedLog(Parameters):
         self._check(task)
         protected = self._protection(task)
         from_public = task.public if protected is not None and protected.body == "public" else None
-        bodies = make_bodies(
-            task,
-            self.bodies,
-            seeds=self._known(task),
-            width=self.width,
-            alike=self.initialization == "shared",
-            from_public=from_public,
-        )
+        bodies = self._bodies(task, from_public)
         modules = [network.module for network in bodies.networks]
         run = fingerprint(self, task)
         kept = kept_rounds(task.scratch, run, modules)
@@ -140,13 +136,12 @@ class FedLog(Parameters):
         utility, remarks = summary(history, self.target)
         used = [each for each in bodies.networks if len(each.labels)]
         return Outcome(
-            Transcript(
-                "fedlog", task.classes, tuple(messages), self._claim(task, protected), self._said(protected)
-            ),
+            Transcript("fedlog", task.classes, tuple(messages), *claimed(task.privacy, protected, self.clip)),
             MeanModel([body_scores(each, shared.head, self._clip(protected)) for each in used]),
             utility=utility,
-            communication=self._closed_forms(task),
+            communication=closed_forms(self.rounds, len(task.clients), task.classes, self.width),
             mechanisms=self._mechanisms(protected),
+            retrained=self._retrained(task, protected),
             notes=(*notes, *remarks),
         )
 
@@ -180,6 +175,7 @@ class FedLog(Parameters):
             mechanism=self.mechanism,
             body=self.body,
             central=self.noise == "central",
+            counts=self.counts == "exact",
             rounds=self.rounds,
             width=self.width,
             clip=self.clip,
@@ -189,6 +185,16 @@ class FedLog(Parameters):
             batch=self.batch,
             dp_sgd=self.dp_sgd,
             body_share=self.body_share,
+        )
+
+    def _bodies(self, task: Task, from_public: Records | None) -> Bodies:
+        return make_bodies(
+            task,
+            self.bodies,
+            seeds=self._known(task),
+            width=self.width,
+            alike=self.initialization == "shared",
+            from_public=from_public,
         )
 
     def _clip(self, protected: Protection | None) -> float | None:
@@ -208,6 +214,24 @@ class FedLog(Parameters):
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
     ) -> Arrays:
         """Train all bodies under the head; every client's T as it travels, and n_i where it is sent."""
+        self._train(number, bodies, shared, protected, task)
+        sent: Arrays = {}
+        for client, own in zip(task.clients, bodies.of_client, strict=True):
+            statistic = release_fedlog_sums(
+                outputs(bodies.networks[own].module, client.images),
+                client.labels,
+                task.classes,
+                clip=np.inf if protected is None else self.clip,
+                sigma=0.0 if protected is None else protected.share,
+                rng=task.seeds.numpy("noise", number, client.name),
+            )
+            sent |= as_sent(client, statistic, protected)
+        return sent
+
+    def _train(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> None:
+        """Train all bodies in place under the head."""
         training = LocalTraining(
             self.local_epochs, self.batch, self.learning_rate, None if protected is None else protected.steps
         )
@@ -223,19 +247,23 @@ class FedLog(Parameters):
         seeds = self._known(task) if training.private is None else task.seeds
         for network in bodies.networks:
             training(network, loss, seeds, number)
-        sent: Arrays = {}
-        for client, own in zip(task.clients, bodies.of_client, strict=True):
-            statistic = release_fedlog_sums(
-                outputs(bodies.networks[own].module, client.images),
-                client.labels,
-                task.classes,
-                clip=np.inf if protected is None else self.clip,
-                sigma=0.0 if protected is None else protected.share,
-                rng=task.seeds.numpy("noise", number, client.name),
-            )
-            exactly = protected is not None and self.counts == "exact"
-            sent |= as_sent(client, statistic, protected, records=exactly)
-        return sent
+
+    def _retrained(self, task: Task, protected: Protection | None) -> dict[str, Retrained]:
+        """The first round on other records of a client, where its body is a function of these alone."""
+        if protected is None or protected.body != "private" or self.public_seed is None:
+            return {}
+        fixed = protected
+
+        def features(index: int, records: Records) -> NDArray[np.float32]:
+            clients = [client.take(np.zeros(0, np.int64)) for client in task.clients]
+            clients[index] = records
+            alone = dataclasses.replace(task, clients=tuple(clients))
+            bodies = self._bodies(alone, None)
+            self._train(0, bodies, self._initial(alone), fixed, alone)
+            return outputs(bodies.networks[bodies.of_client[index]].module, records.images)
+
+        found = retraining(features, protected, clip=self.clip, batch=self.batch)
+        return {"T of the first round, the body trained again": found}
 
     def _answer(
         self,
@@ -262,39 +290,9 @@ class FedLog(Parameters):
             return shared, [head_message(number, client, shared.head) for client in task.clients]
         return shared, [Message(number, SERVER, client.name, total) for client in task.clients]
 
-    def _claim(self, task: Task, protected: Protection | None) -> Claim:
-        if protected is None:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source=protected.source,
-        )
-
     def _mechanisms(self, protected: Protection | None) -> dict[str, Experiment]:
         if protected is None:
             return {}
-        exactly = self.counts == "exact"
-        found = experiment(protected, rounds=self.rounds, width=self.width, clip=self.clip, counts=exactly)
-        return {} if found is None else {f"T of {self.rounds} rounds{' with n' if exactly else ''}": found}
-
-    def _said(self, protected: Protection | None) -> tuple[str, ...]:
-        if protected is None:
-            return ()
-        said = [f"features are clipped to [-{self.clip:g}, {self.clip:g}] inside the mechanism"]
-        if self.counts == "exact":
-            said.append("the number of records n_i leaves exactly, in every round")
-        if protected.body == "private":
-            said.append("bodies are trained on the clients' records without noise: Theorem 4 does not cover them")
-        return tuple(said)
-
-    def _closed_forms(self, task: Task) -> dict[str, float]:
-        heads = float(self.rounds * len(task.clients) * task.classes * self.width)
-        sums = heads + self.rounds * len(task.clients)
-        return {
-            "paper_parameters_up": sums,
-            "paper_parameters_down": heads,
-            "paper_bytes_up": 4 * sums,
-            "paper_bytes_down": 4 * heads,
-        }
+        found = experiment(protected, rounds=self.rounds, width=self.width, clip=self.clip)
+        name = f"T of {self.rounds} rounds{' with n' if protected.counts else ''}"
+        return {} if found is None else {name: found}

@@ -15,23 +15,23 @@ from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Floats
 
 
-def as_sent(client: Records, statistic: Floats, protected: Protection | None, *, records: bool) -> Arrays:
+def as_sent(client: Records, statistic: Floats, protected: Protection | None) -> Arrays:
     """A client's arrays of a round by field, in the types that they travel in.
 
     T goes as two fields: `counts`, its first column, which belongs to the constant feature and so counts
-    the records of each class; and `sums`, the class sums of the other features. `records` is n_i.
+    the records of each class; and `sums`, the class sums of the other features. `records` is n_i, where it is
+    sent.
 
     Args:
         client: Whose.
         statistic: T as released, shape (C, m).
         protected: None: nothing is noised, and counts are whole numbers.
-        records: Whether n_i goes with it.
     """
     sent: Arrays = {
         "counts": statistic[:, 0].astype(np.int32 if protected is None else np.float32),
         "sums": statistic[:, 1:].astype(np.float32),
     }
-    if records:
+    if protected is not None and protected.counts:
         sent["records"] = np.array([len(client)], dtype=np.int32)
     return {f"{client.name}/{name}": values for name, values in sent.items()}
 
@@ -72,3 +72,15 @@ def head_message(number: int, client: Records, head: NDArray[np.float32], *, fir
     """FedLog's broadcast to one client; the first head is random."""
     release = public("random, drawn by the server") if first else derived()
     return Message(number, SERVER, client.name, {"eta": MessageField(head, "head", release)})
+
+
+def closed_forms(rounds: int, clients: int, classes: int, width: int) -> dict[str, float]:
+    """What paper 002 counts: T and n_i up, the head down, 4 bytes each."""
+    heads = float(rounds * clients * classes * width)
+    sums = heads + rounds * clients
+    return {
+        "paper_parameters_up": sums,
+        "paper_parameters_down": heads,
+        "paper_bytes_up": 4 * sums,
+        "paper_bytes_down": 4 * heads,
+    }

@@ -28,7 +28,7 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
-from fedassay.release import PrivacyTarget, Release, exact
+from fedassay.release import Claim, NoClaim, PrivacyClaim, PrivacyTarget, Release, exact
 from fedassay.values import Floats
 
 Mechanism = Literal["tight", "paper", "released_code"]
@@ -56,6 +56,7 @@ class Protection:
         steps: A round's DP-SGD steps, for `dp_sgd`.
         source: Where the claim comes from.
         central: Whether T is securely aggregated and only the sum carries the whole noise.
+        counts: Whether n_i leaves exactly beside T.
     """
 
     scale: float
@@ -67,6 +68,7 @@ class Protection:
     steps: PrivateSteps | None
     source: str
     central: bool
+    counts: bool
 
     def of_statistic(self) -> Release:
         """The release of T, one joint entry for its counts and its sums."""
@@ -95,6 +97,7 @@ def protection(
     mechanism: Mechanism,
     body: Body,
     central: bool,
+    counts: bool,
     rounds: int,
     width: int,
     clip: float,
@@ -114,6 +117,7 @@ def protection(
             epsilon anew in every round.
         body: How bodies are trained.
         central: Noise on the securely aggregated sum only.
+        counts: Whether n_i leaves exactly beside T.
         rounds: k.
         width: m, including the constant feature.
         clip: b.
@@ -160,10 +164,26 @@ def protection(
         steps=steps,
         source=source,
         central=central,
+        counts=counts,
     )
 
 
-def experiment(protected: Protection, *, rounds: int, width: int, clip: float, counts: bool) -> Experiment | None:
+def claimed(target: PrivacyTarget, protected: Protection | None, clip: float) -> tuple[Claim, tuple[str, ...]]:
+    """What a run claims, and what its transcript must say with it."""
+    if protected is None:
+        return NoClaim(), ()
+    claim = PrivacyClaim(
+        epsilon=target.epsilon, delta=target.delta, adjacency=target.adjacency, source=protected.source
+    )
+    said = [f"features are clipped to [-{clip:g}, {clip:g}] inside the mechanism"]
+    if protected.counts:
+        said.append("the number of records n_i leaves exactly, in every round")
+    if protected.body == "private":
+        said.append("bodies are trained on the clients' records without noise: Theorem 4 does not cover them")
+    return claim, tuple(said)
+
+
+def experiment(protected: Protection, *, rounds: int, width: int, clip: float) -> Experiment | None:
     """All rounds' releases of T on the neighbours that are worst for it, for audits to rerun.
 
     The worst record has the same features, at the corner of the clipping cube, in every round: the bound
@@ -174,7 +194,6 @@ def experiment(protected: Protection, *, rounds: int, width: int, clip: float, c
         rounds: k.
         width: m.
         clip: b.
-        counts: Whether n_i leaves exactly beside T.
 
     Returns:
         None for `body: private`, where T by itself is not what a record can be seen in: the whole method
@@ -184,6 +203,7 @@ def experiment(protected: Protection, *, rounds: int, width: int, clip: float, c
         return None
     worst = fedlog_sums(width, clip, adjacency=protected.adjacency, classes=2)
     pair = worst_pair(worst, n=3)
+    counts = protected.counts
     seen = counts and len(pair.labels0) != len(pair.labels1)
 
     def release(

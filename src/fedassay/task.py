@@ -101,6 +101,26 @@ class Generator(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Retrained:
+    """A noised statistic that depends on a client's records through a network trained on them as well.
+
+    Nobody knows which neighbours are the worst for it: an audit must look for them.
+
+    Attributes:
+        experiment: From a client's position in the task, and two neighbouring sets of its records (the
+            second one holds the record in question), to the mechanism on these.
+        sensitivity: What the noise is calibrated to.
+        batch: Records of a minibatch: one record more than a multiple of it adds a step of training.
+        condition: What must hold for the experiment to be what happens.
+    """
+
+    experiment: Callable[[int, Records, Records], Experiment]
+    sensitivity: float
+    batch: int
+    condition: str
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a method gives back.
@@ -112,6 +132,7 @@ class Outcome:
         communication: The paper's closed forms, by name, in bytes or parameters (named so).
         mechanisms: The noised statistics in use, by name, each on the neighbours that are worst for it, so
             that an audit can rerun them.
+        retrained: Those that depend on records through training, by name.
         generators: By sender, for methods that send a generative model.
         notes: Fallbacks taken and anything the verdict must name.
     """
@@ -121,6 +142,7 @@ class Outcome:
     utility: Mapping[str, float] = field(default_factory=dict)
     communication: Mapping[str, float] = field(default_factory=dict)
     mechanisms: Mapping[str, Experiment] = field(default_factory=dict)
+    retrained: Mapping[str, Retrained] = field(default_factory=dict)
     generators: Mapping[str, Generator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -69,6 +69,7 @@ def _released(
         mechanism=mechanism,
         body=body,
         central=False,
+        counts=records,
         rounds=rounds,
         width=width,
         clip=2.0,
@@ -82,7 +83,7 @@ def _released(
     client = Records(
         "client/0", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4), lambda images: images.reshape(4, -1)
     )
-    sent = as_sent(client, np.zeros((10, width)), protected, records=records)
+    sent = as_sent(client, np.zeros((10, width)), protected)
     claim = PrivacyClaim(epsilon=epsilon, delta=delta, adjacency=adjacency, source=protected.source)
     return Transcript("fedlog", 10, tuple(upload(k, client, sent, protected) for k in range(rounds)), claim)
 
@@ -329,8 +330,21 @@ def test_reruns_tell_exact_counts_apart_with_certainty(make_task: MakeTask) -> N
     assert (one == math.inf).all()
 
 
-def test_a_private_body_names_no_statistic_to_rerun(make_task: MakeTask) -> None:
-    assert not _quick(body="private").run(make_task(epsilon=2.0)).mechanisms
+@pytest.mark.parametrize(
+    ("params", "retrained"),
+    [
+        ({"body": "private", "public_seed": 3}, True),
+        ({"body": "private"}, False),
+        ({"body": "public", "public_seed": 3}, False),
+        ({"body": "dp_sgd", "public_seed": 3, "dp_sgd": WHOLE}, False),
+    ],
+)
+def test_only_a_private_body_of_a_public_seed_can_be_trained_again(
+    make_task: MakeTask, params: dict[str, object], retrained: bool
+) -> None:
+    outcome = _quick(**params).run(make_task(epsilon=2.0))
+    assert bool(outcome.retrained) == retrained
+    assert bool(outcome.mechanisms) == (params["body"] != "private")
 
 
 # Post-processing
