@@ -26,6 +26,7 @@ from fedassay.methods.local_networks import (
     personalized,
 )
 from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.methods.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.local_training import PrivateSteps
 from fedassay.registry import register
@@ -139,6 +140,7 @@ class FedAvg(Parameters):
             MeanModel([_scores(site.network.module) for site in final]),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
+            networks=sent_networks(sites[0].network.module, messages) if self.share == "all" else {},
             notes=remarks,
         )
 

@@ -25,6 +25,7 @@ from fedassay.vectors import VectorSource
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
+    from fedassay.shadow import MembershipGame
     from fedassay.similarity.metrics import Similarity
 
 
@@ -42,6 +43,7 @@ class Knowledge:
         progress: Where long steps report.
         recovered: Feature vectors that other attacks of the same cell recovered.
         scratch: Folder for checkpoints that a resumed run may use, or None.
+        game: Records whose membership is asked, and shadow releases of the method; None where nobody asks.
     """
 
     attacker: Records | None
@@ -53,6 +55,7 @@ class Knowledge:
     progress: Progress
     recovered: tuple[VectorSource, ...] = ()
     scratch: Path | None = None
+    game: MembershipGame | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,8 @@ class Lab:
         folder: Run folder; pictures and arrays go under artifacts/ there.
         prefix: Unique file-name prefix of this cell.
         shared: Results that cells of one run share (control results), by content key.
+        game: The membership questions that the attack was asked, or None.
+        ask: Runs the audited attack on another view and another game.
     """
 
     task: Task
@@ -158,6 +163,8 @@ class Lab:
     folder: Path
     prefix: str
     shared: dict[str, object] = field(default_factory=dict)
+    game: MembershipGame | None = None
+    ask: Callable[[View, MembershipGame], AttackResult] | None = None
 
     def records(self, sender: str) -> Records | None:
         """The true records of a sender, or None for the aggregate."""

@@ -14,9 +14,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fedassay import runfolder
@@ -33,9 +33,10 @@ from fedassay.release import PrivacyClaim
 from fedassay.reports import write_report, write_tables
 from fedassay.runfolder import FinishedCell
 from fedassay.seeds import Seeds
+from fedassay.shadow import MembershipGame, make_game, visible
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.task import Outcome, Records, Task
-from fedassay.threat import View, view
+from fedassay.threat import View
 from fedassay.vectors import VectorSource
 
 
@@ -170,7 +171,7 @@ class _Work:
         with self._stage("ledger"):
             accounted = account(outcome.transcript, task.privacy.adjacency, task.privacy.delta)
         if not self.errors:
-            results, reasons = self._attack(view(outcome.transcript, self.scenario.plan.threat))
+            results, reasons = self._attack(visible(outcome, self.scenario.plan.threat))
             findings = self._audit(task, outcome, accounted, results, reasons)
         return FinishedCell(cell=self._record(outcome, utility, findings), errors=tuple(self.errors))
 
@@ -215,7 +216,32 @@ class _Work:
             progress=self.progress,
             recovered=recovered,
             scratch=runfolder.scratch(self.folder, self.cell.key),
+            game=self.game,
         )
+
+    @cached_property
+    def game(self) -> MembershipGame | None:
+        """Membership questions about this cell's clients; None where no record is there to compare with."""
+
+        def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+            return visible(self._rerun(clients, seeds), self.scenario.plan.threat)
+
+        try:
+            return make_game(
+                self.prepared.clients,
+                self.prepared.test,
+                self.prepared.attacker,
+                simulate,
+                Seeds(0 if self.cell.seed is None else self.cell.seed).child("game", self.cell.method.label),
+                classes=self.prepared.classes,
+            )
+        except NotRunError:
+            return None
+
+    def _rerun(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        again = self.cell.method.build.run(self._task(clients, seeds))
+        assert isinstance(again, Outcome)
+        return again
 
     def _audit(
         self,
@@ -247,34 +273,32 @@ class _Work:
         return findings
 
     def _lab(self, task: Task, outcome: Outcome, accounted: Accounted, attack: Component | None) -> Lab:
-        def attack_again(seen: View) -> AttackResult:
+        def attack_again(seen: View, game: MembershipGame | None = None) -> AttackResult:
             assert attack is not None
-            result = attack.build.run(seen, self._knowledge(attack))
+            knowledge = self._knowledge(attack)
+            result = attack.build.run(seen, replace(knowledge, game=game) if game is not None else knowledge)
             assert isinstance(result, AttackResult)
             return result
-
-        def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
-            again = self.cell.method.build.run(self._task(clients, seeds))
-            assert isinstance(again, Outcome)
-            return again
 
         return Lab(
             task=task,
             outcome=outcome,
-            view=view(outcome.transcript, self.scenario.plan.threat),
+            view=visible(outcome, self.scenario.plan.threat),
             threat=self.scenario.plan.threat,
             attacker=self.prepared.attacker,
             fresh=self.prepared.fresh,
             method=self.cell.method.label,
             attack=None if attack is None else attack_again,
             attack_key="" if attack is None else f"{attack.label}:{attack.params}",
-            rerun=rerun,
+            rerun=self._rerun,
             similarity=_similarity(self.scenario.plan.model_dump_json(), self.scenario.base, self.device),
             accounted=accounted,
             bounds=bounds_in(self.scenario),
             folder=self.folder,
             prefix=self.cell.key,
             shared=self.shared,
+            game=self.game,
+            ask=None if attack is None else attack_again,
         )
 
     def _record(

@@ -19,6 +19,7 @@ from fedassay.values import Floats, Images, Ints
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
     from fedassay.privacy.reruns import Experiment
+    from fedassay.shadow import ScoringModel
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ class Outcome:
             that an audit can rerun them.
         retrained: Those that depend on records through training, by name.
         generators: By sender, for methods that send a generative model.
+        networks: What the sent parameters of a whole classifier compute, by sender and round of the message that
+            carries them.
         notes: Fallbacks taken and anything the verdict must name.
     """
 
@@ -144,6 +147,7 @@ class Outcome:
     mechanisms: Mapping[str, Experiment] = field(default_factory=dict)
     retrained: Mapping[str, Retrained] = field(default_factory=dict)
     generators: Mapping[str, Generator] = field(default_factory=dict)
+    networks: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

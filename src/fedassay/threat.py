@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,6 +12,10 @@ from pydantic import Field
 from fedassay.release import derived
 from fedassay.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
 from fedassay.values import Frozen
+
+if TYPE_CHECKING:
+    from fedassay.shadow import ScoringModel
+    from fedassay.task import Generator
 
 
 class ThreatModel(Frozen):
@@ -40,11 +45,15 @@ class View:
             `aggregate`, summed over the senders of its round.
         classes: Number of classes C.
         threat: The threat model that filtered the transcript.
+        models: Classifiers that the visible messages carry, by sender and round (`fedassay.shadow.visible`).
+        generators: Generative models that they carry, by sender.
     """
 
     messages: tuple[Message, ...]
     classes: int
     threat: ThreatModel
+    models: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
+    generators: Mapping[str, Generator] = field(default_factory=dict)
 
     def from_clients(self) -> tuple[Message, ...]:
         """What is seen of the clients' messages, the aggregate included."""

@@ -1,0 +1,273 @@
+"""Membership questions, and shadow releases to answer them with.
+
+A membership adversary holds candidate records and asks of each whether a client's release was computed from it.
+It knows the method, so it may run it on records of its own choice as often as it likes: shadow releases. Truth
+is not in a game; the audit joins it afterwards (`is_member`).
+
+Half of the candidates of a client are records of its own and half are of the same distribution but held by
+nobody (the test role), label by label, so that a label alone says nothing. A shadow release has every client
+hold as many records of each label as the real one does, which the adversary is taken to know:
+
+- `online`: a random half of the candidates of each label, so that every candidate is in about half of them.
+- `offline`: records of the adversary's own, so that no candidate is in any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.errors import NotRunError
+from fedassay.linear_head import FeatureModel
+from fedassay.seeds import Seeds
+from fedassay.task import Outcome, Records
+from fedassay.threat import ThreatModel, View, view
+from fedassay.transcript import SERVER
+from fedassay.values import Ints
+
+Kind = Literal["online", "offline"]
+
+
+@runtime_checkable
+class ScoringModel(Protocol):
+    """A classifier that says how sure it is."""
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Class scores (logits), shape (n, C); -inf for a class that it does not know."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """A head over the frozen backbone, as a `ScoringModel`.
+
+    Attributes:
+        model: The head.
+        classes: C.
+    """
+
+    model: FeatureModel
+    classes: int
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Class scores, shape (n, C); -inf for a class without a row in the head."""
+        head, transform = self.model.head, self.model.transform
+        features = records.features if transform is None else transform(records.features)
+        found = np.full((len(records), self.classes), -np.inf)
+        found[:, head.classes] = head.scores(features)
+        return found
+
+
+@runtime_checkable
+class ScoringGenerator(Protocol):
+    """A generative model that says how well it explains a record."""
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+        """Loss of each record at each noise level, lower where it is explained better.
+
+        For a diffusion model: mean squared error of the predicted noise, conditioned on the label where the
+        model is conditional. The noise must come from `seeds` alone, the same for every model asked.
+
+        Args:
+            records: Images and labels.
+            levels: Positions in the noise schedule, in (0, 1); 1 is pure noise.
+            seeds: Of the noise that is added.
+
+        Returns:
+            Shape (n, len(levels)).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """One shadow release.
+
+    Attributes:
+        view: What the adversary sees of it, under the plan's threat model.
+        included: For every client with candidates, which of them it was computed from, shape (n,).
+    """
+
+    view: View
+    included: Mapping[str, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipGame:
+    """What a membership adversary is asked, and what it can do.
+
+    Attributes:
+        questions: The candidates of every client that is asked about, in random order.
+        sizes: Records per class of every client, shape (C,), in the order of the clients.
+        population: The adversary's own records, or None.
+        simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
+        seeds: Of the shadows.
+        kept: Shadows made so far.
+    """
+
+    questions: Mapping[str, Records]
+    sizes: Mapping[str, Ints]
+    population: Records | None
+    simulate: Callable[[Sequence[Records], Seeds], View]
+    seeds: Seeds
+    kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
+
+    def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
+        """The first `count` shadows of a kind, made when they are first asked for.
+
+        Raises:
+            NotRunError: `offline`, and the adversary has no records.
+        """
+        if kind == "offline" and (self.population is None or not len(self.population)):
+            raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
+        for number in range(count):
+            if (kind, number) not in self.kept:
+                advance(number, count)
+                self.kept[kind, number] = self._shadow(kind, number)
+        return tuple(self.kept[kind, number] for number in range(count))
+
+    def _shadow(self, kind: Kind, number: int) -> Shadow:
+        rng = self.seeds.numpy(kind, number, "records")
+        stock = _Stock(self.population, rng)
+        included: dict[str, NDArray[np.bool_]] = {}
+        clients = []
+        for name, sizes in self.sizes.items():
+            asked, chosen = self.questions.get(name), np.zeros(0, np.int64)
+            if asked is not None:
+                if kind == "online":
+                    chosen = _half(asked.labels, rng)
+                included[name] = np.isin(np.arange(len(asked)), chosen)
+            counts = sizes.copy()
+            parts: list[Records] = []
+            if asked is not None and len(chosen):
+                parts.append(asked.take(chosen))
+                counts = np.maximum(0, counts - np.bincount(asked.labels[chosen], minlength=len(counts)))
+            parts += stock.draw(counts)
+            clients.append(joined(name, parts) if parts else self._nobody(name))
+        return Shadow(self.simulate(clients, self.seeds.child(kind, number, "run")), included)
+
+    def _nobody(self, name: str) -> Records:
+        return next(iter(self.questions.values())).take(np.zeros(0, np.int64), name)
+
+
+class _Stock:
+    """The adversary's records, dealt without repeats until a class runs out."""
+
+    def __init__(self, population: Records | None, rng: np.random.Generator) -> None:
+        self.population = population
+        self.left: dict[int, Ints] = {}
+        if population is not None:
+            order = rng.permutation(len(population))
+            labels = population.labels[order]
+            self.left = {int(label): order[labels == label] for label in np.unique(labels)}
+
+    def draw(self, counts: Ints) -> list[Records]:
+        """So many records of each class, fewer where there are no more."""
+        taken = []
+        for label, wanted in enumerate(counts):
+            pool = self.left.get(label, np.zeros(0, np.int64))
+            taken.append(pool[: int(wanted)])
+            self.left[label] = pool[int(wanted) :]
+        rows = np.concatenate([*taken, np.zeros(0, np.int64)])
+        return [self.population.take(rows)] if self.population is not None and len(rows) else []
+
+
+def _half(labels: Ints, rng: np.random.Generator) -> Ints:
+    """A random half of the positions of each label; which way an odd one falls is random."""
+    chosen = []
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        chosen.append(rows[: (len(rows) + int(rng.integers(2))) // 2])
+    return np.sort(np.concatenate([*chosen, np.zeros(0, np.int64)]))
+
+
+def joined(name: str, parts: Sequence[Records]) -> Records:
+    """Several sets of records as one owner's, in order; features are computed at most once for each part."""
+    return Records(
+        name,
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        lambda _images: np.concatenate([part.features for part in parts]),
+    )
+
+
+def make_game(
+    clients: Sequence[Records],
+    strangers: Records,
+    population: Records | None,
+    simulate: Callable[[Sequence[Records], Seeds], View],
+    seeds: Seeds,
+    *,
+    classes: int,
+    limit: int = 1000,
+) -> MembershipGame:
+    """Draw the candidates of every client.
+
+    Args:
+        clients: The records that members are drawn from.
+        strangers: Records of the same distribution that no client holds; each is asked about once at most.
+        population: See `MembershipGame`.
+        simulate: See `MembershipGame`.
+        seeds: Of the draw and of the shadows.
+        classes: C.
+        limit: Members of a client at most, and as many strangers.
+
+    Raises:
+        NotRunError: No client and stranger share a label.
+    """
+    rng = seeds.numpy("candidates")
+    held = {image.tobytes() for client in clients for image in client.images}
+    free = np.array([image.tobytes() not in held for image in strangers.images], np.bool_)
+    questions: dict[str, Records] = {}
+    members: dict[str, list[Ints]] = {client.name: [] for client in clients}
+    others: dict[str, list[Ints]] = {client.name: [] for client in clients}
+    shares = [min(1.0, limit / max(1, len(client))) for client in clients]
+    for label in range(classes):
+        own = [rng.permutation(np.flatnonzero(client.labels == label)) for client in clients]
+        pool = rng.permutation(np.flatnonzero((strangers.labels == label) & free))
+        wanted = np.array([int(np.ceil(share * len(rows))) for share, rows in zip(shares, own, strict=True)])
+        # Where strangers are scarce, every client's part shrinks alike, but nobody's to nothing.
+        scale = min(1.0, len(pool) / max(1, int(wanted.sum())))
+        for client, rows, count in zip(clients, own, wanted, strict=True):
+            size = min(len(pool), max(int(count > 0), int(count * scale)))
+            members[client.name].append(rows[:size])
+            others[client.name].append(pool[:size])
+            pool = pool[size:]
+    for client in clients:
+        inside, outside = (np.concatenate(rows[client.name]).astype(np.int64) for rows in (members, others))
+        if not len(inside):
+            continue
+        both = joined(client.name, [client.take(inside), strangers.take(outside)])
+        questions[client.name] = both.take(rng.permutation(len(both)))
+    if not questions:
+        raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
+    sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in clients}
+    return MembershipGame(questions, sizes, population, simulate, seeds)
+
+
+def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:
+    """Which candidates are among the owner's records, shape (n,): by image and label."""
+    held = {(image.tobytes(), int(label)) for image, label in zip(owner.images, owner.labels, strict=True)}
+    pairs = zip(candidates.images, candidates.labels, strict=True)
+    return np.array([(image.tobytes(), int(label)) in held for image, label in pairs], np.bool_)
+
+
+def visible(outcome: Outcome, threat: ThreatModel) -> View:
+    """What an adversary sees of an outcome: messages, and the models and generators that they are."""
+    seen = view(outcome.transcript, threat)
+    there = {(message.sender, message.round) for message in seen.messages}
+    models: dict[tuple[str, int], ScoringModel] = {
+        key: model for key, model in outcome.networks.items() if key in there
+    }
+    heads = [
+        message for message in seen.messages if message.sender == SERVER and message.of_kind("head") is not None
+    ]
+    if heads and isinstance(outcome.model, FeatureModel):
+        models[SERVER, heads[-1].round] = HeadScores(outcome.model, seen.classes)
+    senders = {sender for sender, _ in there}
+    generators = {sender: model for sender, model in outcome.generators.items() if sender in senders}
+    return replace(seen, models=models, generators=generators)
