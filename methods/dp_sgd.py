@@ -47,10 +47,11 @@ class DpSgd(Frozen):
         return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch))
 
 
-def dp_sgd_release(steps: PrivateSteps, adjacency: Adjacency, note: str = "") -> Release:
-    """The release of what a round's steps have trained."""
+def dp_sgd_release(steps: PrivateSteps, adjacency: Adjacency, note: str = "", group: str | None = None) -> Release:
+    """The release of what a round's steps have trained; fields of one `group` were trained together."""
     return Release(
         mechanism="dp_sgd",
+        group=group,
         adjacency=adjacency,
         noise_multiplier=steps.noise_multiplier,
         sampling_rate=steps.sampling_rate,

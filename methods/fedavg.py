@@ -1,21 +1,22 @@
-"""Federated averaging (McMahan et al. 2017), one-shot by default, and its partial forms LG-FedAvg and FedPer."""
+"""Federated averaging (McMahan et al. 2017), one-shot by default; LG-FedAvg, FedPer, and fine-tuning after it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
-from torch import Tensor, nn
-from torch.nn import functional
+from pydantic import Field
+from torch import nn
 
-from fedassay.backbones.base import initialised
 from fedassay.errors import DataError, PlanError
+from fedassay.methods.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import (
     LocalNetwork,
     LocalTraining,
@@ -27,13 +28,25 @@ from fedassay.methods.local_networks import (
 )
 from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.methods.sent_networks import sent_networks
-from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import PrivateSteps
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, derived, exact, public
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.values import Images, Parameters
+from fedassay.values import Frozen, Images, Parameters
+
+
+class FineTune(Frozen):
+    """How clients train the averaged model on.
+
+    Attributes:
+        epochs: Passes over a client's records.
+        learning_rate: Adam's.
+    """
+
+    epochs: int = Field(default=5, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +88,12 @@ class FedAvg(Parameters):
             (FedPer, Arivazhagan et al. 2019).
         width: Number of features m under the head, its bias counted as one, as FedLog counts.
         bodies: One, or with `share: head` several (client i gets entry i modulo their number).
+        start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
         learning_rate: Adam's.
+        fine_tune: After the last round every client trains the averaged model on for itself (FedAvg-FT, paper
+            001, table 3). Nothing more is sent, so nothing of it is noised. `personalized_accuracy` is then
+            that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
         target: Personalized accuracy up to which rounds and bytes are counted.
         dp_sgd: Parameters of a private run.
     """
@@ -85,11 +102,11 @@ class FedAvg(Parameters):
     local_epochs: int = Field(default=20, ge=1)
     share: Literal["all", "head", "body"] = "all"
     width: int = Field(default=32, ge=2)
-    bodies: Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)] = (
-        BodySpec(name="mlp"),
-    )
+    bodies: Bodies = (BodySpec(name="mlp"),)
+    start: Start = "random"
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    fine_tune: FineTune | None = None
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
 
@@ -109,7 +126,7 @@ class FedAvg(Parameters):
             raise DataError("fedavg: no client has any record")
         steps = self._private_steps(task)
         release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
-        sites = [self._site(index, client, task) for index, client in enumerate(task.clients)]
+        sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]
         modules = [site.network.module for site in sites]
         run = fingerprint(self, task)
         current = sites[0].read()
@@ -133,6 +150,7 @@ class FedAvg(Parameters):
         for site in sites:
             site.write(current)
         utility, remarks = summary(history, self.target)
+        utility |= self._fine_tuned(sites, utility, task)
         exchanged = float(self.rounds * len(task.clients) * current.size)
         final = sites[:1] if self.share == "all" else [site for site in sites if len(site.network.labels)]
         return Outcome(
@@ -144,13 +162,18 @@ class FedAvg(Parameters):
             notes=remarks,
         )
 
-    def _site(self, index: int, client: Records, task: Task) -> _Site:
+    def site(self, index: int, client: Records, task: Task) -> _Site:
+        """A client's network as it starts."""
         kind = index % len(self.bodies)
-        height, width, channels = client.images.shape[1:]
-        body = build_body(
-            self.bodies[kind], (height, width, channels), self.width - 1, task.seeds.integer("body", kind)
+        body, head = make_classifier(
+            task,
+            client,
+            self.bodies[kind],
+            start=self.start,
+            width=self.width,
+            body_seed=task.seeds.integer("body", kind),
+            head_seed=task.seeds.integer("head"),
         )
-        head = initialised(lambda: nn.Linear(self.width - 1, task.classes), task.seeds.integer("head"))
         network = local_network(client.name, nn.Sequential(body, head), client, task.device)
         averaged = {"all": network.module, "head": head, "body": body}[self.share]
         return _Site(network, tuple(averaged.parameters()))
@@ -174,7 +197,7 @@ class FedAvg(Parameters):
         for site in sites:
             network = site.network
             site.write(current)
-            training(network, _loss, task.seeds, number)
+            training(network, head_loss, task.seeds, number)
             trained = site.read()
             if not np.isfinite(trained).all():
                 raise DataError(
@@ -196,6 +219,22 @@ class FedAvg(Parameters):
             owner, models = list(range(len(sites))), [_scores(site.network.module) for site in sites]
         return personalized(models, owner, task.clients, task.test).mean
 
+    def _fine_tuned(self, sites: Sequence[_Site], averaged: dict[str, float], task: Task) -> dict[str, float]:
+        """Personalized accuracy of the clients' models after fine-tuning, which leaves the sites as they were."""
+        if self.fine_tune is None or "personalized_accuracy" not in averaged:
+            return {}
+        training = LocalTraining(self.fine_tune.epochs, self.batch, self.fine_tune.learning_rate, None)
+        models: list[Scores] = []
+        with task.progress.step("fine-tuning") as advance:
+            for number, site in enumerate(sites):
+                advance(number, len(sites))
+                own = replace(site.network, module=copy.deepcopy(site.network.module))
+                training(own, head_loss, task.seeds.child("fine_tune"), self.rounds)
+                models.append(_scores(own.module))
+        found = personalized(models, list(range(len(models))), task.clients, task.test).mean
+        assert found is not None
+        return {"personalized_accuracy": found, "personalized_accuracy_global": averaged["personalized_accuracy"]}
+
     def _claim(self, task: Task) -> Claim:
         if not task.privacy.private:
             return NoClaim()
@@ -207,8 +246,13 @@ class FedAvg(Parameters):
         )
 
 
-def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(logits, labels, reduction="none")
+def averaged_network(method: FedAvg, outcome: Outcome, task: Task) -> nn.Sequential:
+    """The averaged model of a run that shared everything, from its last broadcast: body and head in sequence."""
+    broadcast = next(message for message in reversed(outcome.transcript.messages) if message.sender == SERVER)
+    site = method.site(0, task.clients[0], task)
+    site.write(broadcast.fields["parameters"].values)
+    assert isinstance(site.network.module, nn.Sequential)
+    return site.network.module.eval()
 
 
 def _scores(module: nn.Module) -> Scores:

@@ -32,8 +32,8 @@ class HeadTraining(Frozen):
     rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
 
-    def fit(self, features: Floats, labels: Ints, task: Task) -> LinearHead:
-        """Train on features (n, d) and labels (n,), n >= 1."""
+    def fit(self, features: Floats, labels: Ints, task: Task, classes: int | None = None) -> LinearHead:
+        """Train on features (n, d) and labels (n,), n >= 1; `classes`: see `train_head`."""
         import torch
 
         return train_head(
@@ -47,6 +47,7 @@ class HeadTraining(Frozen):
             generator=torch.Generator().manual_seed(task.seeds.integer("head")),
             device=task.device,
             progress=task.progress,
+            classes=classes,
         )
 
 

@@ -103,7 +103,7 @@ class MeanModel:
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
-        total = sum(_probabilities(scores(records.images)) for scores in self.members)
+        total = sum(probabilities(scores(records.images)) for scores in self.members)
         return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
 
 
@@ -129,6 +129,7 @@ def personalized(
     return personalized_accuracy([predicted[own] for own in of_client], clients, test)
 
 
-def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Softmax over the classes of scores (n, C)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float64)

@@ -86,8 +86,9 @@ def train_head(
     generator: torch.Generator | None = None,
     device: str | torch.device = "cpu",
     progress: Progress = SILENT,
+    classes: int | None = None,
 ) -> LinearHead:
-    """Train a softmax head by cross-entropy over the classes that occur.
+    """Train a softmax head by cross-entropy over the classes that occur, or over a given number of them.
 
     `lbfgs` (default) minimises the convex objective, mean cross-entropy plus decay / 2 times the squared
     weights on standardised features, over the whole set to a gradient tolerance; the result depends on
@@ -108,6 +109,8 @@ def train_head(
         generator: `adam`: a CPU generator that shuffles; required.
         device: Where to train.
         progress: Where long trainings report.
+        classes: C: the head has a row for each of the classes 0 to C - 1, whether it occurs or not (absent
+            ones are trained as never the answer); None: for those that occur.
 
     Returns:
         The head, in float32, in the units of `features`.
@@ -116,7 +119,11 @@ def train_head(
         ValueError: No records, shapes that do not match, non-finite features, or negative weights.
     """
     _check(features, labels, weights, decay)
-    classes, targets = np.unique(labels, return_inverse=True)
+    known, targets = np.unique(labels, return_inverse=True)
+    if classes is not None:
+        if known[0] < 0 or known[-1] >= classes:
+            raise ValueError(f"train_head: labels must lie in 0..{classes - 1}, given {known[0]}..{known[-1]}")
+        known, targets = np.arange(classes), np.asarray(labels, dtype=np.int64)
     inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
     goals = torch.as_tensor(targets, device=device)
     shares = torch.ones(len(goals), device=device)
@@ -126,10 +133,10 @@ def train_head(
     if solver == "adam":
         if generator is None:
             raise ValueError("train_head: solver adam shuffles and needs a generator")
-        matrix, bias = _adam(inputs, goals, shares, len(classes), epochs, rate, batch, generator, progress)
+        matrix, bias = _adam(inputs, goals, shares, len(known), epochs, rate, batch, generator, progress)
     else:
-        matrix, bias = _lbfgs(inputs, goals, shares, len(classes), decay, tolerance, steps, progress)
-    return LinearHead(classes.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
+        matrix, bias = _lbfgs(inputs, goals, shares, len(known), decay, tolerance, steps, progress)
+    return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
 
 
 def _lbfgs(

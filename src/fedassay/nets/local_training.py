@@ -17,6 +17,10 @@ from torch.func import functional_call, grad, vmap
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
 
+Draw = Callable[[Tensor, torch.Generator], Tensor]
+"""Inputs of a batch, (n, ...), to what the network is given in this step: noise that a loss is an expectation
+over, drawn anew and independently of the records."""
+
 _CHUNK = 256
 """Records whose gradients are held at once."""
 
@@ -55,6 +59,7 @@ def train(
     batch: int,
     rate: float,
     generator: torch.Generator,
+    draw: Draw | None = None,
 ) -> None:
     """Train in place: Adam on the mean loss of shuffled minibatches. No records, no steps.
 
@@ -67,6 +72,7 @@ def train(
         batch: Records in a minibatch; the last of a pass may be smaller.
         rate: Learning rate.
         generator: On the CPU.
+        draw: See `Draw`; None: the inputs as they are.
     """
     optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     module.train()
@@ -74,7 +80,8 @@ def train(
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         for chosen in torch.split(order, batch):
             optimizer.zero_grad()
-            loss(module(inputs[chosen]), labels[chosen]).mean().backward()  # type: ignore[no-untyped-call]
+            given = inputs[chosen] if draw is None else draw(inputs[chosen], generator)
+            loss(module(given), labels[chosen]).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     module.eval()
 
@@ -88,6 +95,7 @@ def train_privately(
     private: PrivateSteps,
     rate: float,
     generator: torch.Generator,
+    draw: Draw | None = None,
 ) -> None:
     """Train in place by DP-SGD, with Adam on the noised gradients (which is post-processing).
 
@@ -99,7 +107,8 @@ def train_privately(
     for _ in range(private.steps):
         drawn = torch.rand(len(labels), generator=generator) < private.sampling_rate
         chosen = drawn.nonzero().flatten().to(labels.device)
-        sums = clipped_sums(module, inputs[chosen], labels[chosen], loss, private.norm)
+        given = inputs[chosen] if draw is None else draw(inputs[chosen], generator)
+        sums = clipped_sums(module, given, labels[chosen], loss, private.norm)
         for name, parameter in module.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
             noised = sums[name] + private.noise_multiplier * private.norm * noise

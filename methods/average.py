@@ -1,0 +1,49 @@
+"""Averaging the heads that clients train alone (paper 000, tables 2 and 5, row Average)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedassay.errors import DataError
+from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.methods.heads import broadcast
+from fedassay.methods.local_heads import LocalHeads, received_heads
+from fedassay.registry import register
+from fedassay.task import Outcome, Task
+from fedassay.transcript import Transcript
+
+
+@register("method", "average")
+class Average(LocalHeads):
+    """Each client trains a head on its own features; the server averages weights and biases.
+
+    Weighted by the clients' numbers of records (one-shot FedAvg of the head); equally in a private run,
+    where these numbers do not leave. `fedavg` averages whole networks.
+    """
+
+    def run(self, task: Task) -> Outcome:
+        """One round: heads up, their average down.
+
+        Raises:
+            DataError: No client has a record.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError("average: no client has any record")
+        steps = self.steps(task)
+        messages = []
+        with task.progress.step("heads") as advance:
+            for number, client in enumerate(task.clients):
+                advance(number, len(task.clients))
+                messages.append(self.message(client, self.fit(client, steps, task), steps, task))
+        heads, weights = received_heads(messages)
+        head = LinearHead(
+            np.arange(task.classes),
+            np.average([each.weights for each in heads], axis=0, weights=weights),
+            np.average([each.bias for each in heads], axis=0, weights=weights),
+        )
+        sent = float(len(messages) * task.classes * (task.backbone.width + 1))
+        return Outcome(
+            Transcript("average", task.classes, (*messages, *broadcast(head, task.clients)), self.claim(task)),
+            FeatureModel(head),
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+        )
