@@ -15,8 +15,14 @@ from fedassay.record import Controls, Finding, Metric, NegativeControl, Positive
 _RECORDS = {"rank", "derivable_counts"}
 
 
-def structure_finding(result: AttackResult, lab: Lab) -> Finding:
-    """What arithmetic says of numbers of records, and of protections that are not there."""
+def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = None) -> Finding:
+    """What arithmetic says of numbers of records, and of protections that are not there.
+
+    Args:
+        result: Of `message_algebra`.
+        lab: With the records that the truth is taken from; without any for captured messages.
+        controls: A lab with the records that controls are made of, where `lab` has none.
+    """
     encode = encoder(lab)
     rules = [str(rule) for rule in result.artifacts["rules"]]
     right = _right(result, lab)
@@ -32,13 +38,13 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
             n=len(right),
             reason="derived numbers of records that are true",
         )
-    controls = Controls()
+    shows, source = Controls(), controls or lab
     # A transcript captured elsewhere comes without records to make controls of.
-    if encode is not None and any(len(client) for client in lab.task.clients):
-        records = control_records(lab)
+    if encode is not None and any(len(client) for client in source.task.clients):
+        records = control_records(source)
         caught = _says_records(attacked(lab, algebra_view(records, lab, encode)), len(records))
         flagged = _says_records(attacked(lab, noised_view(records, lab, encode)), len(records))
-        controls = Controls(
+        shows = Controls(
             positive=PositiveControl(
                 release=f"class sums and second moment of {len(records)} of the same records, without counts",
                 caught=caught,
@@ -50,9 +56,9 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
         )
     verdict: Verdict = "leak" if told else "no_leak_found"
     shown = _summary(result, told or range(len(rules))) or "no rule applies to these messages"
-    if controls.negative is not None and controls.negative.flagged:
+    if shows.negative is not None and shows.negative.flagged:
         verdict, shown = "inconclusive", f"the negative control was flagged; {shown}"
-    elif not told and (controls.positive is None or not controls.positive.caught):
+    elif not told and (shows.positive is None or not shows.positive.caught):
         verdict, shown = "inconclusive", f"no control shows that the rules work here; {shown}"
     return Finding(
         audit="message",
@@ -60,7 +66,7 @@ def structure_finding(result: AttackResult, lab: Lab) -> Finding:
         source="structure",
         selection="all",
         metrics=figures,
-        controls=controls,
+        controls=shows,
         verdict=verdict,
         reason=shown,
     )

@@ -100,6 +100,32 @@ def run(
 
 
 @cli.command()
+@click.argument("transcript", type=click.Path(path_type=Path))
+@click.option("--plan", type=click.Path(path_type=Path), help="Gives the attacker's images and the backbone.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/<name>-<UTC time>."
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
+@_quiet
+@_json
+def audit(
+    transcript: Path, plan: Path | None, output: Path | None, device: str, force: bool, quiet: bool, as_json: bool
+) -> int:
+    """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
+    from fedassay.captured import AuditOptions, audit_transcript
+    from fedassay.console import print_summary
+
+    options = AuditOptions(device=device, force=force, quiet=quiet, command=_command())
+    folder, record = audit_transcript(transcript, plan, output, options)
+    if as_json:
+        click.echo(record.to_json(), nl=False)
+    elif not quiet:
+        print_summary(record, folder)
+    return 1 if record.errors else 0
+
+
+@cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(_FORMATS), default="html", show_default=True)
 @click.option(

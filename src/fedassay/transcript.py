@@ -48,6 +48,7 @@ from safetensors.numpy import save as save_tensors
 from fedassay.atomic import write_bytes, write_text
 from fedassay.errors import DataError
 from fedassay.release import Claim, NoClaim, Release
+from fedassay.transcript_shapes import MAX_CLASSES, shape_problem
 from fedassay.values import Frozen
 
 FORMAT = 1
@@ -55,6 +56,7 @@ FORMAT = 1
 
 MANIFEST = "transcript.json"
 _MAX_BYTES = 8 << 30
+_MAX_MANIFEST = 64 << 20
 
 FieldKind = Literal[
     "features",
@@ -204,7 +206,7 @@ class _MessageRecord(Frozen):
 class _Manifest(Frozen):
     format: Literal[1]
     method: str
-    classes: int = Field(ge=1)
+    classes: int = Field(ge=1, le=MAX_CLASSES)
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
     notes: tuple[str, ...] = ()
     messages: tuple[_MessageRecord, ...] = Field(min_length=1)
@@ -222,6 +224,8 @@ def load_transcript(folder: Path) -> Transcript:
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(f"{folder}: no {MANIFEST} there; a transcript is a folder that holds one")
+    if path.stat().st_size > _MAX_MANIFEST:
+        raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_MAX_MANIFEST} are refused")
     try:
         manifest = _Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -230,22 +234,38 @@ def load_transcript(folder: Path) -> Transcript:
         raise DataError(
             f"{path}: {where or 'top level'}: {problem['msg']} ({error.error_count()} problem(s) in all)"
         ) from None
-    messages = tuple(_load_message(folder, record, manifest.classes) for record in manifest.messages)
+    files = _files(folder, manifest)
+    messages = tuple(
+        _load_message(file, record, manifest.classes)
+        for file, record in zip(files, manifest.messages, strict=True)
+    )
     return Transcript(manifest.method, manifest.classes, messages, manifest.claim, manifest.notes)
 
 
-def _load_message(folder: Path, record: _MessageRecord, classes: int) -> Message:
-    path = folder / record.file
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{folder / MANIFEST}: file {record.file!r} points outside the transcript's folder")
-    if not path.is_file():
-        raise DataError(f"{path}: named in {MANIFEST} but not there")
-    size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise DataError(f"{path}: {size} bytes; a message of more than {_MAX_BYTES} bytes is refused")
+def _files(folder: Path, manifest: _Manifest) -> list[Path]:
+    """The file of every message: inside the folder, there, named once, and small enough to be read."""
+    named: dict[Path, str] = {}
+    total = 0
+    for record in manifest.messages:
+        path = folder / record.file
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{folder / MANIFEST}: file {record.file!r} points outside the transcript's folder")
+        if not path.is_file():
+            raise DataError(f"{path}: named in {MANIFEST} but not there")
+        if path.resolve() in named:
+            # A few bytes of manifest could otherwise ask for the same gigabyte any number of times.
+            raise DataError(f"{folder / MANIFEST}: file {record.file!r} is named twice; one file is one message")
+        named[path.resolve()] = record.file
+        total += path.stat().st_size
+        if total > _MAX_BYTES:
+            raise DataError(f"{folder}: messages of more than {_MAX_BYTES >> 30} GiB in all are refused")
+    return [folder / record.file for record in manifest.messages]
+
+
+def _load_message(path: Path, record: _MessageRecord, classes: int) -> Message:
     try:
         arrays = load_tensors(path.read_bytes())
-    except (SafetensorError, KeyError, ValueError, json.JSONDecodeError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, json.JSONDecodeError) as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
     if set(arrays) != set(record.fields):
         raise DataError(
@@ -254,7 +274,7 @@ def _load_message(folder: Path, record: _MessageRecord, classes: int) -> Message
     fields = {}
     for name, about in record.fields.items():
         values = arrays[name]
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
+        if values.dtype.kind in "fc" and not np.isfinite(values).all():
             raise DataError(f"{path}: field {name!r} holds NaN or infinite values; every value must be finite")
         fields[name] = MessageField(values, about.kind, about.release, about.additive, about.secure)
     message = Message(record.round, record.sender, record.receiver, fields)
@@ -262,37 +282,3 @@ def _load_message(folder: Path, record: _MessageRecord, classes: int) -> Message
     if problem:
         raise DataError(f"{path}: {problem}")
     return message
-
-
-def shape_problem(message: Message, classes: int) -> str | None:
-    """What contradicts the table of kinds in a message, or None."""
-    ids = message.of_kind("class_ids")
-    if ids is not None:
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            return f"class_ids must be integers of shape (P,), given {ids.dtype} {ids.shape}"
-        if ids.size and (ids.min() < 0 or ids.max() >= classes):
-            return f"class_ids must lie in 0..{classes - 1}, given {ids.min()}..{ids.max()}"
-    present = classes if ids is None else int(ids.size)
-    parts = message.of_kind("component_counts")
-    components = None if parts is None else int(parts.sum())
-    rows = message.of_kind("features")
-    leading: dict[str, int | None] = {
-        "class_counts": present,
-        "component_counts": present,
-        "class_sums": present,
-        "class_means": present,
-        "class_covariances": present,
-        "mixture_weights": components,
-        "mixture_means": components,
-        "mixture_covariances": components,
-        "labels": None if rows is None else int(rows.shape[0]),
-    }
-    dimensions = {"features": 2, "class_sums": 2, "class_means": 2, "mixture_means": 2, "class_counts": 1}
-    for name, item in message.fields.items():
-        expected = leading.get(item.kind)
-        if expected is not None and (item.values.ndim == 0 or item.values.shape[0] != expected):
-            return f"field {name!r} ({item.kind}) has shape {item.values.shape}; its first side must be {expected}"
-        wanted = dimensions.get(item.kind)
-        if wanted is not None and item.values.ndim != wanted:
-            return f"field {name!r} ({item.kind}) has shape {item.values.shape}; it must have {wanted} sides"
-    return None

@@ -16,6 +16,9 @@ from fedassay.threat import View
 from fedassay.transcript import Message
 from fedassay.values import Floats, Ints
 
+MAX_DRAWN = 200_000
+"""Most samples drawn from the mixtures of one message: a message may claim any number of records."""
+
 
 @dataclass(frozen=True)
 class VectorSource:
@@ -67,7 +70,7 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
         found.append(_source("raw", features, known, message.sender, np.arange(len(features))))
     mixtures = message_mixtures(message)
     if mixtures is not None:
-        vectors, groups = sample_mixtures(mixtures, mixtures.counts, rng)
+        vectors, groups = sample_mixtures(mixtures, _drawn(mixtures.counts), rng)
         found.append(_source("mixture_samples", vectors, order[groups], message.sender, None))
     means = message.of_kind("class_means")
     counts = message.of_kind("class_counts")
@@ -78,6 +81,12 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     if means is not None:
         found.append(_source("class_means", means, order, message.sender, None))
     return found
+
+
+def _drawn(counts: Ints) -> Ints:
+    """How often each mixture is sampled: as its counts say, thinned out where these are too many to hold."""
+    total = int(counts.sum())
+    return counts if total <= MAX_DRAWN else counts * MAX_DRAWN // total
 
 
 def message_mixtures(message: Message) -> Mixtures | None:

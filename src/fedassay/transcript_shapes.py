@@ -1,0 +1,133 @@
+"""Whether the arrays of a message are what their kinds say: shapes, types, and numbers that index something.
+
+Attacks and audits rely on it. What is refused here cannot make them fail, or make them allocate more than the
+message itself is large: a label of 10^12, a class list that names a class twice, a negative number of components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedassay.transcript import Message
+
+MAX_CLASSES = 100_000
+"""More classes than any public label set has; arrays of one row a class are allocated."""
+
+MAX_COUNT = 1e9
+"""Records a class; a larger number is no count."""
+
+_SIDES = {
+    "features": 2,
+    "labels": 1,
+    "class_ids": 1,
+    "class_counts": 1,
+    "component_counts": 1,
+    "mixture_weights": 1,
+    "mixture_means": 2,
+    "class_sums": 2,
+    "class_means": 2,
+}
+_WHOLE = {"class_ids", "component_counts", "labels"}
+
+
+def shape_problem(message: Message, classes: int) -> str | None:
+    """What contradicts the table of kinds in a message, or None."""
+    return next(_problems(message, classes), None)
+
+
+def _problems(message: Message, classes: int) -> Iterator[str]:
+    for name, item in message.fields.items():
+        values, what = item.values, f"field {name!r} ({item.kind})"
+        if values.dtype.kind not in "fiub":
+            yield f"{what} has type {values.dtype}; it must be of floats, integers or booleans"
+        sides = _SIDES.get(item.kind)
+        if sides is not None and values.ndim != sides:
+            yield f"{what} has shape {values.shape}; it must have {sides} sides"
+        if item.kind in _WHOLE and values.dtype.kind not in "iu":
+            yield f"{what} must be integers, given {values.dtype}"
+    yield from _indices(message, classes)
+    yield from _lengths(message, classes)
+    yield from _widths(message)
+
+
+def _indices(message: Message, classes: int) -> Iterator[str]:
+    for kind in ("class_ids", "labels"):
+        values = message.of_kind(kind)
+        if values is not None and values.size and (values.min() < 0 or values.max() >= classes):
+            yield f"{kind} must lie in 0..{classes - 1}, given {values.min()}..{values.max()}"
+    ids = message.of_kind("class_ids")
+    if ids is not None and len(np.unique(ids)) != ids.size:
+        yield "class_ids name a class twice"
+    components = message.of_kind("component_counts")
+    if components is not None and components.size and components.min() < 0:
+        yield f"component_counts must be at least 0, given {components.min()}"
+    counts = message.of_kind("class_counts")
+    if counts is not None and counts.size and float(np.abs(counts.astype(np.float64)).max()) > MAX_COUNT:
+        yield f"class_counts must be at most {MAX_COUNT:g}, given {np.abs(counts.astype(np.float64)).max():g}"
+
+
+def _lengths(message: Message, classes: int) -> Iterator[str]:
+    """The first side: records, classes in the message, or mixture components."""
+    ids = message.of_kind("class_ids")
+    present = classes if ids is None else int(ids.size)
+    parts, rows = message.of_kind("component_counts"), message.of_kind("features")
+    means = message.of_kind("mixture_means")
+    components = None if means is None else len(means)
+    components = components if parts is None else int(parts.astype(object).sum())
+    expected = {
+        "class_counts": present,
+        "component_counts": present,
+        "class_sums": present,
+        "class_means": present,
+        "class_covariances": present,
+        "mixture_weights": components,
+        "mixture_means": components,
+        "mixture_covariances": components,
+        "labels": None if rows is None else int(rows.shape[0]),
+    }
+    for name, item in message.fields.items():
+        wanted, values = expected.get(item.kind), item.values
+        if wanted is not None and (values.ndim == 0 or values.shape[0] != wanted):
+            yield f"field {name!r} ({item.kind}) has shape {values.shape}; its first side must be {wanted}"
+    # One component a class is understood where nothing else is said.
+    if components is not None and parts is None and components != present:
+        yield f"{components} mixture components for {present} classes, and no component_counts"
+
+
+def _widths(message: Message) -> Iterator[str]:
+    """The feature width, which all sums, means and moments of a message share."""
+    held: dict[str, NDArray[Any]] = {item.kind: item.values for item in message.fields.values()}
+    width = next((held[kind].shape[1] for kind in ("class_sums", "class_means") if kind in held), None)
+    moment = held.get("second_moment")
+    if moment is not None:
+        square = moment.ndim == 2 and moment.shape[0] == moment.shape[1]
+        side = moment.shape[0] if square else _triangular(moment)
+        if side is None:
+            yield f"second_moment has shape {moment.shape}; it must be (d, d), or d(d+1)/2 packed entries"
+        elif width is not None and side != width:
+            yield f"second_moment is of width {side}, the class sums or means of width {width}"
+    for covariances, means in (("class_covariances", "class_means"), ("mixture_covariances", "mixture_means")):
+        if covariances in held and means in held:
+            rows, d = held[means].shape
+            shapes = _packed(rows, d) if means == "mixture_means" else ((rows, d, d), *_packed(rows, d))
+            if held[covariances].shape not in shapes:
+                listed = " or ".join(map(str, shapes))
+                yield f"{covariances} have shape {held[covariances].shape}; beside these {means}: {listed}"
+
+
+def _packed(n: int, d: int) -> tuple[tuple[int, ...], ...]:
+    """Lower triangles, diagonals, or one variance each."""
+    return (n, d * (d + 1) // 2), (n, d), (n,)
+
+
+def _triangular(values: NDArray[Any]) -> int | None:
+    """The side d where there are d(d+1)/2 entries in one row, else None."""
+    if values.ndim != 1:
+        return None
+    d = int((np.sqrt(8 * values.size + 1) - 1) / 2)
+    return d if d * (d + 1) // 2 == values.size else None

@@ -1,0 +1,373 @@
+"""`fedassay audit`: messages of a system that is none of ours, with known records behind them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from fedassay.captured import AuditOptions, audit_transcript
+from fedassay.errors import DataError, PlanError
+from fedassay.record import Finding, RunRecord, load_record
+from fedassay.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.reports.policy import Policy, check_record
+from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
+
+CLASSES, WIDTH = 5, 48
+
+
+def _features(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return np.maximum(rng.normal(size=(size, WIDTH)), 0), rng.integers(0, CLASSES, size)
+
+
+def _sums(size: int, seed: int, noise: float = 0.0, hidden: bool = False) -> dict[str, MessageField]:
+    """Counts, class sums and second moment of records of norm 1, as a deployed system might send them."""
+    features, labels = _features(size, seed)
+    if noise:
+        features = features / np.linalg.norm(features, axis=1, keepdims=True)
+    member = (labels[:, None] == np.arange(CLASSES)).astype(float)
+    rng = np.random.default_rng(seed + 1000)
+    release = exact()
+    if noise:
+        release = Release(
+            mechanism="gaussian",
+            adjacency="add_remove",
+            group="sums",
+            sensitivity=(math.sqrt(2),),
+            noise_scale=(noise,),
+        )
+
+    def field(values: np.ndarray, kind: str, own: Release) -> MessageField:
+        return MessageField(values + rng.normal(0, noise, values.shape), kind, own, additive=True)  # type: ignore[arg-type]
+
+    fields = {"sums": field(member.T @ features, "class_sums", release)}
+    if not noise:
+        fields["moment"] = field(features.T @ features, "second_moment", exact())
+    if not hidden:
+        counts = member.sum(axis=0)
+        fields["counts"] = field(counts, "class_counts", release if noise else exact("labels"))
+    return fields
+
+
+def _save(
+    folder: Path, fields: list[dict[str, MessageField]], claim: PrivacyClaim | NoClaim | None = None
+) -> Path:
+    messages = tuple(Message(0, f"client/{i}", "server", own) for i, own in enumerate(fields))
+    Transcript("their system", CLASSES, messages, claim or NoClaim()).save(folder)
+    return folder
+
+
+def _audit(folder: Path, plan: Path | None = None) -> RunRecord:
+    out, record = audit_transcript(folder, plan, folder.parent / "out", AuditOptions(quiet=True, force=True))
+    assert load_record(out) == record
+    assert (out / "report.html").is_file()
+    assert not record.errors
+    return record
+
+
+def _found(record: RunRecord) -> dict[str, Finding]:
+    return {finding.source or finding.attack or finding.audit: finding for finding in record.cells[0].findings}
+
+
+def test_exact_sums_give_their_records_away(tmp_path: Path) -> None:
+    record = _audit(_save(tmp_path / "in", [_sums(6, seed=0), _sums(20, seed=1)]))
+    found = _found(record)
+    factors = found["gram_factorization"]
+    assert factors.verdict == "leak"
+    assert factors.reason.startswith("26 of 26")
+    assert factors.controls.positive is not None
+    assert factors.controls.positive.caught
+    assert factors.controls.negative is not None
+    assert not factors.controls.negative.flagged
+    assert found["label_histograms"].verdict == "leak"
+    assert record.cells[0].privacy.exact_fields == ("sums", "moment", "counts")
+    assert math.isinf(record.cells[0].privacy.accounted or 0.0)
+
+
+def test_the_singletons_are_the_records(tmp_path: Path) -> None:
+    """As many vectors are certain as there are classes with one record, and no more."""
+    _, labels = _features(6, seed=0)
+    alone = int((np.bincount(labels, minlength=CLASSES) == 1).sum())
+    assert alone > 0
+    found = _found(_audit(_save(tmp_path / "in", [_sums(6, seed=0)])))
+    assert found["singletons"].verdict == "leak"
+    assert found["singletons"].metrics["vectors_certain"].value == alone
+
+
+def test_hidden_counts_follow_all_the_same(tmp_path: Path) -> None:
+    found = _found(_audit(_save(tmp_path / "in", [_sums(12, seed=0, hidden=True)])))
+    assert found["label_histograms"].verdict == "leak"
+    assert "second moment" in found["label_histograms"].reason
+    assert found["structure"].verdict == "leak"
+
+
+def test_more_records_than_features_are_not_told_apart(tmp_path: Path) -> None:
+    found = _found(_audit(_save(tmp_path / "in", [_sums(400, seed=0)])))
+    assert found["gram_factorization"].verdict == "no_leak_found"
+    assert "singletons" not in found
+
+
+@pytest.mark.parametrize(("claimed", "verdict"), [(2.0, "sound"), (0.5, "unsupported")])
+def test_the_claim_is_held_to_the_ledger(tmp_path: Path, claimed: float, verdict: str) -> None:
+    """One Gaussian release with mu = 1/3.7: epsilon 1.009 at delta 1e-5."""
+    claim = PrivacyClaim(epsilon=claimed, delta=1e-5, adjacency="add_remove", source="a test")
+    noised = [_sums(50, seed=i, noise=3.7 * math.sqrt(2)) for i in range(2)]
+    record = _audit(_save(tmp_path / "in", noised, claim))
+    privacy = record.cells[0].privacy
+    assert privacy.verdict == verdict
+    assert privacy.accounted == pytest.approx(1.009, abs=2e-3)
+    assert privacy.observed is None
+    claims = next(finding for finding in record.cells[0].findings if finding.audit == "dp_claim")
+    assert "cannot be drawn again" in claims.metrics["observed"].reason
+    assert all(finding.verdict != "leak" for finding in record.cells[0].findings)
+    bound = Policy(name="bound", maximum={"accounted": 1.5}, claims="sound", exact_fields="forbidden")
+    assert check_record(record, bound).exit_code == (0 if verdict == "sound" else 1)
+
+
+def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:
+    claim = PrivacyClaim(epsilon=5.0, delta=1e-5, adjacency="add_remove", source="a test")
+    record = _audit(_save(tmp_path / "in", [_sums(20, seed=0)], claim))
+    assert record.cells[0].privacy.verdict == "unsupported"
+
+
+def test_features_sent_as_they_are_are_a_leak(tmp_path: Path) -> None:
+    features, _ = _features(9, seed=3)
+    found = _found(_audit(_save(tmp_path / "in", [{"f": MessageField(features, "features", exact())}])))
+    assert found["raw"].verdict == "leak"
+    assert found["raw"].metrics["vectors_certain"].value == 9
+
+
+def test_what_cannot_run_says_why(tmp_path: Path) -> None:
+    weights = {"weights": MessageField(np.ones((3, 3), np.float32), "parameters", exact())}
+    record = _audit(_save(tmp_path / "in", [weights]))
+    for finding in record.cells[0].findings:
+        assert finding.verdict in {"not_run", "inconclusive"}
+        assert len(finding.reason) > 20
+    assert {finding.audit for finding in record.cells[0].findings} >= {"message", "dp_claim", "reconstruction"}
+    assert check_record(record, Policy(name="all", must_conclude=("reconstruction",))).exit_code == 2
+
+
+PLAN = """
+name: theirs
+data: {name: digits, split: {private: 0.2, attacker: 0.4, public: 0.2, test: 0.2}}
+backbone: {name: small_cnn, weights: public}
+attacks:
+  - feature_diffusion: {preset: tiny, samples: 2, steps: 10}
+"""
+
+
+def _plan(tmp_path: Path, text: str = PLAN) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_plan_for_other_classes_is_refused(tmp_path: Path) -> None:
+    folder = _save(tmp_path / "in", [_sums(6, seed=0)])
+    with pytest.raises(PlanError, match="10 classes, the transcript declares 5"):
+        audit_transcript(folder, _plan(tmp_path), tmp_path / "out", AuditOptions(quiet=True))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_images_of_captured_features_with_a_plan(tmp_path: Path) -> None:
+    """Features of digits that the plan's adversary never saw, sent raw, come back as images."""
+    from fedassay.preparing import prepare
+    from fedassay.progress import SILENT
+    from fedassay.scenario import load_scenario
+
+    path = _plan(tmp_path, PLAN.replace("attacks:", "methods: [raw_features]\nattacks:"))
+    scenario = load_scenario(path)
+    test = prepare(scenario.plan, scenario.base, 0, "cpu", SILENT).test
+    fields = {"f": MessageField(test.features[:60], "features", exact())}
+    Transcript("their system", 10, (Message(0, "client/0", "server", fields),)).save(tmp_path / "in")
+    record = _audit(tmp_path / "in", _plan(tmp_path))
+    found = next(finding for finding in record.cells[0].findings if finding.audit == "reconstruction")
+    assert found.controls.positive is not None
+    assert found.controls.positive.caught
+    assert found.verdict == "leak", found.reason
+    assert (tmp_path / "out" / found.pictures[0].file).is_file()
+
+
+def test_the_output_may_not_touch_the_transcript(tmp_path: Path) -> None:
+    folder = _save(tmp_path / "in", [_sums(6, seed=0)])
+    for out in (folder, folder / "run", tmp_path):
+        with pytest.raises(PlanError, match="lies in the transcript's folder"):
+            audit_transcript(folder, None, out, AuditOptions(quiet=True, force=True))
+    assert load_transcript(folder).classes == CLASSES
+
+
+def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
+    folder = _save(tmp_path / "in", [_sums(6, seed=0)])
+    audit_transcript(folder, None, tmp_path / "out", AuditOptions(quiet=True))
+    before = (tmp_path / "out" / "record.json").read_bytes()
+    with pytest.raises(PlanError, match="already holds"):
+        audit_transcript(folder, None, tmp_path / "out", AuditOptions(quiet=True))
+    assert (tmp_path / "out" / "record.json").read_bytes() == before
+
+
+class _Trap:
+    """Unpickling it leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.path}",)
+
+
+def _edited(folder: Path, change: Callable[[dict[str, object]], object]) -> None:
+    path = folder / MANIFEST
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def _first(content: dict[str, object]) -> dict[str, object]:
+    return content["messages"][0]  # type: ignore[index, no-any-return]
+
+
+def _nan(folder: Path) -> None:
+    arrays = {name: item.values for name, item in load_transcript(folder).messages[0].fields.items()}
+    arrays["sums"][0, 0] = np.nan
+    (folder / "00000.safetensors").write_bytes(save(arrays))
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "00000.safetensors").write_bytes(pickle.dumps(_Trap(folder.parent / "executed")))
+
+
+def _object_array(folder: Path) -> None:
+    with (folder / "00000.safetensors").open("wb") as stream:
+        np.save(stream, np.array([_Trap(folder.parent / "executed")], object), allow_pickle=True)
+
+
+def _compressed_bomb(folder: Path) -> None:
+    """130 kB that unpack to 130 MB, under the right name."""
+    with (folder / "00000.safetensors").open("wb") as stream:
+        np.savez_compressed(stream, sums=np.zeros(1 << 24))
+
+
+def _sparse_bomb(folder: Path) -> None:
+    """A file that is 16 GiB long and nothing on the disk."""
+    with (folder / "00000.safetensors").open("wb") as stream:
+        stream.truncate(16 << 30)
+
+
+def _header_bomb(folder: Path) -> None:
+    """A header that promises a petabyte."""
+    header = json.dumps({"sums": {"dtype": "F64", "shape": [1 << 47], "data_offsets": [0, 1 << 50]}}).encode()
+    (folder / "00000.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+def _repeated(folder: Path) -> None:
+    """One file, a thousand messages."""
+    _edited(folder, lambda content: content.update(messages=[_first(content)] * 1000))
+
+
+def _claims_classes(folder: Path) -> None:
+    _edited(folder, lambda content: content.update(classes=10**12))
+
+
+def _symlink(folder: Path) -> None:
+    target = folder.parent / "outside.safetensors"
+    (folder / "00000.safetensors").rename(target)
+    (folder / "00000.safetensors").symlink_to(target)
+
+
+def _fields_replaced(**fields: np.ndarray) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        arrays = {name: item.values for name, item in load_transcript(folder).messages[0].fields.items()}
+        (folder / "00000.safetensors").write_bytes(save({**arrays, **fields}))
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nan": (_nan, "'sums' holds NaN"),
+    "pickle": (_pickled, "not a safetensors file"),
+    "object array": (_object_array, "not a safetensors file"),
+    "compressed bomb": (_compressed_bomb, "not a safetensors file"),
+    "sparse bomb": (_sparse_bomb, "more than 8 GiB"),
+    "header bomb": (_header_bomb, "not a safetensors file"),
+    "repeated file": (_repeated, "named twice"),
+    "too many classes": (_claims_classes, "classes"),
+    "outside": (lambda f: _edited(f, lambda c: _first(c).update(file="../../etc/passwd")), "outside"),
+    "absolute": (lambda f: _edited(f, lambda c: _first(c).update(file="/etc/passwd")), "outside"),
+    "link": (_symlink, "outside"),
+    "folder": (lambda f: _edited(f, lambda c: _first(c).update(file=".")), "not there"),
+    "no classes": (lambda f: _edited(f, lambda c: c.pop("classes")), "classes: Field required"),
+    "no release": (lambda f: _edited(f, lambda c: _first(c)["fields"]["sums"].pop("release")), "release"),  # type: ignore[attr-defined, index]
+    "no fields": (lambda f: _edited(f, lambda c: _first(c).pop("fields")), "fields: Field required"),
+    "no json": (lambda f: (f / MANIFEST).write_text("{"), "Invalid JSON"),
+    "nested": (lambda f: (f / MANIFEST).write_text("[" * 100_000), "Invalid JSON"),
+    "wrong width": (_fields_replaced(sums=np.zeros((CLASSES, 3))), "of width 48"),
+    "wrong classes": (_fields_replaced(sums=np.zeros((4, WIDTH))), "first side must be 5"),
+    "one side": (_fields_replaced(sums=np.zeros(CLASSES)), "must have 2 sides"),
+    "not square": (_fields_replaced(moment=np.zeros((WIDTH, 2))), "d\\(d\\+1\\)/2"),
+    "endless count": (_fields_replaced(counts=np.full(CLASSES, 1e300)), "at most 1e\\+09"),
+    "complex": (_fields_replaced(sums=np.zeros((CLASSES, WIDTH), np.complex64)), "floats, integers or booleans"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_transcripts_are_refused_with_one_message(
+    tmp_path: Path, change: Callable[[Path], object], says: str
+) -> None:
+    folder = _save(tmp_path / "in", [_sums(6, seed=0)])
+    change(folder)
+    with pytest.raises(DataError, match=says) as caught:
+        audit_transcript(folder, None, tmp_path / "out", AuditOptions(quiet=True))
+    assert len(str(caught.value)) < 600
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_prints_one_message_and_exits_2(tmp_path: Path) -> None:
+    folder = _save(tmp_path / "in", [_sums(6, seed=0)])
+    _pickled(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", "audit", str(folder), "-o", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_labels_outside_the_classes_are_refused(tmp_path: Path) -> None:
+    features, labels = _features(9, seed=3)
+    fields = {
+        "f": MessageField(features, "features", exact()),
+        "y": MessageField(labels, "labels", exact("labels")),
+    }
+    folder = _save(tmp_path / "in", [fields])
+    for wrong in (labels - 7, labels + 10**12):
+        (folder / "00000.safetensors").write_bytes(save({"f": features, "y": wrong}))
+        with pytest.raises(DataError, match=r"labels must lie in 0\.\.4"):
+            load_transcript(folder)
+
+
+def test_a_message_that_claims_a_billion_records_costs_nothing(tmp_path: Path) -> None:
+    """Samples are drawn from a mixture as often as its counts say: thinned out, not allocated."""
+    means, variances = np.zeros((CLASSES, 4)), np.ones((CLASSES, 4))
+    fields = {
+        "counts": MessageField(np.full(CLASSES, 10**9), "class_counts", exact("labels")),
+        "means": MessageField(means, "mixture_means", exact()),
+        "variances": MessageField(variances, "mixture_covariances", exact()),
+    }
+    record = _audit(_save(tmp_path / "in", [fields]))
+    assert record.cells[0].ledger[0].nbytes == CLASSES * 8
