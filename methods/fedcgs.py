@@ -24,8 +24,9 @@ from fedassay.gaussian_head import (
     statistics,
 )
 from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.methods.fedcgs_generated import generated_head
 from fedassay.methods.fedcgs_personal import Personalize, fine_tune, prototype_messages
-from fedassay.methods.heads import broadcast
+from fedassay.methods.heads import HeadTraining, broadcast
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
 from fedassay.personalized import personalized_accuracy
 from fedassay.privacy import reruns
@@ -76,6 +77,8 @@ class FedCGS(Parameters):
         noise: Where noise is added: by every client for itself (`local`), or once on the securely
             aggregated sum (`central`: every client adds a share of it).
         counts: Whether a private run noises N.
+        generated: Train a linear head on features drawn from the aggregated Gaussians instead of solving for
+            one (figure 2's "Linear"; see `fedcgs_generated`).
         personalize: One more round: the server sends the class means, and every client fine-tunes the whole
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
@@ -87,6 +90,7 @@ class FedCGS(Parameters):
     expansion: int = Field(default=0, ge=0)
     noise: Literal["local", "central"] = "local"
     counts: Literal["noised", "exact"] = "noised"
+    generated: HeadTraining | None = None
     personalize: Personalize | None = None
 
     def run(self, task: Task) -> Outcome:
@@ -153,6 +157,9 @@ class FedCGS(Parameters):
         return replace(found, means=found.means / np.maximum(norms, 1.0))
 
     def _solve(self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+        if self.generated is not None:
+            drawn = generated_head(found, float(received.counts.sum()), self.generated, task)
+            return GaussianHead(drawn, projected=False)
         if noise is None:
             return gaussian_head(found, self.ridge)
         # Eigenvalues of the noise reach about sqrt(2 d) of its scale: what lies below is not covariance.

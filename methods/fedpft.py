@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedassay.density_gap import density_gap
 from fedassay.errors import DataError
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
@@ -15,6 +16,7 @@ from fedassay.methods.heads import broadcast
 from fedassay.registry import register
 from fedassay.task import Outcome, Task
 from fedassay.transcript import Message, Transcript
+from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 _LISTED = 10
@@ -31,9 +33,12 @@ class FedPFT(MixtureParameters):
     Attributes:
         guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `fedassay.guarantee`). It is
             computed from the clients' own features, for the report alone: nothing of it is sent.
+        densities: Report how far the sampled features are from the test records' (figure 7;
+            `fedassay.density_gap`), and how far the clients' own are.
     """
 
     guarantee: bool = False
+    densities: bool = False
 
     def run(self, task: Task) -> Outcome:
         """One round: mixtures up, head down.
@@ -53,6 +58,8 @@ class FedPFT(MixtureParameters):
         features, labels = synthesise(messages, task)
         head = self.head.fit(features, labels, task)
         utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
+        if self.densities:
+            utility |= self._densities(features, labels, task)
         return Outcome(
             Transcript(
                 "fedpft",
@@ -67,6 +74,18 @@ class FedPFT(MixtureParameters):
             mechanisms=worst(fitted),
             notes=(*self.shortened(task.clients, fitted, wanted), *remarks),
         )
+
+    def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:
+        """Distance of synthetic and of real features from the test records'."""
+        transform = self.clip if task.privacy.private else _unchanged
+        reference = transform(task.test.features)
+        own = np.concatenate([transform(client.features) for client in task.clients])
+        own_labels = np.concatenate([client.labels for client in task.clients])
+        gaps = {
+            "density_gap": density_gap(features, labels, reference, task.test.labels),
+            "density_gap_real": density_gap(own, own_labels, reference, task.test.labels),
+        }
+        return {name: gap for name, gap in gaps.items() if gap is not None}
 
     def _guarantees(
         self, messages: Sequence[Message], head: LinearHead, task: Task
@@ -101,3 +120,7 @@ class FedPFT(MixtureParameters):
             f"Theorem 6.1: loss at most {listed}{'; ...' if len(found) > _LISTED else ''}; vacuous (1 or more) at "
             f"{vacuous} of {len(found)} clients",
         )
+
+
+def _unchanged(features: Floats) -> Floats:
+    return features

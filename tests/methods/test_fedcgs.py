@@ -13,6 +13,7 @@ from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedcgs import FedCGS
+from fedassay.methods.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.ledger import account
 from fedassay.privacy.reruns import llr_scores
@@ -148,6 +149,19 @@ def test_the_sum_carries_the_noise_it_should(make_task: MakeTask, noise: str) ->
     assert noised.std() == pytest.approx(scale, rel=5 / math.sqrt(2 * noised.size))
     second = total.fields["B"].values[np.arange(1, 65) * np.arange(2, 66) // 2 - 1]
     assert np.std(second) > 0.5 * scale
+
+
+def test_a_generated_head_is_near_the_solved_one_and_needs_the_statistics(make_task: MakeTask) -> None:
+    """Figure 2's Linear: trained on draws from the aggregated Gaussians, so it sees no record."""
+    task = make_task(clients=4, records=900)
+    solved = FedCGS(covariance="within").run(task)
+    generated = FedCGS(covariance="within", generated=HeadTraining()).run(task)
+    assert _accuracy(generated, task) > _accuracy(solved, task) - 0.05
+    for ours, theirs in zip(generated.transcript.messages[:4], solved.transcript.messages[:4], strict=True):
+        assert all(np.array_equal(ours.fields[name].values, theirs.fields[name].values) for name in "NAB")
+    # The same aggregate from another partition gives the same draws, and so the same head.
+    other = FedCGS(covariance="within", generated=HeadTraining()).run(_repartition(task, 4, 0.1))
+    assert np.allclose(_weights(other), _weights(generated), atol=1e-2)
 
 
 def test_private_accuracy(make_task: MakeTask) -> None:
