@@ -110,8 +110,12 @@ class FedAvg(Parameters):
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: Task, *, other: float = 0.0) -> Outcome:
         """All rounds: parameters down, training, parameters up.
+
+        Args:
+            task: The work.
+            other: Gaussian-DP parameter mu of what else is released about a record from the same budget.
 
         Raises:
             PlanError: Parameters that contradict each other.
@@ -124,7 +128,7 @@ class FedAvg(Parameters):
             )
         if not any(len(client) for client in task.clients):
             raise DataError("fedavg: no client has any record")
-        steps = self._private_steps(task)
+        steps = self._private_steps(task, other)
         release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
         sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]
         modules = [site.network.module for site in sites]
@@ -178,10 +182,12 @@ class FedAvg(Parameters):
         averaged = {"all": network.module, "head": head, "body": body}[self.share]
         return _Site(network, tuple(averaged.parameters()))
 
-    def _private_steps(self, task: Task) -> PrivateSteps | None:
+    def _private_steps(self, task: Task, other: float) -> PrivateSteps | None:
         if not task.privacy.private:
             return None
-        return self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
+        return self.dp_sgd.steps(
+            task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch, other=other
+        )
 
     def _train(
         self,
