@@ -125,6 +125,15 @@ def test_dominant_classes_hold_all_but_the_uniform_share() -> None:
         assert largest[2:].min() > 5
 
 
+def test_every_dominant_class_is_held_and_clients_differ_in_theirs() -> None:
+    images = _images(np.repeat(np.arange(10), 240))
+    parts = partition(images, "dominant_classes", 20, np.random.default_rng(0), dominant=2, uniform_share=0)
+    held = [np.bincount(images.labels[part], minlength=10) for part in parts]
+    for counts in held:
+        assert sorted(counts[counts > 0]) == [60, 60]
+    assert len({tuple(np.flatnonzero(counts)) for counts in held}) > 10
+
+
 def test_dirichlet_follows_alpha() -> None:
     """Proportions have the mean and variance of the symmetric Dirichlet distribution."""
     images = _images(np.repeat(np.arange(10), 1000))

@@ -140,9 +140,10 @@ def dominant_classes(
 
     Each client draws `uniform_share` of its records from all classes and the rest from its dominant
     classes (the partition of paper 001's personalized experiments; how many classes dominate, it does
-    not say). Shuffled classes are dealt out in turn; clients take a record each, by rounds, from the
-    fullest of their classes. Whoever finds these empty is filled up from what is left, so that sizes
-    differ by at most 1 and every record is used.
+    not say; with a uniform share of 0 that of paper 002). A client's classes are those dealt out least so
+    far, ties broken at random; clients take a record each, by rounds, from that of their classes of which
+    they hold least. Whoever finds these empty is filled up from what is left, so that sizes differ by at
+    most 1 and every record is used.
 
     Raises:
         PlanError: More dominant classes than there are classes with a record.
@@ -156,15 +157,22 @@ def dominant_classes(
     parts = [part.tolist() for part in np.split(order[: drawn[-1]], drawn[:-1])]
     rest = order[drawn[-1] :]
     pools = {int(value): rest[labels[rest] == value].tolist() for value in present}
-    dealt = rng.permutation(present)
-    own = [[int(dealt[(client * dominant + k) % len(dealt)]) for k in range(dominant)] for client in range(count)]
+    dealt = np.zeros(len(present))
+    own: list[dict[int, int]] = []  # a client's classes, and how many records of each it has taken
+    for _ in range(count):
+        chosen = np.lexsort((rng.random(len(present)), dealt))[:dominant]
+        dealt[chosen] += 1
+        own.append({int(value): 0 for value in present[chosen]})
     hungry = [client for client in range(count) if len(parts[client]) < sizes[client]]
     while hungry:
         served = []
         for client in hungry:
-            fullest = max((pools[value] for value in own[client]), key=len)
-            if fullest:
-                parts[client].append(fullest.pop())
+            taken = own[client]
+            left_of = [value for value in taken if pools[value]]
+            if left_of:
+                value = min(left_of, key=lambda value: (taken[value], -len(pools[value])))
+                taken[value] += 1
+                parts[client].append(pools[value].pop())
                 if len(parts[client]) < sizes[client]:
                     served.append(client)
         hungry = served
