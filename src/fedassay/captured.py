@@ -296,8 +296,7 @@ class _Work:
 
     def _controls(self) -> Records:
         """A few records for controls: the plan's own, or rectified normal features of the messages' width."""
-        size = min(_CONTROLS, 2 * self.transcript.classes)
-        known = self._known()
+        size, known = _CONTROLS, self._known()
         if known is not None and len(known) >= size:
             return known.take(np.arange(size), "control")
         width = _width(self.transcript)
