@@ -1,0 +1,239 @@
+"""Membership: was this record among those that the release was computed from?
+
+What is asked, and what the adversary may simulate, is a `fedassay.shadow.MembershipGame`. Whatever a view holds is
+used, per client where clients are seen and for all clients together where only a sum or a broadcast is:
+
+- `messages`: sums, means, mixtures, second moments, features. `likelihood_ratio` is computed from the release's
+  own law (`membership_tracing`), without shadows; `lira_online` compares with shadow releases.
+- `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
+  probability. `generator`: minus the loss at several noise levels, of generators that offer
+  `fedassay.shadow.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al. 2018),
+  `lira_online`, `lira_offline` and `rmia` (`membership_scores`).
+
+Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
+clients' distribution for the population's law and for offline shadows. LiRA online simulates with the candidates
+themselves. Shadows are as good as they are many: 16 by default, where the literature takes 64 to 256.
+
+A null result does not mean that nobody can tell members: shadows may be too few for the candidates at stake,
+rounds are averaged, and a white-box adversary sees gradients that no signal here uses. The informed adversary who
+knows all other records is the audit's, not this attack's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.attacks.membership_scores import lira_offline, lira_online, rmia
+from fedassay.attacks.membership_signals import (
+    Group,
+    Source,
+    as_columns,
+    as_ratio,
+    encoded,
+    generator_signals,
+    groups_of,
+    message_signals,
+    model_signals,
+)
+from fedassay.attacks.membership_tracing import Population, population_of
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Knowledge
+from fedassay.registry import register
+from fedassay.shadow import Kind, MembershipGame, Shadow, joined
+from fedassay.task import Records
+from fedassay.threat import View
+from fedassay.values import Parameters
+
+Matrix = NDArray[np.float64]
+Test = Literal["likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"]
+
+NAME = "membership"
+_POPULATION = 500
+"""Population records that RMIA compares with at most."""
+
+_SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
+
+Signals = Callable[[View, Group, Records], Matrix]
+
+
+@register("attack", "membership")
+class Membership(Parameters):
+    """Tell members from others by likelihood ratio, LiRA and RMIA with shadow releases."""
+
+    tests: tuple[Test, ...] = Field(
+        default=("likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"), min_length=1
+    )
+    """Tests to run, where they apply to what is seen."""
+    shadows: int = Field(default=16, ge=0)
+    """Shadow releases of each kind; below 4 the tests that need them are left out."""
+    levels: tuple[float, ...] = Field(default=(0.1, 0.25, 0.5), min_length=1)
+    """Noise levels that generators are asked at, in (0, 1)."""
+    gamma: float = Field(default=1.0, ge=1)
+    """RMIA: by how much the candidate's likelihood ratio must beat a population record's."""
+    offline_scale: float = Field(default=0.3, ge=0, le=1)
+    """RMIA: a, from the probability without a record to that over releases with and without it."""
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Score every candidate by every test that applies.
+
+        Returns:
+            Scores by `source/test`, each over all candidates, in the order of the game's questions, NaN where
+            a client's release says nothing; artifact `clients`, whose candidate each is.
+
+        Raises:
+            NotRunError: Nobody asks, or the view holds nothing that speaks of single records.
+        """
+        game = knowledge.game
+        if game is None:
+            raise NotRunError(
+                "no candidates: membership is asked of known records, members and others, of known clients"
+            )
+        scores: dict[str, Matrix] = {}
+        notes: list[str] = []
+        for source in _SOURCES:
+            groups = groups_of(source, view, list(game.questions))
+            if not groups:
+                continue
+            try:
+                found = self._source(source, groups, view, knowledge, game, notes)
+            except NotRunError as error:
+                notes.append(f"{source}: {error}")
+                continue
+            scores |= {f"{source}/{test}": values for test, values in found.items()}
+        if not scores:
+            said = "; ".join(notes)
+            raise NotRunError(
+                said or "the view holds no statistics, classifiers or generators that speak of single records"
+            )
+        clients = np.concatenate([[name] * len(asked) for name, asked in game.questions.items()])
+        return AttackResult(
+            NAME, scores=scores, artifacts={"clients": clients.astype(np.str_)}, notes=tuple(dict.fromkeys(notes))
+        )
+
+    def _source(
+        self,
+        source: Source,
+        groups: Sequence[Group],
+        view: View,
+        knowledge: Knowledge,
+        game: MembershipGame,
+        notes: list[str],
+    ) -> dict[str, Matrix]:
+        """Scores of one source by test."""
+        people = _people(view, game) if source == "messages" else None
+        found: dict[str, Matrix] = {}
+        wanted = [test for test in self.tests if (test == "likelihood_ratio") == (people is not None)]
+        if people is not None:
+            wanted += [test for test in self.tests if test == "lira_online"]
+        places = _places(game)
+        signals = self._signals(source, knowledge, people, game)
+        for test in wanted:
+            kind: Kind | None = {"lira_online": "online", "lira_offline": "offline", "rmia": "offline"}.get(test)  # type: ignore[assignment]
+            shadows: tuple[Shadow, ...] = ()
+            if kind is not None:
+                if self.shadows < 4:
+                    notes.append(f"{test} needs at least 4 shadow releases, {self.shadows} are asked for")
+                    continue
+                try:
+                    with knowledge.progress.step(f"{kind} shadows") as advance:
+                        shadows = game.shadows(kind, self.shadows, advance)
+                except NotRunError as error:
+                    notes.append(f"{test}: {error}")
+                    continue
+            values = np.full(sum(len(asked) for asked in game.questions.values()), np.nan)
+            for group in groups:
+                asked = joined(group.sender, [game.questions[name] for name in group.clients])
+                rows = np.concatenate([places[name] for name in group.clients])
+                values[rows] = self._score(
+                    test, source, signals, people, view, group, asked, shadows, game, knowledge
+                )
+            found[test] = values
+        return found
+
+    def _signals(
+        self, source: Source, knowledge: Knowledge, people: Population | None, game: MembershipGame
+    ) -> Signals:
+        def of_messages(seen: View, group: Group, records: Records) -> Matrix:
+            assert people is not None
+            known = np.sum([game.sizes[name] for name in group.clients], axis=0)
+            return as_columns(message_signals(seen, group.sender, records, people, known))
+
+        def of_model(seen: View, group: Group, records: Records) -> Matrix:
+            return model_signals(seen, group.sender, records)
+
+        def of_generator(seen: View, group: Group, records: Records) -> Matrix:
+            # The same noise for every generator: what is left of a difference is the generator's doing.
+            noise = knowledge.seeds.child("levels", group.sender)
+            return generator_signals(seen, group.sender, records, self.levels, noise)
+
+        return {"messages": of_messages, "model": of_model, "generator": of_generator}[source]
+
+    def _score(
+        self,
+        test: Test,
+        source: Source,
+        signals: Signals,
+        people: Population | None,
+        view: View,
+        group: Group,
+        asked: Records,
+        shadows: Sequence[Shadow],
+        game: MembershipGame,
+        knowledge: Knowledge,
+    ) -> Matrix:
+        """Scores (n,) of one group's candidates by one test."""
+        if test == "likelihood_ratio":
+            assert people is not None
+            known = np.sum([game.sizes[name] for name in group.clients], axis=0)
+            return as_ratio(message_signals(view, group.sender, asked, people, known), people.means.shape[1])
+        target = signals(view, group, asked)
+        if test == "loss":
+            return np.asarray(target.mean(axis=1))
+        under = np.stack([signals(shadow.view, group, asked) for shadow in shadows])
+        if test == "lira_online":
+            included = np.stack(
+                [np.concatenate([shadow.included[name] for name in group.clients]) for shadow in shadows]
+            )
+            return lira_online(target, under, included)
+        if test == "lira_offline":
+            return lira_offline(target, under)
+        assert game.population is not None
+        rng = knowledge.seeds.numpy("population", group.sender)
+        chosen = rng.permutation(len(game.population))[:_POPULATION]
+        people_asked = game.population.take(np.sort(chosen))
+        usual = signals(view, group, people_asked)
+        usual_under = np.stack([signals(shadow.view, group, people_asked) for shadow in shadows])
+        if source == "model":
+            logs = [_log_probability(each) for each in (target, under, usual, usual_under)]
+            return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma, offline_scale=self.offline_scale)
+        # A mean squared error of unit Gaussian noise: half of its sum is minus a log-likelihood.
+        scale = float(np.prod(asked.images.shape[1:])) / 2
+        logs = [scale * each.mean(axis=-1) for each in (target, under, usual, usual_under)]
+        return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma)
+
+
+def _log_probability(logits: Matrix) -> Matrix:
+    """Mean over the networks of log p of the own class, from its logits (..., k)."""
+    return np.asarray(-np.logaddexp(0.0, -logits).mean(axis=-1))
+
+
+def _places(game: MembershipGame) -> dict[str, NDArray[np.int64]]:
+    """Where each client's candidates stand among all of them."""
+    ends = np.cumsum([len(asked) for asked in game.questions.values()])
+    return {
+        name: np.arange(end - len(asked), end)
+        for (name, asked), end in zip(game.questions.items(), ends, strict=True)
+    }
+
+
+def _people(view: View, game: MembershipGame) -> Population:
+    """The population's law, from the adversary's records, or from all candidates where it has none."""
+    known = game.population
+    if known is None or len(known) < 2:
+        known = joined("candidates", list(game.questions.values()))
+    return population_of(encoded(view, known), known.labels, view.classes)

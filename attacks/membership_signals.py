@@ -1,0 +1,150 @@
+"""What a view says of single records: one row a candidate, one column a signal, higher for members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.attacks.membership_tracing import Population, evidence
+from fedassay.errors import NotRunError
+from fedassay.seeds import Seeds
+from fedassay.shadow import HeadScores, ScoringGenerator
+from fedassay.task import Records
+from fedassay.threat import View
+from fedassay.transcript import AGGREGATE, SERVER
+from fedassay.values import Ints
+
+Matrix = NDArray[np.float64]
+Source = Literal["messages", "model", "generator"]
+
+_ROUNDS = 8
+"""Networks of one sender that are asked at most, the last ones."""
+_SURE = 40.0
+"""Largest logit of a probability; float64 knows no difference beyond."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Candidates that are asked about together.
+
+    Attributes:
+        sender: Whose messages answer: a client, or `aggregate` or `server` for all clients at once.
+        clients: Whose candidates are asked about.
+    """
+
+    sender: str
+    clients: tuple[str, ...]
+
+
+def groups_of(source: Source, view: View, clients: Sequence[str]) -> list[Group]:
+    """Who answers for whom: every client for itself where it is seen, else what is seen of all of them."""
+    if source == "messages":
+        present = {message.sender for message in view.from_clients() if _speaks(message.fields)}
+    elif source == "model":
+        present = {sender for sender, _ in view.models}
+    else:
+        present = {name for name, model in view.generators.items() if isinstance(model, ScoringGenerator)}
+    own = [Group(name, (name,)) for name in clients if name in present]
+    if own:
+        return own
+    common = [name for name in (AGGREGATE, SERVER) if name in present]
+    return [Group(common[0], tuple(clients))] if common else []
+
+
+_KINDS = {"features", "class_sums", "class_means", "mixture_means", "second_moment"}
+
+
+def _speaks(fields: object) -> bool:
+    assert hasattr(fields, "values")
+    return any(item.kind in _KINDS for item in fields.values())
+
+
+def encoded(view: View, records: Records) -> Matrix:
+    """Features of records as the statistics of a view are of them.
+
+    Raises:
+        NotRunError: They are features of networks that nobody but the clients holds.
+    """
+    heads = [model for (sender, _), model in view.models.items() if sender == SERVER]
+    if heads and isinstance(heads[-1], HeadScores):
+        transform = heads[-1].model.transform
+        features = records.features if transform is None else transform(records.features)
+        return np.asarray(features, np.float64)
+    for message in view.messages:
+        if message.of_kind("head") is not None or message.of_kind("parameters") is not None:
+            raise NotRunError("the statistics are of features of the clients' own networks, which are not sent")
+    return records.features.astype(np.float64)
+
+
+def message_signals(
+    view: View, sender: str, records: Records, people: Population, sizes: Ints | None
+) -> dict[str, Matrix]:
+    """Evidence in a sender's messages by kind, the mean over its messages.
+
+    Raises:
+        NotRunError: The candidates' features cannot be computed, or the messages say nothing of records.
+    """
+    features = encoded(view, records)
+    found: dict[str, list[Matrix]] = {}
+    for message in view.from_clients():
+        if message.sender == sender:
+            of_message = evidence(message, features, records.labels, people, view.classes, sizes)
+            for name, values in of_message.items():
+                found.setdefault(name, []).append(values)
+    if not found:
+        raise NotRunError("no class sums, means, mixtures, second moments or features of the backbone's width")
+    return {name: np.mean(values, axis=0) for name, values in found.items()}
+
+
+def as_ratio(signals: dict[str, Matrix], width: int) -> Matrix:
+    """One log-likelihood ratio from all evidence, as if its parts were independent, shape (n,).
+
+    A second moment's range, or a feature that was sent, leaves no width for chance: they count for every
+    coordinate. Leverage has no law that is known beforehand and is left to the shadows.
+
+    Raises:
+        NotRunError: There is no other evidence.
+    """
+    weights = {"class_sum": 1.0, "density": 1.0, "span": float(width), "nearest": float(width)}
+    parts = [weights[name] * values for name, values in signals.items() if name in weights]
+    if not parts:
+        raise NotRunError("no evidence whose law is known without shadow releases")
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def as_columns(signals: dict[str, Matrix]) -> Matrix:
+    """Evidence as columns that a Gaussian fits better, (n, 4): signed logarithms, 0 where there is none."""
+    size = len(next(iter(signals.values())))
+    columns = [signals.get(name, np.zeros(size)) for name in ("class_sum", "density", "leverage", "nearest")]
+    return np.stack([np.sign(each) * np.log1p(np.abs(each)) for each in columns], axis=1)
+
+
+def model_signals(view: View, sender: str, records: Records) -> Matrix:
+    """Logit of the probability of the record's own class, one column for each network of the sender, (n, k).
+
+    Carlini et al. 2022, section VI-A: close to normal where the probability is not.
+    """
+    rounds = sorted(number for name, number in view.models if name == sender)[-_ROUNDS:]
+    columns = []
+    for number in rounds:
+        scores = view.models[sender, number].scores(records)
+        rows = np.arange(len(records))
+        own = scores[rows, records.labels]
+        others = scores.copy()
+        others[rows, records.labels] = -np.inf
+        with np.errstate(invalid="ignore"):
+            top = others.max(axis=1, keepdims=True)
+            rest = top[:, 0] + np.log(np.exp(others - top).sum(axis=1))
+            columns.append(np.nan_to_num(own - rest, nan=0.0, posinf=_SURE, neginf=-_SURE).clip(-_SURE, _SURE))
+    return np.stack(columns, axis=1)
+
+
+def generator_signals(view: View, sender: str, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
+    """Minus the generator's loss of each record at each noise level, (n, len(levels))."""
+    model = view.generators[sender]
+    assert isinstance(model, ScoringGenerator)
+    return -np.asarray(model.losses(records, levels, seeds), np.float64)
