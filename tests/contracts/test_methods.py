@@ -16,7 +16,11 @@ from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER, load_transcript, shape_problem
 
 # Parameters that make a method quick enough for a contract; the method's own tests use its defaults.
-QUICK: dict[str, dict[str, object]] = {"fedpft": {"components": 1}, "fedpft_chain": {"components": 1}}
+QUICK: dict[str, dict[str, object]] = {
+    "fedpft": {"components": 1},
+    "fedpft_chain": {"components": 1},
+    "fedcvae": {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3},
+}
 METHODS = sorted(entries("method"))
 
 
