@@ -31,7 +31,7 @@ class DataRequest:
         path: File or folder of the user's own (`npz`, `image_folder`).
         limit: Keep at most so many records, of the training set and of the official test set
             each; a seeded draw, stratified by class.
-        seed: Seed of that draw; None: drawn from the system.
+        seed: Seed of that draw, and of a data set that is generated; None: drawn from the system.
         base: Folder of the plan; relative paths are looked up beside it first.
         size: Height and width that images are resized to (Lanczos; proportions change, nothing is cropped
             away); None: as they are.
