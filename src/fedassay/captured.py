@@ -371,7 +371,8 @@ class _Work:
         """Time a stage; what fails in it is recorded and does not stop the other stages."""
         started = time.perf_counter()
         try:
-            yield
+            with self.progress.step(name):
+                yield
         except Exception as error:  # noqa: BLE001 - one failed part must not lose the others
             self.errors.append(ErrorRecord(cell="captured", stage=name, message=_message(error)))
         finally:

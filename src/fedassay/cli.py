@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from fedassay import __version__
-from fedassay.errors import FedassayError
+from fedassay.errors import DataError, FedassayError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,7 +23,8 @@ _FORMATS = ("html", "md", "json", "csv", "sarif", "junit")
 def main() -> None:
     """Entry point: user errors end in one message and exit code 2, failed work in 1."""
     try:
-        code = cli.main(standalone_mode=False)
+        plain = False if "NO_COLOR" in os.environ else None
+        code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
     except FedassayError as error:
         click.echo(f"fedassay: {error}", err=True)
         sys.exit(2)
@@ -32,6 +34,14 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read our output has had enough; Python would complain once more on closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"fedassay: {where}{error.strerror}; what was finished is kept", err=True)
+        sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -79,9 +89,10 @@ def run(
     as_json: bool,
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
+    from fedassay.console import plan_file
     from fedassay.scenario import load_scenario
 
-    scenario = load_scenario(plan, assignments)
+    scenario = load_scenario(plan_file(plan), assignments)
     if dry_run:
         from fedassay.console import print_cells
 
@@ -114,8 +125,14 @@ def audit(
 ) -> int:
     """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
     from fedassay.captured import AuditOptions, audit_transcript
-    from fedassay.console import print_summary
+    from fedassay.console import plan_file, print_summary
 
+    if not transcript.is_dir():
+        raise DataError(
+            f"{transcript}: no such folder; TRANSCRIPT is a folder with a transcript.json, as docs/transcript.md "
+            f"describes and `fedassay run` writes into RUN/transcripts"
+        )
+    plan = None if plan is None else plan_file(plan)
     options = AuditOptions(device=device, force=force, quiet=quiet, command=_command())
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
@@ -132,16 +149,15 @@ def audit(
     "-o", "--output", type=click.Path(path_type=Path), help="File (for csv: folder); default beside the record."
 )
 @_quiet
-def report(run: Path, format_: str, output: Path | None, quiet: bool) -> int:
+@_json
+def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: bool) -> int:
     """Render the record of RUN again."""
     from fedassay.record import load_record
     from fedassay.reports import write_report
 
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
-    written = write_report(record, folder, format_, output)
-    if not quiet:
-        click.echo(str(written))
+    _written(write_report(record, folder, format_, output), quiet, as_json)
     return 0
 
 
@@ -149,32 +165,37 @@ def report(run: Path, format_: str, output: Path | None, quiet: bool) -> int:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("compare.html"), show_default=True)
 @_quiet
-def compare(runs: tuple[Path, ...], output: Path, quiet: bool) -> int:
+@_json
+def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) -> int:
     """Put several RUNS on one page, side by side."""
     from fedassay.record import load_record
     from fedassay.reports.compare import write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
-    written = write_comparison([(run, load_record(run)) for run in runs], output)
-    if not quiet:
-        click.echo(str(written))
+    _written(write_comparison([(run, load_record(run)) for run in runs], output), quiet, as_json)
     return 0
 
 
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--policy", required=True, type=click.Path(path_type=Path), help="Policy file; see docs/policy.md.")
+@click.option(
+    "--policy",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Policy file (docs/policy.md); configs/policies/strict.yaml and research.yaml ship.",
+)
 @click.option("--sarif", type=click.Path(path_type=Path), help="Also write SARIF here.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML here.")
 @_quiet
 @_json
 def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet: bool, as_json: bool) -> int:
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
+    from fedassay.console import policy_file
     from fedassay.record import load_record
     from fedassay.reports.policy import check_record, load_policy
 
-    outcome = check_record(load_record(run), load_policy(policy), sarif=sarif, junit=junit)
+    outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:
         click.echo(json.dumps(outcome.as_dict(), indent=1))
     elif not quiet:
@@ -184,8 +205,9 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
 
 @cli.command("list")
 @click.argument("what", type=click.Choice(_LISTED))
+@click.option("--quiet", is_flag=True, help="Print the names only.")
 @_json
-def list_(what: str, as_json: bool) -> int:
+def list_(what: str, quiet: bool, as_json: bool) -> int:
     """List what a plan can name."""
     from fedassay.console import listing
 
@@ -195,25 +217,31 @@ def list_(what: str, as_json: bool) -> int:
     else:
         width = max((len(name) for name, _ in rows), default=0)
         for name, summary in rows:
-            click.echo(f"{name:<{width}}  {summary}".rstrip())
+            click.echo(name if quiet else f"{name:<{width}}  {summary}".rstrip())
     return 0
 
 
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path), default=Path("plan.yaml"))
-def init(file: Path) -> int:
+@_quiet
+@_json
+def init(file: Path, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
     from fedassay.console import write_starter
 
     write_starter(file)
-    click.echo(f"{file}: written; try `fedassay run {file} --dry-run`")
+    if as_json:
+        _written(file, quiet, as_json)
+    elif not quiet:
+        click.echo(f"{file}: written; try `fedassay run {file} --dry-run`")
     return 0
 
 
 @cli.command()
 @click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@_quiet
 @_json
-def cache(action: str, as_json: bool) -> int:
+def cache(action: str, quiet: bool, as_json: bool) -> int:
     """Show or empty the cache of features and attacker models."""
     from dataclasses import asdict
 
@@ -224,10 +252,38 @@ def cache(action: str, as_json: bool) -> int:
         click.echo(json.dumps(facts, indent=1, default=str))
         return 0
     if action == "clear":
+        if quiet:
+            return 0
         click.echo("removed:")
     for name, value in facts.items():
         click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     return 0
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    r"""Print a script that completes commands and options in SHELL.
+
+    \b
+    bash:  fedassay completion bash > ~/.local/share/bash-completion/completions/fedassay
+    zsh:   fedassay completion zsh > ~/.zfunc/_fedassay     (a folder of your fpath)
+    fish:  fedassay completion fish > ~/.config/fish/completions/fedassay.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(cli, {}, "fedassay", "_FEDASSAY_COMPLETE").source())
+    return 0
+
+
+def _written(path: Path, quiet: bool, as_json: bool) -> None:
+    """Say what was written."""
+    if as_json:
+        click.echo(json.dumps({"written": str(path)}))
+    elif not quiet:
+        click.echo(str(path))
 
 
 def _command() -> list[str]:

@@ -83,7 +83,7 @@ def print_summary(record: RunRecord, folder: Path) -> None:
     for cell in record.cells:
         click.echo(_heading(cell))
         for finding in cell.findings:
-            what = "/".join(part for part in (finding.source, finding.selection) if part)
+            what = "/".join(part for part in (finding.source, finding.selection) if part) or finding.attack or ""
             verdict = click.style(f"{finding.verdict:<14}", fg=_COLOURS[finding.verdict], bold=True)
             click.echo(f"  {verdict} {_audit_name(finding, what)}: {finding.reason}")
         for warning in cell.privacy.warnings:
@@ -109,6 +109,39 @@ def _audit_name(finding: Finding, what: str) -> str:
     return f"{finding.audit} {what}".rstrip()
 
 
+def plan_file(path: Path) -> Path:
+    """The plan at `path`, or the one of that name that ships with fedassay.
+
+    Raises:
+        PlanError: There is no such file.
+    """
+    return _file(path, "write a plan with `fedassay init`, or take one of `fedassay list configs`")
+
+
+def policy_file(path: Path) -> Path:
+    """The policy at `path`, or the one of that name that ships with fedassay.
+
+    Raises:
+        PlanError: There is no such file.
+    """
+    return _file(path, "two policies ship: configs/policies/strict.yaml and configs/policies/research.yaml")
+
+
+def _file(path: Path, instead: str) -> Path:
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise PlanError(f"{path}: it is a folder, a YAML file is needed; {instead}")
+    # An installed fedassay has its configs inside the package.
+    if not path.exists() and not path.is_absolute() and path.parts[:1] == ("configs",) and ".." not in path.parts:
+        shipped = Path(str(resources.files("fedassay"))) / path
+        if shipped.is_file():
+            return shipped
+    if path.exists():
+        return path
+    raise PlanError(f"{path}: no such file; {instead}")
+
+
 def write_starter(file: Path) -> None:
     """Write a commented plan.
 
@@ -117,5 +150,4 @@ def write_starter(file: Path) -> None:
     """
     if file.exists():
         raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
-    text = (resources.files("fedassay") / "configs" / "quickstart.yaml").read_text(encoding="utf-8")
-    write_text(file, text)
+    write_text(file, (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8"))

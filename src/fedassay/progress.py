@@ -46,16 +46,35 @@ def console(quiet: bool) -> Iterator[Progress]:
         yield Progress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Time(ProgressColumn):
+        """The time left; the time gone by as long as nothing says how much is left."""
+
+        def render(self, task: Any) -> Text:
+            """One word or two for a task."""
+            left = task.time_remaining
+            if left is not None and task.total:
+                return Text(f"{task.percentage:.0f} %, {_clock(left)} left", style="progress.remaining")
+            return Text(f"{_clock(task.elapsed or 0)} so far", style="progress.elapsed")
 
     bars = Bars(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        Time(),
         console=Console(stderr=True),
         transient=True,
     )
     with bars:
         yield Progress(bars)
+
+
+def _clock(seconds: float) -> str:
+    """`42 s`, `3:07`, `1:03:07`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{whole // 3600}:{minutes}" if whole >= 3600 else minutes.lstrip("0")

@@ -338,7 +338,8 @@ class _Work:
         """Time a stage; what fails in it is recorded and does not stop the other stages."""
         started = time.perf_counter()
         try:
-            yield
+            with self.progress.step(f"{self.cell.method.label}: {name}"):
+                yield
         except Exception as error:  # noqa: BLE001 - one failed part must not lose the others
             self.errors.append(ErrorRecord(cell=self.cell.key, stage=name, message=_message(error)))
         finally:
