@@ -1,0 +1,215 @@
+"""Images from vectors in feature space by descent through the backbone.
+
+The adversary looks for an image whose feature is a vector that it received or computed: a raw feature, a class
+mean, a class sum whatever its count (direction only), the strongest directions of a second moment, and the
+single features that `gram_factorization` recovered from it (paper 001, figure 4, which inverts with the deep
+image prior of Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
+
+Assumes: white-box access, gradients through the backbone included. No record of the adversary's own is used.
+
+A null result does not mean that the vectors carry no image: pooled features fix what is in an image better than
+where it is, and a descent may end in another image with the same feature. The audit's positive control, raw
+features of single records, says how much this backbone gives away at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.backbones.base import Backbone
+from fedassay.errors import NotRunError
+from fedassay.gram import measure
+from fedassay.lab import AttackResult, Knowledge, Reconstruction
+from fedassay.message_rules import gram_of, known_counts, statistics_of
+from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
+from fedassay.registry import register
+from fedassay.threat import View
+from fedassay.transcript import Message
+from fedassay.values import Floats, Parameters
+from fedassay.vectors import VectorSource, sources
+
+DIRECTIONS = "gram_directions"
+SUMS = "class_sums"
+
+_UNIT = 1 + 1e-3
+
+
+@register("attack", "feature_inversion")
+class FeatureInversion(Parameters):
+    """Invert feature vectors by gradient descent on images through the white-box backbone."""
+
+    needs: ClassVar[tuple[str, ...]] = ("white_box",)
+
+    family: Family = "spectrum"
+    """What images are made of: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""
+    preset: Literal["tiny", "small", "paper"] = "tiny"
+    """150, 600 or 3,000 steps of Adam, and skip networks of 16, 32 or 128 channels."""
+    steps: int | None = Field(default=None, ge=1)
+    """Steps of Adam; None: the preset's."""
+    weight: float = Field(default=0.3, ge=0)
+    """Weight of the penalty of `spectrum` and `pixels` at the start; it falls to 0."""
+    leak: float = Field(default=0.3, ge=0, lt=1)
+    """Slope of the backward pass through rectifiers that are off; 0 is the true gradient."""
+    directions: int = Field(default=3, ge=0)
+    """Strongest directions of every second moment that are inverted."""
+    limit: int | None = Field(default=64, ge=1)
+    """At most so many vectors of a source, drawn at random; None: all."""
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Invert every source of vectors in the view, and what earlier attacks recovered.
+
+        Returns:
+            One reconstruction a source, one image a vector; `misfit/<source>`: what is left of
+            |f(x) - t|^2 / |t|^2, shape (n,).
+
+        Raises:
+            NotRunError: A black-box or non-differentiable backbone, or no vectors of its width.
+        """
+        backbone = _differentiable(knowledge)
+        seen = (
+            *sources(view, knowledge.seeds.numpy("sources")),
+            *_summed(view),
+            *self._directions(view),
+            *knowledge.recovered,
+        )
+        kept = [_without_zeros(source) for source in seen if source.vectors.ndim == 2]
+        usable = [part for part in kept if len(part.vectors) and part.vectors.shape[1] == backbone.width]
+        if not usable:
+            raise NotRunError(
+                f"the view holds no vectors of the backbone's width {backbone.width}: features, mixtures, class "
+                f"means, class sums or second moments are needed"
+            )
+        made, misfits, notes = [], {}, []
+        for source in usable:
+            part = self._limited(source, knowledge)
+            if len(part.vectors) < len(source.vectors):
+                notes.append(
+                    f"{source.name}: {len(part.vectors)} of {len(source.vectors)} vectors drawn at random"
+                )
+            images, misfits[f"misfit/{source.name}"] = self._invert(part, backbone, knowledge)
+            made.append(Reconstruction(part, images[:, None]))
+        return AttackResult("feature_inversion", reconstructions=tuple(made), scores=misfits, notes=tuple(notes))
+
+    def _invert(
+        self, source: VectorSource, backbone: Backbone, knowledge: Knowledge
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        schedule = schedule_named(self.preset)
+        if self.steps is not None:
+            schedule = schedule_named(self.preset, steps=self.steps)
+        with knowledge.progress.step(f"inverting {source.name}") as advance:
+            return invert(
+                backbone.module,
+                source.vectors,
+                _only_directions(source, backbone),
+                backbone.image_shape,
+                family=self.family,
+                schedule=schedule,
+                weight=self.weight,
+                leak=self.leak,
+                seed=knowledge.seeds.integer("start", source.name),
+                device=knowledge.device,
+                progress=advance,
+            )
+
+    def _limited(self, source: VectorSource, knowledge: Knowledge) -> VectorSource:
+        size = len(source.vectors)
+        if self.limit is None or size <= self.limit:
+            return source
+        return source.take(np.sort(knowledge.seeds.numpy("limit", source.name).permutation(size)[: self.limit]))
+
+    def _directions(self, view: View) -> Iterator[VectorSource]:
+        """The leading eigenvectors of every second moment, with the sign that makes their sum positive."""
+        vectors: list[Floats] = []
+        senders: list[str] = []
+        for message in view.from_clients():
+            gram = gram_of(message, view.classes)
+            if gram is None or self.directions == 0:
+                continue
+            count = min(self.directions, measure(gram).rank)
+            leading = np.linalg.eigh(gram.second)[1][:, ::-1][:, :count].T
+            vectors += list(leading * np.where(leading.sum(axis=1, keepdims=True) < 0, -1.0, 1.0))
+            senders += [message.sender] * count
+        if vectors:
+            none = np.full(len(vectors), -1)
+            yield VectorSource(DIRECTIONS, np.asarray(vectors, np.float32), none, tuple(senders), none)
+
+
+def _summed(view: View) -> Iterator[VectorSource]:
+    """Class sums whose counts are hidden: over the counts that other fields give away, else their direction."""
+    vectors: list[Floats] = []
+    labels: list[int] = []
+    senders: list[str] = []
+    for message in view.from_clients():
+        sums, order = _bare_sums(message, view.classes)
+        known = known_counts(message, view.classes) if len(sums) else None
+        for row, total in enumerate(sums):
+            count = 1.0 if known is None else float(np.rint(known[0][row]))
+            if count >= 1:
+                vectors.append(total / count)
+                labels.append(int(order[row]))
+                senders.append(message.sender)
+    if vectors:
+        none = np.full(len(vectors), -1)
+        yield VectorSource(SUMS, np.asarray(vectors, np.float32), np.array(labels), tuple(senders), none)
+
+
+def _bare_sums(message: Message, classes: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Class sums that come without counts or means, and their classes."""
+    own = statistics_of(message, classes)
+    if own.sums is None or own.counts is not None or message.of_kind("class_means") is not None:
+        return np.zeros((0, 0)), np.zeros(0, np.int64)
+    return own.sums, own.order
+
+
+def _without_zeros(source: VectorSource) -> VectorSource:
+    """Vectors that point somewhere: nothing has the feature 0 of an absent class."""
+    usable = np.isfinite(source.vectors).all(axis=1) & (np.linalg.norm(source.vectors, axis=1) > 0)
+    return source.take(np.flatnonzero(usable))
+
+
+def _only_directions(source: VectorSource, backbone: Backbone) -> NDArray[np.bool_]:
+    """Which vectors say nothing of a feature's length: sums, eigenvectors, and features clipped to norm 1.
+
+    Clipping is part of what a method publishes; a backbone whose features are longer shows that it was done.
+    """
+    if source.name in {DIRECTIONS, SUMS}:
+        return np.ones(len(source.vectors), np.bool_)
+    grey = np.full((1, *backbone.image_shape), 128, np.uint8)
+    longer = float(np.linalg.norm(backbone.extract(grey))) > 2
+    return np.asarray(longer & (np.linalg.norm(source.vectors, axis=1) <= _UNIT))
+
+
+def _differentiable(knowledge: Knowledge) -> Backbone:
+    """The backbone, if gradients through it are allowed and exist.
+
+    Raises:
+        NotRunError: Black-box, none, or no gradient reaches the image.
+    """
+    backbone = knowledge.backbone
+    if backbone is None:
+        raise NotRunError("no backbone: the features are those of networks that the adversary does not hold")
+    if not knowledge.white_box:
+        raise NotRunError("the threat model is black_box: inversion needs gradients through the backbone")
+    height, width, channels = backbone.image_shape
+    image = (
+        torch.rand((1, channels, height, width), generator=torch.Generator().manual_seed(0))
+        .to(backbone.device)
+        .requires_grad_()
+    )
+    reason = "no gradient of the features reaches the image"
+    try:
+        with torch.enable_grad(), LeakyBackward(0.1):
+            features = backbone.module(image)
+            (gradient,) = torch.autograd.grad(features.square().sum(), image)
+        if bool(torch.isfinite(gradient).all()) and bool((gradient != 0).any()):
+            return backbone
+    # How PyTorch says that an operation on the way has no derivative.
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+    raise NotRunError(f"backbone {backbone.name} is not differentiable: {reason}")

@@ -1,0 +1,297 @@
+"""Images whose features are given vectors: descent through a differentiable backbone, many images at once.
+
+    minimise over x in an image family:  |f(x) - t|^2 / |t|^2 + weight * penalty(x)
+
+(Mahendran and Vedaldi 2015, "Understanding deep image representations by inverting them"). Three families:
+
+- `spectrum`: white coordinates v, coloured to the spectrum that natural images have (amplitude falling with
+  frequency), with |v|^2 as penalty: a Gaussian prior, and the strongest of the three on pooled features.
+- `pixels`: each pixel by itself, with total variation as penalty.
+- `deep_image_prior`: the output of a skip network (Ulyanov et al. 2018); the network is the prior.
+
+The penalty's weight falls to 0 along a cosine: it chooses among the images with the right feature, and does not
+stand in the way of reaching it.
+
+Rectifiers that are off pass no gradient, and many features of a rectified, pooled network are off at the start:
+the backward pass treats rectifiers as leaky ones. The forward pass is the backbone's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from fedassay.backbones.base import initialised
+from fedassay.errors import PlanError
+from fedassay.nets.deep_image_prior import DeepImagePrior
+from fedassay.progress import Advance
+from fedassay.values import Floats, Images
+
+Family = Literal["spectrum", "pixels", "deep_image_prior"]
+"""What an image is made of; see the module."""
+
+_FALL = 1.5  # of amplitude with frequency
+_VARIANCE, _COLOUR = 0.06, 0.1  # of a pixel in [0, 1]; share of it that is colour, not brightness
+_DEPTH = 32
+_SHORTEST = 1e-12
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how an inversion descends.
+
+    Attributes:
+        steps: Of Adam; its rate falls to 0 along a cosine.
+        rate: Adam's rate for `spectrum` and `pixels`, whose coordinates are of order 1.
+        network_rate: Adam's rate for the weights of `deep_image_prior`.
+        channels: Of the skip networks.
+        levels: Of the skip networks.
+        batch: Images at a time.
+    """
+
+    steps: int
+    rate: float
+    network_rate: float
+    channels: int
+    levels: int
+    batch: int
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "tiny": Schedule(steps=150, rate=0.05, network_rate=0.01, channels=16, levels=3, batch=32),
+    "small": Schedule(steps=600, rate=0.05, network_rate=0.01, channels=32, levels=4, batch=32),
+    "paper": Schedule(steps=3000, rate=0.05, network_rate=0.001, channels=128, levels=5, batch=64),
+}
+"""`tiny` takes seconds an image on one core, `small` minutes; `paper` is Ulyanov's setting, for a GPU."""
+
+
+def schedule_named(name: str, **changes: Any) -> Schedule:
+    """Look a schedule up, with some of its attributes changed.
+
+    Raises:
+        PlanError: No schedule has this name.
+    """
+    if name not in SCHEDULES:
+        raise PlanError(f"preset: {name!r} given; allowed: {', '.join(SCHEDULES)}")
+    return replace(SCHEDULES[name], **changes)
+
+
+def invert(
+    module: nn.Module,
+    targets: Floats,
+    directions: NDArray[np.bool_],
+    image_shape: tuple[int, int, int],
+    *,
+    family: Family,
+    schedule: Schedule,
+    weight: float,
+    leak: float,
+    seed: int,
+    device: str = "cpu",
+    progress: Advance | None = None,
+) -> tuple[Images, NDArray[np.float64]]:
+    """Find images whose features are the targets.
+
+    Args:
+        module: Float images in [0, 1], (n, C, H, W), to features (n, d); frozen.
+        targets: Shape (n, d), none of them 0.
+        directions: For which targets only the direction counts, shape (n,).
+        image_shape: Height, width and channels.
+        family: What an image is made of.
+        schedule: How long.
+        weight: Of the penalty, at the start.
+        leak: Slope of the backward pass through rectifiers that are off.
+        seed: Of the starting points.
+        device: Where `module` is.
+        progress: Called with (steps done, steps in all).
+
+    Returns:
+        Images (n, H, W, C), uint8, and what is left of |f(x) - t|^2 / |t|^2 before they were rounded, shape (n,).
+    """
+    total = schedule.steps * math.ceil(len(targets) / schedule.batch)
+    images, left = [np.zeros((0, *image_shape), np.uint8)], [np.zeros(0)]
+    for number, start in enumerate(range(0, len(targets), schedule.batch)):
+        part = slice(start, start + schedule.batch)
+        wanted = torch.as_tensor(np.asarray(targets[part], np.float32), device=device)
+        own = (seed + number) % 2**63
+        make = partial(_FAMILIES[family], len(wanted), image_shape, schedule, own)
+        shown = initialised(make, own).to(device)
+        misfit = partial(_misfit, wanted, torch.as_tensor(directions[part], device=device))
+        rate = schedule.network_rate if family == "deep_image_prior" else schedule.rate
+        advance = partial(_report, progress, number * schedule.steps, total)
+        left.append(_descend(module, shown, misfit, schedule.steps, rate, weight, leak, advance))
+        with torch.no_grad():
+            values = shown().clamp(0, 1).mul(255).round().permute(0, 2, 3, 1)
+        images.append(values.to(torch.uint8).cpu().numpy())
+    return np.concatenate(images), np.concatenate(left)
+
+
+def _report(progress: Advance | None, before: int, total: int, step: int) -> None:
+    if progress is not None:
+        progress(before + step, total)
+
+
+def _misfit(wanted: Tensor, only_direction: Tensor, features: Tensor) -> Tensor:
+    """|f - t|^2 / |t|^2 a target, shape (n,); f scaled to the length of t where only its direction counts."""
+    lengths = features.norm(dim=1, keepdim=True).clamp(min=_SHORTEST)
+    scaled = features / lengths * wanted.norm(dim=1, keepdim=True)
+    reached = torch.where(only_direction[:, None], scaled, features)
+    return (reached - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)
+
+
+def _descend(
+    module: nn.Module,
+    shown: _Images,
+    misfit: Callable[[Tensor], Tensor],
+    steps: int,
+    rate: float,
+    weight: float,
+    leak: float,
+    advance: Callable[[int], None],
+) -> NDArray[np.float64]:
+    optimiser = torch.optim.Adam(shown.parameters(), lr=rate)
+    fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for step in range(steps):
+        advance(step)
+        images = shown()
+        with LeakyBackward(leak):
+            features = module(images.clamp(0, 1))
+        loss = misfit(features).sum()
+        if weight > 0:
+            loss = loss + 0.5 * weight * (1 + math.cos(math.pi * step / steps)) * shown.penalty(images).sum()
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        fall.step()
+    with torch.no_grad():
+        return np.asarray(misfit(module(shown().clamp(0, 1))).double().cpu().numpy())
+
+
+class _Images(nn.Module):
+    """Parametrised images; `forward` gives them, shape (n, C, H, W)."""
+
+    def penalty(self, images: Tensor) -> Tensor:
+        """What the family holds against each image, shape (n,)."""
+        return images.new_zeros(len(images))
+
+
+class _Spectrum(_Images):
+    """mean + M irfft2(s rfft2(v)): white noise in, the covariance of natural images out."""
+
+    amplitudes: Tensor
+    mixing: Tensor
+
+    def __init__(self, count: int, shape: tuple[int, int, int], _schedule: Schedule, seed: int) -> None:
+        super().__init__()
+        height, width, colours = shape
+        generator = torch.Generator().manual_seed(seed)
+        self.white = nn.Parameter(0.1 * torch.randn(count, colours, height, width, generator=generator))
+        frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+        falling = np.maximum(frequencies, 1 / max(height, width)) ** -_FALL
+        twice = np.fft.fft2(np.fft.irfft2(falling, s=(height, width))).real  # the whole plane
+        amplitudes = falling / np.sqrt((twice**2).mean())
+        # Equal correlation of all colours: brightness is their common part.
+        covariance = _VARIANCE * ((1 - _COLOUR) * np.ones((colours, colours)) + _COLOUR * np.eye(colours))
+        values, vectors = np.linalg.eigh(covariance)
+        self.register_buffer("amplitudes", torch.as_tensor(amplitudes, dtype=torch.float32))
+        self.register_buffer("mixing", torch.as_tensor(vectors * np.sqrt(values) @ vectors.T, dtype=torch.float32))
+
+    def forward(self) -> Tensor:
+        size = self.white.shape[-2:]
+        coloured = torch.fft.irfft2(torch.fft.rfft2(self.white) * self.amplitudes, s=size)
+        return 0.5 + torch.einsum("ij,njhw->nihw", self.mixing, coloured)
+
+    def penalty(self, _images: Tensor) -> Tensor:
+        return self.white.square().mean(dim=(1, 2, 3))
+
+
+class _Pixels(_Images):
+    """Each pixel by itself, kept in [0, 1] by a sigmoid."""
+
+    def __init__(self, count: int, shape: tuple[int, int, int], _schedule: Schedule, seed: int) -> None:
+        super().__init__()
+        height, width, colours = shape
+        generator = torch.Generator().manual_seed(seed)
+        self.logits = nn.Parameter(0.1 * torch.randn(count, colours, height, width, generator=generator))
+
+    def forward(self) -> Tensor:
+        return torch.sigmoid(self.logits)
+
+    def penalty(self, images: Tensor) -> Tensor:
+        """Total variation, mean absolute difference of neighbours (Rudin, Osher and Fatemi 1992)."""
+        across = (images[..., 1:] - images[..., :-1]).abs().mean(dim=(1, 2, 3))
+        down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean(dim=(1, 2, 3))
+        return across + down
+
+
+class _Network(_Images):
+    """A deep image prior: the network is all the prior there is."""
+
+    def __init__(self, count: int, shape: tuple[int, int, int], schedule: Schedule, seed: int) -> None:
+        super().__init__()
+        self.network = DeepImagePrior(
+            count,
+            shape,
+            channels=schedule.channels,
+            levels=schedule.levels,
+            depth=_DEPTH,
+            generator=torch.Generator().manual_seed(seed),
+        )
+
+    def forward(self) -> Tensor:
+        images: Tensor = self.network()
+        return images
+
+
+_FAMILIES: dict[Family, Callable[[int, tuple[int, int, int], Schedule, int], _Images]] = {
+    "spectrum": _Spectrum,
+    "pixels": _Pixels,
+    "deep_image_prior": _Network,
+}
+
+
+class LeakyBackward(TorchFunctionMode):
+    """Inside, rectifiers pass `slope` of the gradient where they are off; their values stay as they are."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Replace every form of ReLU, leave the rest alone."""
+        if func in _RECTIFIERS and self.slope > 0:
+            values = args[0] if args else (kwargs or {})["input"]
+            return _Leaky.apply(values, self.slope)  # type: ignore[no-untyped-call]
+        return func(*args, **(kwargs or {}))
+
+
+_RECTIFIERS = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
+
+
+class _Leaky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, slope: float) -> Tensor:
+        ctx.save_for_backward(values)
+        ctx.slope = slope
+        return values.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (values,) = ctx.saved_tensors
+        return torch.where(values > 0, gradients[0], ctx.slope * gradients[0]), None
