@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedassay.attacks.membership_tracing import Population, evidence
 from fedassay.errors import NotRunError
 from fedassay.seeds import Seeds
-from fedassay.shadow import HeadScores, ScoringGenerator
+from fedassay.shadow import HeadScores, ScoringGenerator, label_logits
 from fedassay.task import Records
 from fedassay.threat import View
 from fedassay.transcript import AGGREGATE, SERVER
@@ -23,8 +23,6 @@ Source = Literal["messages", "model", "generator"]
 
 _ROUNDS = 8
 """Networks of one sender that are asked at most, the last ones."""
-_SURE = 40.0
-"""Largest logit of a probability; float64 knows no difference beyond."""
 
 
 @dataclass(frozen=True)
@@ -124,23 +122,9 @@ def as_columns(signals: dict[str, Matrix]) -> Matrix:
 
 
 def model_signals(view: View, sender: str, records: Records) -> Matrix:
-    """Logit of the probability of the record's own class, one column for each network of the sender, (n, k).
-
-    Carlini et al. 2022, section VI-A: close to normal where the probability is not.
-    """
+    """Logit of the probability of the record's own label, one column for each network of the sender, (n, k)."""
     rounds = sorted(number for name, number in view.models if name == sender)[-_ROUNDS:]
-    columns = []
-    for number in rounds:
-        scores = view.models[sender, number].scores(records)
-        rows = np.arange(len(records))
-        own = scores[rows, records.labels]
-        others = scores.copy()
-        others[rows, records.labels] = -np.inf
-        with np.errstate(invalid="ignore"):
-            top = others.max(axis=1, keepdims=True)
-            rest = top[:, 0] + np.log(np.exp(others - top).sum(axis=1))
-            columns.append(np.nan_to_num(own - rest, nan=0.0, posinf=_SURE, neginf=-_SURE).clip(-_SURE, _SURE))
-    return np.stack(columns, axis=1)
+    return np.stack([label_logits(view.models[sender, number], records) for number in rounds], axis=1)
 
 
 def generator_signals(view: View, sender: str, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:

@@ -21,7 +21,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import NotRunError
+from fedassay.errors import DataError, NotRunError
 from fedassay.linear_head import FeatureModel
 from fedassay.seeds import Seeds
 from fedassay.task import Outcome, Records
@@ -30,6 +30,8 @@ from fedassay.transcript import SERVER
 from fedassay.values import Ints
 
 Kind = Literal["online", "offline"]
+
+_ATTEMPTS = 5
 
 
 @runtime_checkable
@@ -60,6 +62,26 @@ class HeadScores:
         found = np.full((len(records), self.classes), -np.inf)
         found[:, head.classes] = head.scores(features)
         return found
+
+
+SURE = 40.0
+"""Largest logit of a probability; float64 knows no difference beyond."""
+
+
+def label_logits(model: ScoringModel, records: Records) -> NDArray[np.float64]:
+    """Logit of the probability that a classifier gives each record's own label, shape (n,), within +-`SURE`.
+
+    Close to normal over models where the probability is not (Carlini et al., "Membership Inference Attacks From
+    First Principles", 2022, section VI-A).
+    """
+    scores = model.scores(records)
+    rows = np.arange(len(records))
+    own, others = scores[rows, records.labels], scores.copy()
+    others[rows, records.labels] = -np.inf
+    with np.errstate(invalid="ignore"):
+        top = others.max(axis=1, keepdims=True)
+        rest = top[:, 0] + np.log(np.exp(others - top).sum(axis=1))
+        return np.asarray(np.nan_to_num(own - rest, nan=0.0, posinf=SURE, neginf=-SURE).clip(-SURE, SURE))
 
 
 @runtime_checkable
@@ -120,7 +142,7 @@ class MembershipGame:
         """The first `count` shadows of a kind, made when they are first asked for.
 
         Raises:
-            NotRunError: `offline`, and the adversary has no records.
+            NotRunError: `offline`, and the adversary has no records; or the method fails on such records.
         """
         if kind == "offline" and (self.population is None or not len(self.population)):
             raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
@@ -148,7 +170,17 @@ class MembershipGame:
                 counts = np.maximum(0, counts - np.bincount(asked.labels[chosen], minlength=len(counts)))
             parts += stock.draw(counts)
             clients.append(joined(name, parts) if parts else self._nobody(name))
-        return Shadow(self.simulate(clients, self.seeds.child(kind, number, "run")), included)
+        return Shadow(self._simulated(clients, self.seeds.child(kind, number, "run")), included)
+
+    def _simulated(self, clients: Sequence[Records], seeds: Seeds) -> View:
+        """One run; where noise has left a method nothing to make a head of, it is run again."""
+        problem = ""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self.simulate(clients, seeds.child(attempt))
+            except DataError as error:
+                problem = str(error)
+        raise NotRunError(f"a shadow release failed {_ATTEMPTS} times: {problem}")
 
     def _nobody(self, name: str) -> Records:
         return next(iter(self.questions.values())).take(np.zeros(0, np.int64), name)

@@ -1,0 +1,192 @@
+"""Can members be told from others, and better than a claim allows?
+
+Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
+beside them, the informed adversary who knows every record but one (`membership_informed`), and, where asked for,
+canaries planted into one private training run (`membership_canaries`).
+
+Positive control: a release that gives membership away to the same test (`membership_controls`). Negative control:
+the same questions about a release of the same method that was computed from fresh records, of which all
+candidates are strangers; where there are no fresh records, the truth is shuffled among the candidates of each
+client and label.
+
+Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
+`leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
+how much. Where so few candidates could not show more whatever leaks, and members are told at all, `inconclusive`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.audits.membership_canaries import canary_finding
+from fedassay.audits.membership_controls import WORDS, leaking, pooled_blocks, without
+from fedassay.audits.membership_informed import informed_findings
+from fedassay.audits.membership_roc import (
+    Told,
+    allowed_by,
+    baseline,
+    metrics,
+    roc_series,
+    told_in_one_release,
+)
+from fedassay.audits.membership_verdict import judge
+from fedassay.audits.simulation import fresh_clients
+from fedassay.errors import FedassayError, NotRunError
+from fedassay.lab import AttackResult, Lab
+from fedassay.record import Controls, Finding, NegativeControl, PositiveControl
+from fedassay.registry import register
+from fedassay.release import PrivacyClaim
+from fedassay.shadow import is_member, visible
+from fedassay.values import Parameters
+
+Bools = NDArray[np.bool_]
+
+
+@register("audit", "membership")
+class MembershipAudit(Parameters):
+    """Are members told from others, and better than the claim of privacy allows."""
+
+    reads: ClassVar[tuple[str, ...]] = ("membership",)
+    tests_per_cell: ClassVar[int] = 13
+
+    trials: int = Field(default=30, ge=0)
+    """Of the informed adversary against exact releases: three runs of the method each; 0: not tried."""
+    releases: int = Field(default=4000, ge=0)
+    """Of the informed adversary against noised statistics: releases on either side; 0: not tried."""
+    canaries: int = Field(default=0, ge=0)
+    """Records planted at random into one run of a private training; 0: none."""
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """One finding for each source and test, then the informed adversary and the canaries."""
+        assert result is not None
+        if lab.game is None or lab.ask is None:
+            raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
+        truth, blocks = _truth(lab)
+        negative, words = self._negative(lab)
+        positives = {
+            source: self._positive(source, lab) for source in {key.split("/")[0] for key in result.scores}
+        }
+        found = []
+        for key in result.scores:
+            source, test = key.split("/")
+            found.append(
+                self._finding(source, test, result, positives[source], negative, words, truth, blocks, lab)
+            )
+        if not found:
+            found.append(_not_run(None, None, "; ".join(result.notes)))
+        found += informed_findings(lab, trials=self.trials, releases=self.releases)
+        if self.canaries:
+            found.append(canary_finding(lab, self.canaries))
+        return found
+
+    def _finding(
+        self,
+        source: str,
+        test: str,
+        result: AttackResult,
+        positive: AttackResult,
+        negative: AttackResult | None,
+        words: str,
+        truth: Bools,
+        blocks: NDArray[np.str_],
+        lab: Lab,
+    ) -> Finding:
+        key = f"{source}/{test}"
+        scores = result.scores[key]
+        if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < 4:
+            return _not_run(source, test, "fewer than 4 members or strangers could be scored")
+        claim = lab.outcome.transcript.claim
+        allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
+        delta = 0.0 if allowed is None else allowed.delta
+        rng = lab.task.seeds.numpy("membership", key)
+
+        def told(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Told:
+            given = np.asarray(values, np.float64)
+            return told_in_one_release(given, members, groups, rng, delta=delta, tests=lab.bounds)
+
+        ours = told(scores, truth, blocks)
+        leaks = told(positive.scores[key], truth, blocks) if key in positive.scores else None
+        if negative is not None and key in negative.scores:
+            silent = told(negative.scores[key], truth, blocks)
+        else:
+            words = "the truth shuffled among the candidates of each client and label"
+            silent = told(scores, _shuffled(truth, blocks, rng), blocks)
+        verdict, reason = judge(ours, leaks, silent, allowed)
+        return Finding(
+            audit="membership",
+            attack=result.attack,
+            source=source,
+            selection=test,
+            metrics=metrics(ours, "for one replaced record of the same label"),
+            baseline=baseline(allowed),
+            controls=Controls(
+                positive=PositiveControl(
+                    release=WORDS[source],
+                    caught=leaks is not None and leaks.beats,
+                    value=None if leaks is None else leaks.value,
+                    n=None if leaks is None else len(leaks.inside) + len(leaks.outside),
+                    detail="AUC",
+                ),
+                negative=NegativeControl(
+                    release=words,
+                    flagged=silent.beats,
+                    value=silent.value,
+                    n=len(silent.inside) + len(silent.outside),
+                    detail="AUC",
+                ),
+            ),
+            verdict=verdict,
+            reason=reason,
+            assumptions=(
+                "candidates: as many members as strangers (test role), client by client and label by label; the "
+                "adversary knows the method and how many records of each class a client has",
+                f"levels are 0.05 over {lab.bounds}, the number of tests in the run",
+            ),
+            series={"roc": roc_series(ours)},
+        )
+
+    def _positive(self, source: str, lab: Lab) -> AttackResult:
+        """The attack on a release that gives the same candidates away."""
+        assert lab.ask is not None
+        return lab.ask(*leaking(source, lab))
+
+    def _negative(self, lab: Lab) -> tuple[AttackResult | None, str]:
+        """The same questions about a release of fresh records."""
+        assert lab.ask is not None
+        assert lab.game is not None
+        candidates, _ = pooled_blocks(lab.game)
+        pool = without(lab.fresh, candidates)
+        try:
+            clients = fresh_clients(lab.task, pool)
+            outcome = lab.rerun(clients, lab.task.seeds.child("membership", "negative"))
+            return lab.ask(visible(outcome, lab.threat), lab.game), (
+                "the same questions about a release computed from fresh records"
+            )
+        except FedassayError:
+            return None, ""
+
+
+def _truth(lab: Lab) -> tuple[Bools, NDArray[np.str_]]:
+    assert lab.game is not None
+    clients = {client.name: client for client in lab.task.clients}
+    members = [is_member(asked, clients[name]) for name, asked in lab.game.questions.items()]
+    return np.concatenate(members), pooled_blocks(lab.game)[1]
+
+
+def _shuffled(truth: Bools, blocks: NDArray[np.str_], rng: np.random.Generator) -> Bools:
+    """The truth with members drawn anew within every block."""
+    shuffled = truth.copy()
+    for block in np.unique(blocks):
+        rows = np.flatnonzero(blocks == block)
+        shuffled[rows] = truth[rng.permutation(rows)]
+    return shuffled
+
+
+def _not_run(source: str | None, test: str | None, reason: str) -> Finding:
+    return Finding(
+        audit="membership", attack="membership", source=source, selection=test, verdict="not_run", reason=reason
+    )

@@ -1,0 +1,214 @@
+"""Releases that give membership away, one for each thing that the attack looks at, and their shadows.
+
+- `messages`: the features themselves.
+- `model`: a classifier that has memorized its records under labels drawn at random, which nothing but the records
+  themselves can tell: kernel interpolation with a bandwidth below the distance between records.
+- `generator`: a diffusion model that has memorized its records: the best denoiser of their empirical
+  distribution, in closed form.
+
+They are attacked like any release, with shadow releases of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.lab import Lab
+from fedassay.progress import Progress
+from fedassay.release import exact
+from fedassay.seeds import Seeds
+from fedassay.shadow import MembershipGame, joined
+from fedassay.task import Generator, Records
+from fedassay.threat import View
+from fedassay.transcript import SERVER, Message, MessageField
+from fedassay.values import Images, Ints
+
+Matrix = NDArray[np.float64]
+
+WORDS = {
+    "messages": "the same clients' features, sent as they are",
+    "model": "classifiers that memorized the same clients' images under random labels",
+    "generator": "diffusion models that memorized the same clients' images",
+}
+_SURE = 10.0
+"""Logit of a memorized label."""
+_RIDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Memorizer:
+    """Kernel interpolation of labels over pixels: a `fedassay.shadow.ScoringModel`.
+
+    Attributes:
+        kept: Pixels of the records, shape (n, D).
+        weights: Shape (n, C).
+        bandwidth: Of the Gaussian kernel.
+    """
+
+    kept: Matrix
+    weights: Matrix
+    bandwidth: float
+
+    def scores(self, records: Records) -> Matrix:
+        """Class scores (n, C): the memorized label's is high, and all are equal far from any record."""
+        return _SURE * _kernel(_pixels(records.images), self.kept, self.bandwidth) @ self.weights
+
+
+def memorize(records: Records, classes: int) -> Memorizer:
+    """Interpolate the labels of records; without any, all scores are equal."""
+    kept = _pixels(records.images)
+    if len(kept) < 2:
+        one_hot = (records.labels[:, None] == np.arange(classes)).astype(np.float64)
+        return Memorizer(kept, one_hot, 1.0)
+    from scipy.spatial.distance import cdist
+
+    distances = cdist(kept, kept)
+    np.fill_diagonal(distances, np.inf)
+    bandwidth = max(float(np.median(distances.min(axis=1))) / 3, 1e-6)
+    one_hot = (records.labels[:, None] == np.arange(classes)) - 1 / classes
+    gram = _kernel(kept, kept, bandwidth) + _RIDGE * np.eye(len(kept))
+    return Memorizer(kept, np.linalg.solve(gram, one_hot), bandwidth)
+
+
+@dataclass(frozen=True, eq=False)
+class MemorizedDiffusion:
+    """The best denoiser of the empirical distribution of images: a `fedassay.shadow.ScoringGenerator`.
+
+    At noise level u an image x is a x + s e with a = cos(pi u / 2), s = sin(pi u / 2), and the best guess of
+    x is the mean of the kept images by their posterior weights.
+
+    Attributes:
+        kept: Pixels, shape (n, D), in [-1, 1].
+        shape: Of one image.
+    """
+
+    kept: Matrix
+    shape: tuple[int, ...]
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """Kept images, which is what such a model generates."""
+        del progress
+        rows = self.kept[seeds.numpy("sample").integers(len(self.kept), size=count)]
+        return np.rint((rows.reshape(count, *self.shape) + 1) * 127.5).astype(np.uint8)
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> Matrix:
+        """Mean squared error of the noise, shape (n, len(levels))."""
+        from scipy.spatial.distance import cdist
+        from scipy.special import softmax
+
+        images = 2 * _pixels(records.images) - 1
+        found = []
+        for number, level in enumerate(levels):
+            signal, spread = np.cos(np.pi * level / 2), np.sin(np.pi * level / 2)
+            noise = seeds.numpy("level", number).standard_normal(images.shape)
+            noisy = signal * images + spread * noise
+            if not len(self.kept):
+                found.append((noise**2).mean(axis=1))
+                continue
+            weights = softmax(-cdist(noisy, signal * self.kept, "sqeuclidean") / (2 * spread**2), axis=1)
+            guess = (noisy - signal * (weights @ self.kept)) / spread
+            found.append(((guess - noise) ** 2).mean(axis=1))
+        return np.stack(found, axis=1)
+
+
+def leaking(source: str, lab: Lab) -> tuple[View, MembershipGame]:
+    """A release of the lab's own clients that gives away membership to whoever looks at `source`, and its game."""
+    game = lab.game
+    assert game is not None
+    builders: Mapping[str, Callable[[Sequence[Records]], View]] = {
+        "messages": lambda clients: _raw(clients, lab),
+        "model": lambda clients: _memorized(clients, lab),
+        "generator": lambda clients: _generators(clients, lab),
+    }
+    build = builders[source]
+    clients, questions = list(lab.task.clients), dict(game.questions)
+    if source == "model":
+        clients = [_relabelled(client, lab.task.classes) for client in clients]
+        questions = {name: _relabelled(asked, lab.task.classes) for name, asked in questions.items()}
+    sizes = {client.name: np.bincount(client.labels, minlength=lab.task.classes) for client in clients}
+
+    def simulate(records: Sequence[Records], seeds: Seeds) -> View:
+        del seeds
+        return build(records)
+
+    control = replace(
+        game,
+        questions=questions,
+        sizes=sizes,
+        simulate=simulate,
+        seeds=game.seeds.child("control", source),
+        kept={},
+    )
+    return build(clients), control
+
+
+def _raw(clients: Sequence[Records], lab: Lab) -> View:
+    messages = [
+        Message(
+            0,
+            client.name,
+            SERVER,
+            {
+                "features": MessageField(client.features, "features", exact()),
+                "labels": MessageField(client.labels, "labels", exact("labels")),
+            },
+        )
+        for client in clients
+        if len(client)
+    ]
+    return View(tuple(messages), lab.task.classes, lab.threat)
+
+
+def _memorized(clients: Sequence[Records], lab: Lab) -> View:
+    models = {(client.name, 0): memorize(client, lab.task.classes) for client in clients}
+    return View((), lab.task.classes, lab.threat, models=models)
+
+
+def _generators(clients: Sequence[Records], lab: Lab) -> View:
+    generators: dict[str, Generator] = {
+        client.name: MemorizedDiffusion(2 * _pixels(client.images) - 1, client.images.shape[1:])
+        for client in clients
+    }
+    return View((), lab.task.classes, lab.threat, generators=generators)
+
+
+def _relabelled(records: Records, classes: int) -> Records:
+    """The same records under labels that are a hash of the image: random, but the same for everybody."""
+    labels = np.array([_hashed(image, classes) for image in records.images], np.int64)
+    return Records(records.name, records.images, labels, lambda _images: records.features)
+
+
+def _hashed(image: Images, classes: int) -> int:
+    import zlib
+
+    return zlib.crc32(image.tobytes()) % classes
+
+
+def _pixels(images: Images) -> Matrix:
+    return images.reshape(len(images), -1).astype(np.float64) / 255
+
+
+def _kernel(first: Matrix, second: Matrix, bandwidth: float) -> Matrix:
+    from scipy.spatial.distance import cdist
+
+    if not len(second):
+        return np.zeros((len(first), 0))
+    return np.asarray(np.exp(-cdist(first, second, "sqeuclidean") / (2 * bandwidth**2)))
+
+
+def pooled_blocks(game: MembershipGame) -> tuple[Records, NDArray[np.str_]]:
+    """All candidates in the order of the game, and the exchangeable group (client and label) of each."""
+    asked = joined("candidates", list(game.questions.values()))
+    names = [f"{name}/{label}" for name, each in game.questions.items() for label in each.labels]
+    return asked, np.array(names, np.str_)
+
+
+def without(records: Records, others: Records) -> Records:
+    """The records whose image is in no other set."""
+    held = {image.tobytes() for image in others.images}
+    rows: Ints = np.flatnonzero([image.tobytes() not in held for image in records.images])
+    return records.take(rows)

@@ -1,0 +1,260 @@
+"""From membership scores to a curve, to what a claim of privacy allows, and to whether it was exceeded.
+
+Two questions, each with the test that fits it.
+
+Does anything tell members apart? If a release says nothing of who is a member, members and strangers of one
+client and label are exchangeable given that release, so a rank test is valid however much one release ties their
+scores together. Two tests at half the level each: Mann and Whitney's for the whole curve, and a threshold test
+(`audits.stats.threshold_bound` above 0) for its low corner.
+
+More than the claim allows? The two members of a pair (member and stranger of one client and label) can be
+exchanged, independently of other pairs: each pair is a hidden fair bit, and exchanging it replaces one record by
+one of the same label. So the pairs of one release are the canaries of a one-run audit, for neighbours that differ
+in one replaced record, and its bound holds for one release. A claim for `add_remove` allows two steps for that:
+(2 epsilon, (1 + e^epsilon) delta).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.audits.stats.gdp_bound import gdp_bound
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
+from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
+from fedassay.audits.stats.threshold_bound import threshold_bound
+from fedassay.privacy.gaussian import tpr_bound_approx_dp
+from fedassay.record import Metric, Series
+from fedassay.release import PrivacyClaim
+
+Matrix = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+RATES = {"tpr_at_1pct": 0.01, "tpr_at_0.1pct": 0.001}
+_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The (epsilon, delta) that a claim implies for the neighbours of a game.
+
+    Attributes:
+        epsilon: Greater than 0.
+        delta: In [0, 1).
+        words: Whose they are.
+    """
+
+    epsilon: float
+    delta: float
+    words: str
+
+
+def allowed_by(claim: PrivacyClaim, *, replaced: bool) -> Allowed:
+    """What a claim allows where a record is replaced, or else where one changes as its adjacency says."""
+    epsilon, delta = claim.epsilon, claim.delta
+    stated = f"({epsilon:g}, {delta:g}) under {claim.adjacency}"
+    if claim.adjacency != "add_remove" or not replaced:
+        return Allowed(epsilon, delta, stated)
+    doubled = min(delta * (1 + math.exp(min(epsilon, 700.0))), 1 - 1e-9)
+    words = f"({2 * epsilon:g}, {doubled:.3g}) for one replaced record, two steps of {stated}"
+    return Allowed(2 * epsilon, doubled, words)
+
+
+@dataclass(frozen=True)
+class Told:
+    """How well members are told from others.
+
+    Attributes:
+        outside: Scores of strangers.
+        inside: Scores of members.
+        area: AUC.
+        p: The smaller of two one-sided p-values of "no better than chance", doubled; the threshold test counts as
+            the level at which it was made.
+        beats: Whether that is below 0.05 over the number of tests.
+        bound: Lower bound on epsilon at 95 %, for the game's neighbours.
+        corrected: The same at confidence 1 - 0.05 / tests.
+        reach: The most that so many scores can show at that corrected confidence.
+    """
+
+    outside: Matrix
+    inside: Matrix
+    area: Rate
+    p: float
+    beats: bool
+    bound: EpsilonBound
+    corrected: EpsilonBound
+    reach: float
+
+    @property
+    def value(self) -> float:
+        """AUC as a number."""
+        assert self.area.value is not None
+        return self.area.value
+
+
+def told_in_one_release(
+    scores: Matrix,
+    members: Bools,
+    blocks: NDArray[np.generic],
+    rng: np.random.Generator,
+    *,
+    delta: float,
+    tests: int,
+) -> Told:
+    """Judge the scores of candidates of one release.
+
+    Args:
+        scores: Shape (n,), NaN where a candidate was not scored.
+        members: Shape (n,).
+        blocks: Names of the exchangeable groups (client and label), shape (n,).
+        rng: Pairs up members and strangers, and splits them.
+        delta: At which epsilon is bounded, in [0, 1).
+        tests: Number of tests in the run, for corrected levels.
+
+    Raises:
+        ValueError: Fewer than 4 scored members or strangers.
+    """
+    known = ~np.isnan(scores)
+    scores, members, blocks = scores[known], members[known], blocks[known]
+    first, second = [], []
+    for block in np.unique(blocks):
+        inside = rng.permutation(np.flatnonzero((blocks == block) & members))
+        outside = rng.permutation(np.flatnonzero((blocks == block) & ~members))
+        size = min(len(inside), len(outside))
+        first.append(inside[:size])
+        second.append(outside[:size])
+    gains = scores[np.concatenate(first)] - scores[np.concatenate(second)]
+    # Which of a pair comes first is a fair coin of our own: the guess must not know it.
+    heads = rng.random(len(gains)) < 0.5
+    signed = np.where(heads, gains, -gains)
+    level = 0.05 / tests
+
+    def bound(values: Matrix, confidence: float) -> EpsilonBound:
+        if len(values) < 2:
+            return EpsilonBound(0.0, confidence, "one run (f-DP)")
+        return one_run_fdp_bound(values, heads, delta=delta, confidence=confidence, family="approximate")
+
+    perfect = bound(np.where(heads, 1.0, -1.0), 1 - level).epsilon or 0.0
+    return _told(
+        scores[~members], scores[members], bound(signed, 0.95), bound(signed, 1 - level), perfect, rng, level
+    )
+
+
+def told_in_many_releases(
+    outside: Matrix,
+    inside: Matrix,
+    rng: np.random.Generator,
+    *,
+    delta: float,
+    tests: int,
+    gaussian: tuple[Matrix, Matrix] | None = None,
+) -> Told:
+    """Judge scores that are each of a release of its own: bounds from independent trials.
+
+    Args:
+        outside: Scores where the record was not in, shape (n0,), n0 at least 4.
+        inside: Scores where it was, shape (n1,), n1 at least 4.
+        rng: Splits them.
+        delta: In [0, 1).
+        tests: As in `told_in_one_release`.
+        gaussian: Those of the scores that should be normal with equal spread, at least 20 a side: epsilon is
+            bounded from these by the Gaussian-DP estimate, where they pass its checks.
+    """
+    level = 0.05 / tests
+    if gaussian is not None and min(len(side) for side in gaussian) >= 20 and delta > 0:
+        shown, corrected = (gdp_bound(*gaussian, delta=delta, confidence=c) for c in (0.95, 1 - level))
+        if shown.epsilon is not None and corrected.epsilon is not None:
+            return _told(outside, inside, shown, corrected, math.inf, rng, level)
+
+    def bound(zero: Matrix, one: Matrix, confidence: float) -> EpsilonBound:
+        return threshold_bound(zero, one, delta=delta, rng=rng, confidence=confidence)
+
+    reach = bound(np.zeros(len(outside)), np.ones(len(inside)), 1 - level).epsilon or 0.0
+    return _told(
+        outside, inside, bound(outside, inside, 0.95), bound(outside, inside, 1 - level), reach, rng, level
+    )
+
+
+def _told(
+    outside: Matrix,
+    inside: Matrix,
+    bound: EpsilonBound,
+    corrected: EpsilonBound,
+    reach: float,
+    rng: np.random.Generator,
+    level: float,
+) -> Told:
+    from scipy.stats import mannwhitneyu
+
+    ranked = float(mannwhitneyu(inside, outside, alternative="greater").pvalue)
+    # The low corner, which an area hardly sees: an event that members are likelier to be in.
+    corner = threshold_bound(outside, inside, delta=0.0, rng=rng, confidence=1 - level / 2).epsilon or 0.0
+    p = min(1.0, 2 * ranked, level if corner > 0 and _higher(outside, inside) else 1.0)
+    return Told(outside, inside, auc(outside, inside), p, p <= level, bound, corrected, reach)
+
+
+def _higher(outside: Matrix, inside: Matrix) -> bool:
+    """Whether members score higher in the low corner: a threshold test also fires where they score lower."""
+    top = np.quantile(np.concatenate([outside, inside]), 0.95)
+    return float(np.mean(inside >= top)) > float(np.mean(outside >= top))
+
+
+def metrics(told: Told, adjacency: str) -> dict[str, Metric]:
+    """`auc`, `tpr_at_1pct`, `tpr_at_0.1pct` and `observed`."""
+    found = {"auc": _metric(told.area)}
+    for name, rate in RATES.items():
+        found[name] = _metric(tpr_at_fpr(told.outside, told.inside, rate))
+    found["observed"] = Metric(
+        value=told.bound.epsilon,
+        n=len(told.outside) + len(told.inside),
+        reason=f"{told.bound.estimator}, 95 % one-sided lower bound on epsilon, {adjacency}",
+    )
+    return found
+
+
+def baseline(allowed: Allowed | None) -> dict[str, Metric]:
+    """The same rates by guessing, or the highest that a claim allows."""
+    grid = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 4000)])
+    if allowed is None:
+        reason = "guessing"
+        rates = grid
+    else:
+        reason = f"the most that {allowed.words} allows"
+        rates = tpr_bound_approx_dp(allowed.epsilon, allowed.delta, grid)
+    area = float(np.trapezoid(rates, grid))
+    found = {"auc": Metric(value=min(1.0, area), reason=reason)}
+    for name, rate in RATES.items():
+        top = rate if allowed is None else float(tpr_bound_approx_dp(allowed.epsilon, allowed.delta, rate))
+        found[name] = Metric(value=top, reason=reason)
+    return found
+
+
+def roc_series(told: Told) -> Series:
+    """The curve with its Clopper-Pearson band at each threshold, thinned to what a page can show."""
+    curve = roc_curve(told.outside, told.inside)
+    rows = np.arange(len(curve.fpr))
+    if len(rows) > _POINTS:
+        # Dense where both rates are small, which is what the logarithmic axes show.
+        rows = np.unique(
+            np.concatenate([np.geomspace(1, len(rows), _POINTS).astype(np.int64) - 1, [len(rows) - 1]])
+        )
+    hits = np.rint(curve.tpr[rows] * len(told.inside))
+    band = clopper_pearson(hits, len(told.inside))
+    return Series(
+        title="Receiver operating characteristic",
+        columns={
+            "fpr": tuple(curve.fpr[rows].tolist()),
+            "tpr": tuple(curve.tpr[rows].tolist()),
+            "tpr_low": tuple(band.low.tolist()),
+            "tpr_high": tuple(band.high.tolist()),
+        },
+    )
+
+
+def _metric(rate: Rate) -> Metric:
+    return Metric(value=rate.value, low=rate.low, high=rate.high, n=rate.n, reason=rate.reason or "")
