@@ -1,0 +1,284 @@
+"""Do images inverted from messages show the clients' records?
+
+Joins the truth to what `feature_inversion` made (paper 001, figure 4) and asks whether the images are closer, in
+PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the messages
+know nothing of. Every finding carries both controls: images inverted from raw features of single records must be
+closer to these; images inverted from raw features of records that nobody holds must not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.audits.inversion_pictures import figure
+from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates, hold, make_pool
+from fedassay.audits.message_truth import encoder
+from fedassay.audits.selections import nearest_feature
+from fedassay.audits.simulation import pooled
+from fedassay.audits.stats.resampling import mean_of, resampled
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Lab, Reconstruction
+from fedassay.record import (
+    Controls,
+    Finding,
+    Metric,
+    NegativeControl,
+    Picture,
+    PositiveControl,
+    Series,
+    Verdict,
+    unmeasured,
+)
+from fedassay.registry import register
+from fedassay.release import exact
+from fedassay.task import Records
+from fedassay.threat import View
+from fedassay.transcript import SERVER, Message, MessageField
+from fedassay.values import Ints, Parameters
+
+_HELD, _FRESH = "control/held", "control/fresh"
+_UNITS = {"psnr": "dB"}
+_Control = tuple[Shown, Shown]
+"""Positive and negative; the records of the positive one are positions among the private records."""
+
+
+@register("audit", "inversion")
+class InversionAudit(Parameters):
+    """Whether images inverted from messages are closer to the records behind them than to fresh ones."""
+
+    reads: ClassVar[tuple[str, ...]] = ("feature_inversion",)
+    tests_per_cell: ClassVar[int] = 6
+
+    control_records: int = Field(default=32, ge=8)
+    """Records of each control; the attack's own `limit` applies to both together."""
+    fresh_records: int = Field(default=1000, ge=20)
+    """Fresh (test) records drawn for comparison."""
+    draws: int = Field(default=2000, ge=200)
+    """Permutations at least, and bootstrap resamples."""
+    pictures: int = Field(default=8, ge=0)
+    """Columns of a picture grid."""
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """One finding a source of vectors."""
+        assert result is not None
+        if not result.reconstructions:
+            raise NotRunError("the attack inverted nothing")
+        pool, held_out = self._records(lab)
+        positive, negative = self._controls(pool, held_out, lab)
+        findings = []
+        for made in result.reconstructions:
+            sets = candidates(made.source, lab)
+            used = np.flatnonzero([len(part) > 0 for part in sets])
+            if len(used) < 2:
+                reason = (
+                    f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
+                )
+                findings.append(_not_run(result.attack, made.source.name, reason))
+                continue
+            shown = hold(
+                made.images[used, 0],
+                made.source.vectors[used].astype(np.float64),
+                [sets[i] for i in used],
+                pool,
+                lab.task.seeds.numpy("inversion", made.source.name),
+                between=made.source.name in BETWEEN,
+                tests=lab.bounds,
+                draws=self.draws,
+            )
+            pictures = figure(made, shown, positive, result.reconstructions, pool, lab, self.pictures)
+            findings.append(self._finding(made, used, shown, positive, negative, pool, lab, result, pictures))
+        return findings
+
+    def _records(self, lab: Lab) -> tuple[Pool, Records]:
+        """The pool of comparison, and as many other fresh records for the negative control.
+
+        Raises:
+            NotRunError: Too few fresh records of the clients' classes.
+        """
+        key = f"inversion pool/{lab.method}/{self.fresh_records}/{self.control_records}"
+        kept = lab.shared.get(key)
+        if isinstance(kept, tuple):
+            return kept
+        private = pooled(lab.task.clients)
+        usable = np.flatnonzero(np.isin(lab.task.test.labels, private.labels))
+        order = np.random.default_rng(0).permutation(usable)
+        control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
+        if len(rest) < 20:
+            raise NotRunError(
+                f"{len(usable)} test records of the clients' classes are too few to compare with; at least "
+                f"{self.control_records + 20} are needed"
+            )
+        fresh = lab.task.test.take(rest, "fresh")
+        made = make_pool(private, fresh, encoder(lab)), lab.task.test.take(control, _FRESH)
+        lab.shared[key] = made
+        return made
+
+    def _controls(self, pool: Pool, held_out: Records, lab: Lab) -> _Control:
+        """Images of raw features of private records, and of records that nobody holds: one inversion for both."""
+        key = f"inversion control/{self}/{lab.attack_key}/{lab.bounds}"
+        kept = lab.shared.get(key)
+        if isinstance(kept, tuple):
+            return kept
+        assert lab.attack is not None
+        rng = np.random.default_rng(0)
+        private = pooled(lab.task.clients)
+        chosen = np.sort(rng.permutation(len(private))[: self.control_records])
+        result = lab.attack(_raw_view([private.take(chosen, _HELD), held_out], lab))
+        made = next(item for item in result.reconstructions if item.source.name == "raw")
+        senders = np.array(made.source.senders)
+        controls = []
+        for sender in (_HELD, _FRESH):
+            of = np.flatnonzero(senders == sender)
+            rows = made.source.rows[of]
+            sets = [chosen[row : row + 1] for row in rows]
+            if sender == _FRESH:
+                # Any private record of the class: the image knows none of them.
+                same = [np.flatnonzero(pool.labels[: pool.private] == held_out.labels[row]) for row in rows]
+                sets = [rng.choice(part, 1) for part in same]
+            vectors = made.source.vectors[of].astype(np.float64)
+            controls.append(
+                hold(
+                    made.images[of, 0],
+                    vectors,
+                    sets,
+                    pool,
+                    rng,
+                    between=False,
+                    tests=lab.bounds,
+                    draws=self.draws,
+                )
+            )
+        lab.shared[key] = found = (controls[0], controls[1])
+        return found
+
+    def _finding(
+        self,
+        made: Reconstruction,
+        used: Ints,
+        shown: Shown,
+        positive: Shown,
+        negative: Shown,
+        pool: Pool,
+        lab: Lab,
+        result: AttackResult,
+        pictures: tuple[Picture, ...],
+    ) -> Finding:
+        name = made.source.name
+        rng = lab.task.seeds.numpy("inversion", "bootstrap", name)
+        values, baseline = self._values(shown, pool, lab)
+        metrics = {key: self._metric(part, key, rng) for key, part in values.items()}
+        metrics["psnr_each"] = self._metric(shown.each, "psnr", rng)
+        metrics["psnr_gain"] = self._metric(shown.psnr - shown.fresh_psnr, "psnr", rng).model_copy(
+            update={"reason": f"over fresh records of the class; permutation p = {shown.p:.2g}"}
+        )
+        misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)[used]
+        metrics["misfit"] = Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
+        if lab.attacker is not None and len(lab.attacker):
+            near = nearest_feature(
+                made.source.vectors[used], lab.attacker, pool.images[shown.records], lab.similarity
+            )
+            plain = lab.similarity.measure(pool.images[shown.records], near)["psnr"]
+            metrics["psnr_nearest_own"] = self._metric(plain, "psnr", rng).model_copy(
+                update={"reason": "the attacker's own image with the nearest feature, without inversion"}
+            )
+        for key, remark in lab.similarity.remarks.items():
+            metrics[key] = (
+                metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
+            )
+        verdict, reason = _verdict(shown, positive, negative)
+        return Finding(
+            audit="inversion",
+            attack=result.attack,
+            source=name,
+            selection="nearest" if name in BETWEEN else "own",
+            metrics=metrics,
+            baseline={key: self._metric(part, key, rng) for key, part in baseline.items()},
+            controls=Controls(
+                positive=PositiveControl(
+                    release="raw features of single records that clients hold",
+                    caught=positive.beats,
+                    value=_gain(positive),
+                    n=len(positive.psnr),
+                    detail="dB PSNR over fresh records of the class",
+                ),
+                negative=NegativeControl(
+                    release="raw features of records that no client holds",
+                    flagged=negative.beats,
+                    value=_gain(negative),
+                    n=len(negative.psnr),
+                    detail="dB PSNR over fresh records of the class",
+                ),
+            ),
+            verdict=verdict,
+            reason=reason,
+            assumptions=(
+                "PSNR and SSIM on the data range 255",
+                "an image is held against the closest of the records behind it, in PSNR"
+                if name in BETWEEN
+                else "an image is held against the record of the closest feature among those behind it",
+                "baseline: fresh (test) records of the same classes, matched alike",
+                f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
+                f"5 %, corrected for {lab.bounds} tests",
+            ),
+            pictures=pictures,
+            series={
+                "targets": Series(
+                    title="PSNR of each image (dB)",
+                    columns={"psnr": tuple(shown.psnr.tolist()), "fresh": tuple(shown.fresh_psnr.tolist())},
+                )
+            },
+        )
+
+    def _values(
+        self, shown: Shown, pool: Pool, lab: Lab
+    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+        """Every metric of the images, and of fresh records in the place of the true ones, shape (k,) each."""
+        ours = lab.similarity.measure(pool.images[shown.records], shown.images)
+        parts = [lab.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
+        return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
+
+    def _metric(self, values: NDArray[np.float64], name: str, rng: np.random.Generator) -> Metric:
+        found = resampled(len(values), mean_of(values), rng, draws=self.draws)
+        unit = _UNITS.get(name, "")
+        return Metric(value=found.value, low=found.low, high=found.high, n=len(values), unit=unit)
+
+
+def _verdict(shown: Shown, positive: Shown, negative: Shown) -> tuple[Verdict, str]:
+    ours = f"{_said(shown)}, {len(shown.psnr)} images"
+    if negative.beats:
+        return "inconclusive", f"the negative control was flagged ({_said(negative)}); {ours}"
+    if not positive.beats:
+        return "inconclusive", f"the attack is too weak here: raw features show {_said(positive)}; {ours}"
+    if shown.beats:
+        return "leak", f"images are closer to the records behind them than to fresh ones: {ours}"
+    control = f"{_said(positive)}, {len(positive.psnr)} images"
+    return "no_leak_found", f"{ours}; the positive control was caught ({control})"
+
+
+def _said(shown: Shown) -> str:
+    return (
+        f"PSNR {shown.psnr.mean():.2f} dB against {shown.fresh_psnr.mean():.2f} for fresh records of the class "
+        f"(p = {shown.p:.2g})"
+    )
+
+
+def _gain(shown: Shown) -> float:
+    return float((shown.psnr - shown.fresh_psnr).mean())
+
+
+def _raw_view(owners: Sequence[Records], lab: Lab) -> View:
+    messages = []
+    for records in owners:
+        fields = {"features": MessageField(records.features, "features", exact())}
+        fields["labels"] = MessageField(records.labels, "labels", exact("labels"))
+        messages.append(Message(0, records.name, SERVER, fields))
+    return View(tuple(messages), lab.task.classes, lab.threat)
+
+
+def _not_run(attack: str, source: str, reason: str) -> Finding:
+    return Finding(audit="inversion", attack=attack, source=source, verdict="not_run", reason=reason)

@@ -1,0 +1,206 @@
+"""Truth joined to inverted images: which records they may show, and whether fresh ones would do as well.
+
+Each image may show certain records: the very record (a raw feature), the records of its sender and class (a class
+mean, a recovered feature), all records of its sender (a direction of its second moment). Under the hypothesis that
+the images know nothing of those records beyond their classes, records and fresh ones of the same classes are
+exchangeable; so the true sets are held against the same sets with their records exchanged for others of the class
+(permutation test; Good 2005, chapter 3). It is exact whatever the images look like: best-of-set matching and a
+taste for smooth images act on both sides alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.message_truth import Matrix
+from fedassay.lab import Lab
+from fedassay.similarity.metrics import PSNR_CAP
+from fedassay.task import Records
+from fedassay.transcript import AGGREGATE
+from fedassay.values import Images, Ints
+from fedassay.vectors import VectorSource
+
+BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples"})
+"""Sources whose vectors are no record's own feature, but something between several."""
+
+_PARTS = 5
+"""Sets of fresh records that the baseline is the mean of."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Private records and fresh ones of the same classes.
+
+    Attributes:
+        images: Shape (N, H, W, C), the private ones first.
+        labels: Shape (N,).
+        features: What the method computes of them, shape (N, d).
+        private: Number of private ones.
+    """
+
+    images: Images
+    labels: Ints
+    features: Matrix
+    private: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Inverted images with the records that they are held against.
+
+    Attributes:
+        images: Shape (k, H, W, C).
+        records: The record of each in the pool, shape (k,).
+        psnr: Of each image to its record, shape (k,).
+        each: Mean PSNR of each image to all records that it may show, shape (k,).
+        fresh: Fresh records in the same place, `_PARTS` times, shape (_PARTS, k).
+        fresh_psnr: Mean over them, shape (k,).
+        p: One-sided p-value of "no closer to the true records than to others of their classes".
+        level: What p has to reach, corrected for the tests of the run.
+    """
+
+    images: Images
+    records: Ints
+    psnr: Matrix
+    each: Matrix
+    fresh: Ints
+    fresh_psnr: Matrix
+    p: float
+    level: float
+
+    @property
+    def beats(self) -> bool:
+        """Whether the images know more of these records than their classes."""
+        return self.p <= self.level
+
+
+def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matrix] | None) -> Pool:
+    """Private and fresh records in one pool; fresh ones of classes that nobody holds are left out."""
+    kept = fresh.take(np.flatnonzero(np.isin(fresh.labels, private.labels)))
+    parts = (private, kept)
+    features = [np.asarray(part.features if encode is None else encode(part), np.float64) for part in parts]
+    return Pool(
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate(features),
+        len(private),
+    )
+
+
+def candidates(source: VectorSource, lab: Lab) -> list[Ints]:
+    """For every vector of a source, the private records (in the clients' order) that its image may show."""
+    owners = np.concatenate([np.full(len(client), i) for i, client in enumerate(lab.task.clients)])
+    rows = np.concatenate([np.arange(len(client)) for client in lab.task.clients])
+    labels = np.concatenate([client.labels for client in lab.task.clients])
+    numbers = {client.name: i for i, client in enumerate(lab.task.clients)}
+    found = []
+    for sender, row, label in zip(source.senders, source.rows, source.labels, strict=True):
+        usable = np.full(len(owners), sender == AGGREGATE) | (owners == numbers.get(sender, -1))
+        if row >= 0:
+            usable &= rows == row
+        elif label >= 0:
+            usable &= labels == label
+        found.append(np.flatnonzero(usable))
+    return found
+
+
+def hold(
+    images: Images,
+    vectors: Matrix,
+    sets: Sequence[Ints],
+    pool: Pool,
+    rng: np.random.Generator,
+    *,
+    between: bool,
+    tests: int,
+    draws: int,
+) -> Shown:
+    """Hold images against the records that they may show, and against others of the same classes.
+
+    Args:
+        images: Shape (k, H, W, C).
+        vectors: What they were made from, shape (k, d).
+        sets: For each image, positions of private records in the pool; none empty.
+        pool: Private and fresh records.
+        rng: Source of permutations.
+        between: An image shows the closest of its records in PSNR; else that of the closest feature.
+        tests: Tests in the run.
+        draws: Permutations at least.
+    """
+    table = psnr_table(images, pool.images)
+    if between or vectors.shape[1] != pool.features.shape[1]:
+        distance = -table
+    else:
+        squares = (vectors**2).sum(axis=1)[:, None] + (pool.features**2).sum(axis=1)
+        distance = squares - 2 * vectors @ pool.features.T
+    width = max(len(part) for part in sets)
+    padded = np.full((len(sets), width), -1)
+    for row, part in enumerate(sets):
+        padded[row, : len(part)] = part
+    rows, absent = np.arange(len(sets)), padded < 0
+
+    def chosen(places: Ints) -> Ints:
+        """The record that each image shows when private records are exchanged for those at `places`."""
+        columns = places[padded]  # what stands at -1 is masked
+        best = np.where(absent, np.inf, distance[rows[:, None], columns]).argmin(axis=1)
+        return np.asarray(columns[rows, best])
+
+    own = chosen(np.arange(pool.private))
+    count = max(draws, 100 * tests)
+    above = _above_others(table, sets)
+    value = float(above[rows, own].mean())
+    exchanged = np.array([above[rows, chosen(_exchanged(padded, pool, rng))].mean() for _ in range(count)])
+    fresh = np.stack([chosen(_exchanged(padded, pool, rng, only_fresh=True)) for _ in range(_PARTS)])
+    inside = [float(table[row, part].mean()) for row, part in enumerate(sets)]
+    return Shown(
+        images=images,
+        records=own,
+        psnr=table[rows, own],
+        each=np.array(inside),
+        fresh=fresh,
+        fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
+        p=(1 + int((exchanged >= value - 1e-9).sum())) / (1 + count),
+        level=0.05 / tests,
+    )
+
+
+def _above_others(table: Matrix, sets: Sequence[Ints]) -> Matrix:
+    """PSNR over what images that show other records have to the same record, shape (k, N).
+
+    Dark or smooth records are close to any image. What is taken off depends on the record alone, whoever holds
+    it, so the test stays exact and gains in power. Nothing is taken off where all images show the same records.
+    """
+    groups = np.unique([part.tobytes() for part in sets], return_inverse=True)[1]
+    others = (groups[:, None] != groups).astype(np.float64)
+    return np.asarray(table - others @ table / np.maximum(others.sum(axis=1, keepdims=True), 1))
+
+
+def psnr_table(first: Images, second: Images) -> NDArray[np.float64]:
+    """PSNR of all pairs, shape (k, N); data range 255."""
+    left, right = (part.reshape(len(part), -1).astype(np.float64) for part in (first, second))
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    with np.errstate(divide="ignore"):
+        values = 10 * np.log10(255.0**2 / (np.maximum(squares, 0) / left.shape[1]))
+    return np.asarray(np.minimum(values, PSNR_CAP))
+
+
+def _exchanged(padded: Ints, pool: Pool, rng: np.random.Generator, *, only_fresh: bool = False) -> Ints:
+    """Where every private record goes: a random record of its class, no two to the same one, shape (private,).
+
+    With `only_fresh`, to fresh ones, and only then may two go to the same (there may be too few).
+    """
+    places = np.arange(pool.private)
+    involved = np.unique(padded[padded >= 0])
+    for label in np.unique(pool.labels[involved]):
+        slots = involved[pool.labels[involved] == label]
+        others = np.flatnonzero(pool.labels == label)
+        others = others[others >= pool.private]
+        if only_fresh and len(others):
+            places[slots] = rng.choice(others, len(slots), replace=len(others) < len(slots))
+        elif not only_fresh:
+            places[slots] = rng.permutation(np.concatenate([slots, others]))[: len(slots)]
+    return places

@@ -1,0 +1,201 @@
+"""The inversion audit with attacks whose strength is known, and with the real one on pixels as features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedassay.attacks.feature_inversion import FeatureInversion
+from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.audits.inversion import InversionAudit
+from fedassay.audits.inversion_truth import Pool, hold, psnr_table
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Knowledge, Lab, Reconstruction
+from fedassay.methods.fedcgs import FedCGS
+from fedassay.methods.raw_features import RawFeatures
+from fedassay.progress import SILENT
+from fedassay.record import Finding
+from fedassay.seeds import Seeds
+from fedassay.similarity.psnr import psnr
+from fedassay.task import Method, Task
+from fedassay.threat import View
+from fedassay.values import Images
+from fedassay.vectors import VectorSource, sources
+
+Invert = Callable[[VectorSource], Images]
+MakeTask = Callable[..., Task]
+MakeLab = Callable[..., Lab]
+
+
+def exact(source: VectorSource) -> Images:
+    """Inverts features that are pixels in [0, 1]."""
+    return np.rint(source.vectors.clip(0, 1) * 255).astype(np.uint8).reshape(-1, 1, 8, 8, 1)
+
+
+def blind(source: VectorSource) -> Images:
+    """Looks at nothing."""
+    return np.random.default_rng(0).integers(0, 256, (len(source.vectors), 1, 8, 8, 1)).astype(np.uint8)
+
+
+def by_class(source: VectorSource) -> Images:
+    """Knows the class only: the same picture for all of it, whatever the vector."""
+    return np.stack([np.random.default_rng(int(c)).integers(0, 256, (1, 8, 8, 1)) for c in source.labels]).astype(
+        np.uint8
+    )
+
+
+def findings(
+    task: Task, method: Method, invert: Invert, make_lab: MakeLab, folder: Path, **changes: Any
+) -> dict[str | None, Finding]:
+    def attack(seen: View) -> AttackResult:
+        made = tuple(Reconstruction(source, invert(source)) for source in sources(seen, np.random.default_rng(0)))
+        left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
+        return AttackResult("feature_inversion", reconstructions=made, scores=left)
+
+    lab = replace(make_lab(task, method, bounds=6), attack=attack, folder=folder, **changes)
+    found = InversionAudit(draws=400, pictures=4).assess(attack(lab.view), lab)
+    return {finding.source: finding for finding in found}
+
+
+def test_an_exact_inversion_of_raw_features_is_a_leak(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    finding = findings(make_task(records=60), RawFeatures(), exact, make_lab, tmp_path)["raw"]
+    assert finding.verdict == "leak", finding.reason
+    assert finding.selection == "own"
+    assert finding.metrics["psnr"].value == 100
+    assert finding.metrics["ssim"].value == pytest.approx(1)
+    assert finding.metrics["lpips"].reason == "not asked for"
+    assert finding.metrics["psnr_gain"].low is not None
+    assert finding.metrics["psnr_gain"].low > 50
+    assert finding.controls.positive is not None
+    assert finding.controls.positive.caught
+    assert finding.controls.negative is not None
+    assert not finding.controls.negative.flagged
+    assert abs(finding.controls.negative.value or 0) < 3
+    assert (tmp_path / finding.pictures[0].file).is_file()
+
+
+@pytest.mark.parametrize("invert", [blind, by_class])
+@pytest.mark.parametrize("method", [RawFeatures(), FedCGS()])
+def test_a_broken_attack_is_inconclusive_never_safe(
+    method: Method, invert: Invert, make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    """Pictures of the class alone are no sign of a record either."""
+    for finding in findings(make_task(records=60), method, invert, make_lab, tmp_path).values():
+        assert finding.verdict == "inconclusive"
+        assert "too weak" in finding.reason
+
+
+def test_means_of_many_records_are_not_a_leak_and_of_few_are(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    many = findings(make_task(clients=1, records=600), FedCGS(), exact, make_lab, tmp_path)["class_means"]
+    assert many.verdict == "no_leak_found", many.reason
+    assert many.selection == "nearest"
+    assert "positive control was caught" in many.reason
+    few = findings(make_task(clients=20, records=100), FedCGS(), exact, make_lab, tmp_path)["class_means"]
+    assert few.verdict == "leak", few.reason
+    each = few.metrics["psnr_each"].value
+    assert each is not None
+    assert each < (few.metrics["psnr"].value or 0)
+
+
+def test_pictures_of_other_records_are_not_flagged(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+    """The attack works, and what it is held against is somebody else's."""
+    task = make_task(records=90)
+    client = task.clients[0]
+    other = RawFeatures().run(replace(task, clients=(client,)))
+    elsewhere = replace(task, clients=(replace(task.clients[1], name=client.name),))
+
+    def attack(seen: View) -> AttackResult:
+        made = Reconstruction(source := sources(seen, np.random.default_rng(0))[0], exact(source))
+        return AttackResult("", reconstructions=(made,), scores={"misfit/raw": np.zeros(len(made.images))})
+
+    lab = replace(make_lab(elsewhere, outcome=other), attack=attack, folder=tmp_path)
+    (finding,) = InversionAudit(draws=400).assess(attack(lab.view), lab)
+    assert finding.verdict == "no_leak_found", finding.reason
+
+
+def _real(task: Task, lab: Lab, folder: Path) -> dict[str | None, Finding]:
+    known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
+    inversion = FeatureInversion(weight=0, steps=100)
+    recovered = GramFactorization().run(lab.view, known).vectors
+    result = inversion.run(lab.view, replace(known, recovered=recovered))
+    own = replace(lab, attack=lambda seen: inversion.run(seen, known), folder=folder)
+    return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
+
+
+def test_fedcgs_of_few_records_leaks_their_pictures(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    task = make_task(clients=4, records=32, labels_of=[0, 1])
+    found = _real(task, make_lab(task, FedCGS()), tmp_path)
+    assert found["gram_factorization"].verdict == "leak", found["gram_factorization"].reason
+    assert (found["gram_factorization"].metrics["psnr"].value or 0) > 20
+    assert "from class_means" in found["gram_factorization"].pictures[0].rows
+
+
+@pytest.mark.parametrize("seed", [1, 2, 9])
+def test_under_noise_nothing_beats_its_negative_control(
+    seed: int, make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    task = make_task(clients=4, records=32, labels_of=[0, 1], epsilon=1.0, seed=seed)
+    found = _real(task, make_lab(task, FedCGS(), bounds=12), tmp_path)
+    assert "gram_factorization" not in found
+    assert {"class_means", "gram_directions"} & set(found)
+    for finding in found.values():
+        assert finding.verdict == "no_leak_found", finding.reason
+        assert finding.controls.positive is not None
+        assert finding.controls.positive.caught
+
+
+def test_senders_without_known_records_are_not_judged(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    task = make_task(records=60)
+    renamed = tuple(replace(client, name=f"{client.name}/x") for client in task.clients)
+    outcome = RawFeatures().run(replace(task, clients=renamed))
+    lab = make_lab(task, outcome=outcome)
+    made = Reconstruction(source := sources(lab.view, np.random.default_rng(0))[0], exact(source))
+    result = AttackResult("feature_inversion", (made,), scores={"misfit/raw": np.zeros(60)})
+    attack = lambda seen: AttackResult(  # noqa: E731
+        "",
+        (Reconstruction(part := sources(seen, np.random.default_rng(0))[0], exact(part)),),
+        scores={"misfit/raw": np.zeros(64)},
+    )
+    (finding,) = InversionAudit(draws=400).assess(result, replace(lab, attack=attack, folder=tmp_path))
+    assert finding.verdict == "not_run"
+    assert "0 of 60 images" in finding.reason
+    with pytest.raises(NotRunError, match="inverted nothing"):
+        InversionAudit().assess(AttackResult("feature_inversion"), lab)
+
+
+def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
+    """Also where images are matched with the closest of several records, and some fit everything better."""
+    rng = np.random.default_rng(0)
+    small = []
+    for _ in range(150):
+        brightness = rng.integers(60, 200, (40, 1, 1, 1))
+        pictures = (brightness + rng.integers(-50, 50, (40, 4, 4, 1))).astype(np.uint8)
+        pool = Pool(pictures, np.arange(40) % 2, rng.random((40, 6)), 12)
+        images = rng.integers(100, 156, (6, 4, 4, 1)).astype(np.uint8)
+        sets = [np.array([0, 2, 4]), np.array([1, 3]), np.array([6]), np.array([6]), np.arange(12), np.array([5])]
+        for between in (True, False):
+            shown = hold(images, rng.random((6, 6)), sets, pool, rng, between=between, tests=1, draws=80)
+            small.append(shown.p)
+    for level in (0.05, 0.2, 0.5):
+        assert abs(np.mean(np.array(small) <= level) - level) < 0.05
+
+
+def test_the_psnr_table_is_psnr() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 6, 7, 3)).astype(np.uint8)
+    table = psnr_table(images[:2], images)
+    assert table[0, 0] == table[1, 1] == 100
+    np.testing.assert_allclose(table[0, 2], psnr(images[:1], images[2:3])[0], rtol=1e-9)
