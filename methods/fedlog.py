@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedassay.errors import DataError, PlanError
 from fedassay.exponential_head import TOLERANCE, map_head
@@ -71,6 +71,8 @@ class FedLog(Parameters):
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
         learning_rate: Adam's, for the bodies.
         tolerance: Of the head's solver; see `fedassay.exponential_head`.
+        measure_every: Rounds between measurements of the personalized accuracy; that of the last is always
+            measured.
         target: Personalized accuracy up to which rounds and bytes are counted.
         dp_sgd: Parameters of `body: dp_sgd`.
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
@@ -96,9 +98,20 @@ class FedLog(Parameters):
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     tolerance: float = Field(default=TOLERANCE, gt=0, allow_inf_nan=False)
+    measure_every: int = Field(default=1, ge=1)
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
     body_share: float = Field(default=0.5, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _bodies_share_the_width(self) -> Self:
+        for index, spec in enumerate(self.bodies):
+            if spec.width not in (None, self.width):
+                raise ValueError(
+                    f"bodies.{index}.width: {spec.width} given for {spec.name}; allowed: {self.width}, the width "
+                    "that all bodies share"
+                )
+        return self
 
     def run(self, task: Task) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.
@@ -127,9 +140,7 @@ class FedLog(Parameters):
                 shared, answer = self._answer(number, received, protected, task, notes)
                 messages += received + answer
                 if not done:
-                    scores = [body_scores(each, shared.head, self._clip(protected)) for each in bodies.networks]
-                    measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
-                    sent["personalized"] = np.array([] if measured is None else [measured])
+                    sent["personalized"] = self._measured(number, bodies, shared, protected, task)
                     keep_round(task.scratch, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
@@ -145,13 +156,17 @@ class FedLog(Parameters):
             notes=(*notes, *remarks),
         )
 
+    def _measured(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> NDArray[np.float64]:
+        """The round's personalized accuracy, or nothing where it is not due or there is none."""
+        if (number + 1) % self.measure_every and number + 1 < self.rounds:
+            return np.array([])
+        scores = [body_scores(each, shared.head, self._clip(protected)) for each in bodies.networks]
+        measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
+        return np.array([] if measured is None else [measured])
+
     def _check(self, task: Task) -> None:
-        for index, spec in enumerate(self.bodies):
-            if spec.width not in (None, self.width):
-                raise PlanError(
-                    f"fedlog: bodies.{index}.width: {spec.width} given for {spec.name}; allowed: {self.width}, "
-                    "the width that all bodies share"
-                )
         if not any(len(client) for client in task.clients):
             raise DataError("fedlog: no client has any record")
         others = task.classes - 1

@@ -23,6 +23,7 @@ from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedlog_bodies import Shared, body_loss
 from fedassay.methods.fedlog_messages import as_sent, upload
 from fedassay.methods.fedlog_private import Body, Mechanism, clamped, class_means, protection
+from fedassay.methods.rounds import summary
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.ledger import account, ledger_rows
@@ -433,6 +434,19 @@ def test_bytes_to_target_are_those_sent_until_then(make_task: MakeTask) -> None:
     assert any("target 1 was not reached in 2 rounds" in note for note in missed.notes)
 
 
+def test_accuracy_is_measured_when_it_is_due_and_at_the_end(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = _quick(rounds=5).run(make_task())
+    seen = []
+    monkeypatch.setattr(
+        fedlog_module, "summary", lambda history, target: seen.append(history) or summary(history, target)
+    )
+    rare = _quick(rounds=5, measure_every=2).run(make_task())
+    assert [entry.accuracy is not None for entry in seen[0]] == [False, True, False, True, True]
+    assert rare.utility["personalized_accuracy"] == every.utility["personalized_accuracy"]
+
+
 @pytest.mark.parametrize(("variant", "epsilon"), [("plain", math.inf), ("c", math.inf), ("c", 5.0)])
 def test_a_resumed_run_is_an_uninterrupted_one(
     make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, epsilon: float
@@ -484,14 +498,17 @@ def test_rounds_of_another_run_are_not_continued(make_task: MakeTask, tmp_path: 
 # Bad input
 
 
-def test_clients_with_little_or_nothing(make_task: MakeTask) -> None:
+@pytest.mark.parametrize("variant", ["plain", "c"])
+@pytest.mark.parametrize("body", ["private", "public", "dp_sgd"])
+def test_clients_with_little_or_nothing(make_task: MakeTask, body: str, variant: str) -> None:
     """One without records, one of one class, one with a record of each class; with and without noise."""
     for epsilon in (math.inf, 5.0):
         task = make_task(epsilon=epsilon)
         first, second, third = task.clients
         each = np.array([np.flatnonzero(third.labels == c)[0] for c in range(10)])
         odd = (_empty(first), second.take(np.flatnonzero(second.labels == 3)), third.take(each))
-        outcome = _quick(body="private").run(dataclasses.replace(task, clients=odd))
+        outcome = _quick(body=body, variant=variant, dp_sgd=WHOLE).run(dataclasses.replace(task, clients=odd))
+        assert outcome.utility["personalized_accuracy"] > 0
         assert len(_of_client(outcome, "client/0")) == 2
         assert outcome.model is not None
         for message in outcome.transcript.messages:
@@ -507,12 +524,12 @@ def test_parameters_that_cannot_be() -> None:
     for wrong in ({"rounds": 0}, {"width": 1}, {"bodies": []}, {"bodies": "resnet"}, {"clip": 0}, {"target": 2}):
         with pytest.raises(ValidationError):
             FedLog.model_validate(wrong)
+    with pytest.raises(ValidationError, match=r"bodies.1.width: 9 given for cnn; allowed: 6, the width that all"):
+        _quick(bodies=["mlp", {"name": "cnn", "width": 9}])
 
 
 def test_parameters_that_do_not_fit_the_task(make_task: MakeTask) -> None:
     task, private = make_task(), make_task(epsilon=5.0)
-    with pytest.raises(PlanError, match=r"bodies.1.width: 9 given for cnn; allowed: 6"):
-        _quick(bodies=["mlp", {"name": "cnn", "width": 9}]).run(task)
     with pytest.raises(PlanError, match="pushed away without end"):
         _quick(variant="c", alpha=0.01, beta=0.01).run(task)
     with pytest.raises(PlanError, match=r"data\.split\.public has no records"):
