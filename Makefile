@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel check format bench clean
+.PHONY: quickstart test test-slow test-wheel test-flower check docs format bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $(STAMP)
 
 quickstart: $(STAMP)
@@ -24,10 +24,20 @@ test-slow: $(STAMP)
 test-wheel: $(STAMP)
 	$(BIN)/python -m pytest -m wheel
 
-check: $(STAMP)
+# Flower pins versions of packages that fedassay uses too, so it gets an environment of its own.
+test-flower:
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
+	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/corridor/test_flower.py
+
+check: $(STAMP) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, without a warning and without the network; mkdocs.yml.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(STAMP)
 	$(BIN)/ruff format .
@@ -38,7 +48,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/memorization_search.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-flower site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: schema
 schema: $(STAMP)
