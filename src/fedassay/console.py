@@ -55,7 +55,10 @@ def _configs() -> list[tuple[str, str]]:
 
 
 def print_cells(scenario: Scenario, as_json: bool) -> None:
-    """The cells that a plan would run."""
+    """The cells that a plan would run, and what they would take."""
+    from fedassay.estimate import estimate, in_words
+
+    found = estimate(scenario)
     rows = [
         {
             "cell": cell.key,
@@ -64,18 +67,35 @@ def print_cells(scenario: Scenario, as_json: bool) -> None:
             "delta": cell.privacy.delta,
             "adjacency": cell.privacy.adjacency,
             "seed": cell.seed,
+            "estimated_seconds": found.cells[cell.key],
         }
         for cell in scenario.cells
     ]
     if as_json:
-        click.echo(json.dumps({"name": scenario.plan.name, "cells": rows}, indent=1))
+        content = {
+            "name": scenario.plan.name,
+            "cells": rows,
+            "estimated_seconds": found.seconds,
+            "estimated_bytes": found.memory,
+            "remarks": found.remarks,
+        }
+        click.echo(json.dumps(content, indent=1))
         return
     click.echo(f"{scenario.plan.name}: {len(rows)} cells")
-    for row in rows:
-        click.echo(f"  {row['cell']}  ({row['adjacency']})")
+    for row, cell in zip(rows, scenario.cells, strict=True):
+        seconds = found.cells[cell.key]
+        about = "not estimated" if seconds is None else f"about {in_words(seconds)}"
+        click.echo(f"  {row['cell']}  ({row['adjacency']})  {about}")
     attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"
     click.echo(f"attacks: {attacks}\naudits: {audits}")
+    if found.seconds is not None and found.memory is not None:
+        click.echo(
+            f"estimate, from rates measured on one core without a GPU: {in_words(found.seconds)} with --jobs 1, "
+            f"attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
+        )
+    for remark in found.remarks:
+        click.echo(remark)
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:

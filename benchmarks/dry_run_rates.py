@@ -1,0 +1,107 @@
+"""The rates that `fedassay run --dry-run` estimates with, measured on this machine.
+
+    OMP_NUM_THREADS=1 python benchmarks/dry_run_rates.py
+
+Prints JSON: the constants of `fedassay.estimate_rates`, one thread. Processor time, not elapsed time, so that a
+busy machine does not change the result much.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from fedassay.estimate_sizes import Sizes
+from fedassay.estimate_work import body
+from fedassay.linear_head import train_head
+from fedassay.methods.local_heads import head_loss
+from fedassay.mixtures import fit_mixtures
+from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.local_training import PrivateSteps, train, train_privately
+from fedassay.privacy.accounting import calibrate_noise_multiplier
+from fedassay.similarity.ssim_search import most_similar
+
+RECORDS, EPOCHS, BATCH = 1000, 4, 100
+SIZES = Sizes(RECORDS, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    call()
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def plain(name: str, batch: int) -> float:
+    images, labels, module = records(name)
+
+    def run() -> None:
+        generator = torch.Generator().manual_seed(0)
+        train(module, images, labels, head_loss, epochs=EPOCHS, batch=batch, rate=1e-3, generator=generator)
+
+    return seconds(run)
+
+
+def private(name: str, records_of: int) -> float:
+    images, labels, module = records(name)
+    steps = PrivateSteps(1.0, BATCH / RECORDS, EPOCHS * RECORDS // BATCH, 1.0, BATCH)
+
+    def run() -> None:
+        generator = torch.Generator().manual_seed(0)
+        given = (module, images[:records_of], labels[:records_of], head_loss)
+        train_privately(*given, private=steps, rate=1e-3, generator=generator)
+
+    return seconds(run)
+
+
+def records(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.nn.Module]:
+    rng = np.random.default_rng(0)
+    images = torch.tensor(rng.integers(0, 256, (RECORDS, 1, 28, 28), dtype=np.uint8))
+    labels = torch.tensor(rng.integers(0, 10, RECORDS))
+    return images, labels, build_body(BodySpec.model_validate({"name": name}), (28, 28, 1), 10, 0)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    # An optimiser step besides its arithmetic: what small batches cost more than large ones.
+    small, large = plain("linear", 10), plain("linear", RECORDS)
+    step = (small - large) / (EPOCHS * (RECORDS // 10 - 1))
+    rates: dict[str, float] = {"STEP": step}
+    for constant, name in (("DENSE_FLOPS", "mlp"), ("CONVOLUTION_FLOPS", "cnn")):
+        operations = body({"name": name}, SIZES)[0]
+        spent = plain(name, BATCH) - step * EPOCHS * RECORDS / BATCH
+        rates[constant] = 3 * operations * RECORDS * EPOCHS / spent
+    steps = EPOCHS * RECORDS // BATCH
+    # Ten records a step: what a step costs whatever is in it, by two networks of different size.
+    little, much = (private(name, 100) / steps for name in ("linear", "mlp"))
+    counts = [body({"name": name}, SIZES)[1] for name in ("linear", "mlp")]
+    rates["PRIVATE_PARAMETER"] = (much - little) / (counts[1] - counts[0])
+    rates["PRIVATE_STEP"] = little - counts[0] * rates["PRIVATE_PARAMETER"]
+    rates["PRIVATE_RECORD"] = (private("cnn", RECORDS) - private("cnn", 100)) / (
+        0.9 * (plain("cnn", BATCH) - steps * step)
+    )
+    # The first time: a calibration is kept.
+    start = time.process_time()
+    calibrate_noise_multiplier(9.5, 1e-5, sampling_rate=0.1, steps=200, adjacency="add_remove")
+    rates["CALIBRATION"] = time.process_time() - start
+    features = rng.standard_normal((2000, 64)).astype(np.float32)
+    labels = rng.integers(0, 10, 2000)
+    features[np.arange(2000), labels] += 2
+    rates["HEAD"] = seconds(lambda: train_head(features, labels)) / (2000 * 64 * 10)
+    groups = [features[labels == label] for label in range(10)]
+    fit = seconds(
+        lambda: fit_mixtures(groups, 10, "diag", generators=[np.random.default_rng(i) for i in range(10)])
+    )
+    rates["MIXTURE"] = fit / (2000 * 10 * 64)
+    images = rng.integers(0, 256, (800, 28, 28, 1), dtype=np.uint8)
+    rates["SSIM"] = seconds(lambda: most_similar(images, images)) / (800 * 800 * 784)
+    print(json.dumps({name: float(f"{value:.2g}") for name, value in rates.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Measured rates that `fedassay run --dry-run` turns sizes into seconds with.
+
+Processor seconds on one thread of a 2-core x86-64 virtual machine without a GPU (torch 2.13, float32). They
+come from `benchmarks/dry_run_rates.py`, which measures them anew on any machine; the slower of two runs, rounded.
+More threads, other machines and GPUs are faster by factors that nothing here knows.
+"""
+
+from __future__ import annotations
+
+DENSE_FLOPS = 5.0e10
+"""Floating-point operations a second of fully connected layers in training."""
+CONVOLUTION_FLOPS = 2.5e10
+"""The same of small convolutions, in training and in use."""
+STEP = 3.0e-4
+"""An optimiser step besides its arithmetic."""
+PRIVATE_RECORD = 3.5
+"""Arithmetic of a DP-SGD step (per-record gradients and their norms) over that of a plain one."""
+PRIVATE_STEP = 1.0e-3
+"""A step of DP-SGD besides its arithmetic and noise."""
+PRIVATE_PARAMETER = 3.0e-8
+"""Noise on one parameter in a step."""
+CALIBRATION = 1.2
+"""One calibration of DP-SGD by privacy loss distributions."""
+HEAD = 1.6e-8
+"""Fitting a head by L-BFGS, for each record, feature and class."""
+MIXTURE = 3.0e-8
+"""Fitting a mixture by EM, for each record, component and feature of a diagonal family."""
+SSIM = 9.0e-10
+"""SSIM of a pair of images, for each pixel and channel."""
+AUDIT = 0.7
+"""An audit of one cell besides what it compares: bootstrap, bounds, pictures; an attack that only reads."""
+START = 10.0
+"""Importing what a run needs, and writing the report."""
+PROCESS_BYTES = 450 * 2**20
+"""Memory of a process that has imported torch and diffusers."""
