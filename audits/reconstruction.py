@@ -59,8 +59,9 @@ class ReconstructionAudit(Parameters):
     """Share of the targets that the selections `attacker` and `oracle` keep."""
     at_least: int = Field(default=20, ge=2)
     """They keep at least so many."""
-    control_records: int = Field(default=300, ge=20)
-    """Records that each control is run on."""
+    control_records: int = Field(default=600, ge=20)
+    """At most so many records for each control. Fewer than are scored make `oracle` and `attacker` harder to
+    catch than they are for the result itself: the best 20 are then taken of fewer."""
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
     pictures: int = Field(default=8, ge=0)
