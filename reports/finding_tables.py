@@ -76,9 +76,10 @@ def findings_table(
         Column("source", "Source", hidden=all(f.source is None for _, f in findings)),
         Column("selection", "Selection", hidden=all(f.selection is None for _, f in findings)),
         Column("verdict", "Verdict", "verdict"),
+        # Where every source has figures of its own, the words say more than a row of dashes: they come first.
+        Column("reason", "In words", hidden=name in _IN_NUMBERS),
         *(Column(key, title(key), "metric", hint(key)) for key in names),
         Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),
-        Column("reason", "In words", hidden=name in _IN_NUMBERS),
     )
     groups = []
     for cell, finding in findings:
@@ -87,12 +88,12 @@ def findings_table(
         n, measured = _common(_values(finding, names))
         unsaid = name in _IN_NUMBERS and finding.verdict in {"inconclusive", "not_run"}
         ruling = Ruling(finding.verdict, finding.reason if unsaid else "")
-        rows = [Row((*who, *what, ruling, *measured, n, finding.reason), "measured")]
+        rows = [Row((*who, *what, ruling, finding.reason, *measured, n), "measured")]
         if finding.baseline:
             n, held = _common(tuple(finding.baseline.get(key) or _NO_BASELINE for key in names))
             # A gain is over the baseline: the baseline itself has none.
             values = ("" if key.endswith("_gain") else value for key, value in zip(names, held, strict=True))
-            rows.append(Row((*who, *what, "", *values, n, ""), "baseline"))
+            rows.append(Row((*who, *what, "", "", *values, n), "baseline"))
         groups.append(tuple(rows))
     return Table(name, caption, columns, tuple(groups), roles=True)
 

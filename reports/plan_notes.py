@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from datetime import datetime
 from typing import Any
 
@@ -28,10 +29,16 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     plan = plan_of(record)
     data, clients = _part(plan, "data"), _part(plan, "clients")
     backbone, threat = _part(plan, "backbone"), _part(plan, "threat")
+    captured = _part(plan, "transcript")
     out = []
+    if captured:
+        out.append(
+            ("Captured", f"{captured.get('messages', '?')} messages of {captured.get('clients', '?')} clients")
+        )
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
-        out.append(("Data", f"{data.get('name', '?')}{limit}"))
+        whose = "Adversary's data" if captured else "Data"
+        out.append((whose, f"{data.get('name', '?')}{limit}"))
     if clients:
         words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
         if clients.get("partition") == "dirichlet":
@@ -40,14 +47,15 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     if backbone:
         out.append(("Backbone", f"{backbone.get('name', '?')}, {backbone.get('weights', '?')} weights"))
     if threat:
-        words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages, "
-        words += f"{str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
+        words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
+        if backbone or not captured:
+            words += f", {str(threat.get('backbone', '?')).replace('_', ' ')} backbone"
         out.append(("Adversary", words))
     deltas = sorted({cell.delta for cell in record.cells})
     if deltas:
         out.append(("δ", ", ".join(short(delta) for delta in deltas)))
     seeds = dict.fromkeys(cell.seed for cell in record.cells)
-    if seeds:
+    if seeds and not (captured and set(seeds) == {None}):
         out.append(("Seeds", ", ".join("none" if seed is None else str(seed) for seed in seeds)))
     environment = record.environment
     when = environment.get("finished") or environment.get("started")
@@ -60,6 +68,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
 
 def absent(record: RunRecord, audit: str) -> str:
     """Why the report has nothing to say about an audit."""
+    if _part(plan_of(record), "transcript"):
+        return "Not done on captured messages: it needs the clients' records, or a run of the method."
     asked = [name for entry in plan_of(record).get("audits") or () if isinstance(entry, dict) for name in entry]
     if audit in asked:
         return "In the plan, but no cell has a finding; see the errors at the top of the page."
@@ -122,7 +132,11 @@ def plan_yaml(record: RunRecord) -> str:
 
 def rerun(record: RunRecord) -> str:
     """The commands that make this run and this page again."""
-    name = name_of(record)
+    name, captured = name_of(record), _part(plan_of(record), "transcript")
+    if captured:
+        plan = " --plan PLAN.yaml" if _part(plan_of(record), "backbone") else ""
+        again = f"fedassay audit {shlex.quote(str(captured.get('folder', name)))}{plan} -o runs/{name}"
+        return f"{again}\nfedassay report runs/{name} --format html"
     return f"fedassay run {name}.yaml -o runs/{name}\nfedassay report runs/{name} --format html"
 
 

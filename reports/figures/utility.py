@@ -32,6 +32,9 @@ from fedassay.reports.groups import Group, groups, labels
 from fedassay.reports.numbers import short, significant, size
 from fedassay.reports.privacy_tables import bytes_over_seeds, utility_over_seeds
 
+_LABEL = 52.0
+"""Pixels that the label of a tick needs, such as `100 kB`."""
+
 
 def accuracy_epsilon(record: RunRecord) -> Figure | None:
     """Accuracy against epsilon, one line per method entry, with a band over seeds."""
@@ -132,7 +135,11 @@ def bytes_up(record: RunRecord) -> Figure | None:
         out.append(text(scale(value) + 11, y + 4, size(value), "tick"))
     bottom = 16 + len(merged) * step
     out.append(tag("line", x1=left, x2=WIDTH - 62, y1=bottom - 8, y2=bottom - 8, class_="axis"))
+    last = -math.inf
     for tick in scale.ticks(4):
+        if scale(tick) - last < _LABEL:
+            continue
+        last = scale(tick)
         out.append(tag("line", x1=scale(tick), x2=scale(tick), y1=bottom - 8, y2=bottom - 4, class_="axis"))
         out.append(
             text(

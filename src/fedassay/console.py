@@ -117,7 +117,7 @@ def _heading(cell: CellRecord) -> str:
     accuracy = cell.utility.get("accuracy")
     # Without noise delta has no meaning.
     delta = [f"delta {cell.delta:g}"] if math.isfinite(cell.epsilon) else []
-    parts = [f"epsilon {cell.epsilon:g}", *delta, f"seed {cell.seed}"]
+    parts = [f"epsilon {cell.epsilon:g}", *delta, "no seed" if cell.seed is None else f"seed {cell.seed}"]
     if accuracy is not None:
         parts.append(f"accuracy {accuracy:.3f}")
     if "bytes_up" in cell.communication:
