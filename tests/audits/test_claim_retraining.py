@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_other_bodies_are_sound(judge: Callable[..., Finding], params: dict[str,
     found = judge(_fedlog(**params))
     assert found.verdict == "sound", found.reason
     assert 0 < _observed(found) <= 5.0
+
+
+def test_under_replace_one_the_minibatches_stay_and_less_is_found(make_task: MakeTask, make_lab: MakeLab) -> None:
+    task = make_task(epsilon=5.0, adjacency="replace_one")
+    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_lab(task, _fedlog(rounds=2)))
+    assert found.verdict == "unsupported", found.reason
+    said = re.search(r"by ([\d.]+); its noise is calibrated to ([\d.]+)", " ".join(found.assumptions))
+    assert said is not None
+    moved, calibrated = (float(number) for number in said.groups())
+    assert calibrated == pytest.approx(22.27, abs=0.01)
+    assert moved < calibrated
 
 
 def test_without_a_public_seed_nothing_is_known_to_train_again(judge: Callable[..., Finding]) -> None:
