@@ -371,3 +371,29 @@ def test_a_message_that_claims_a_billion_records_costs_nothing(tmp_path: Path) -
     }
     record = _audit(_save(tmp_path / "in", [fields]))
     assert record.cells[0].ledger[0].nbytes == CLASSES * 8
+
+
+def test_the_report_says_what_was_captured_and_how_to_audit_it_again(tmp_path: Path) -> None:
+    from fedassay.reports import render
+
+    folder = _save(tmp_path / "in", [_sums(6, seed=0), _sums(20, seed=1)])
+    record = _audit(folder)
+    page = render(tmp_path / "out", record, "html")
+    assert "2 messages of 2 clients" in page
+    assert f"fedassay audit {folder} -o runs/in" in page
+    assert "fedassay run" not in page
+    assert record.plan["transcript"]["sha256"] in page
+    for format_ in ("md", "json", "sarif", "junit"):
+        assert "their system" in render(tmp_path / "out", record, format_)
+
+
+def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
+    """A changed byte is another transcript; a file that is no part of it is not."""
+    digests = []
+    for name, fields in (("a", _sums(6, seed=0)), ("b", _sums(6, seed=0)), ("c", _sums(6, seed=1))):
+        folder = _save(tmp_path / name, [fields])
+        (folder / "notes.txt").write_text(name)
+        out, record = audit_transcript(folder, None, tmp_path / f"out-{name}", AuditOptions(quiet=True))
+        assert out.is_dir()
+        digests.append(record.plan["transcript"]["sha256"])
+    assert digests[0] == digests[1] != digests[2]
