@@ -1,0 +1,303 @@
+"""The membership audit: leaks are found, claims bound them, and a broken attack is never mistaken for safety."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedassay.attacks.membership import Membership
+from fedassay.audits.membership import MembershipAudit
+from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Knowledge, Lab
+from fedassay.methods.fedavg import FedAvg
+from fedassay.methods.fedcgs import FedCGS
+from fedassay.methods.fedlog import FedLog
+from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.raw_features import RawFeatures
+from fedassay.privacy.variants import with_mu
+from fedassay.progress import SILENT
+from fedassay.record import Finding
+from fedassay.release import PrivacyClaim
+from fedassay.seeds import Seeds
+from fedassay.shadow import MembershipGame, is_member, label_logits, make_game, visible
+from fedassay.task import Method, Outcome, Records, Task
+from fedassay.threat import View
+
+MakeTask = Callable[..., Task]
+MakeLab = Callable[..., Lab]
+Attacker = Callable[[View, Knowledge], AttackResult]
+
+QUICK = Membership(shadows=4, tests=("likelihood_ratio", "lira_online"))
+RATIO = Membership(shadows=0, tests=("likelihood_ratio",))
+AUDIT = MembershipAudit(trials=0, releases=0)
+
+
+def assessed(
+    lab: Lab, attack: Attacker = QUICK.run, audit: MembershipAudit = AUDIT, population: Records | None = None
+) -> Mapping[str, Finding]:
+    """Findings by source and selection, as the runner would get them."""
+    task = lab.task
+
+    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+        return visible(lab.rerun(clients, seeds), lab.threat)
+
+    game = make_game(task.clients, task.test, population or task.public, simulate, Seeds(1), classes=10)
+    known = Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
+
+    def ask(view: View, other: MembershipGame) -> AttackResult:
+        return attack(view, replace(known, game=other))
+
+    lab = replace(
+        lab, view=visible(lab.outcome, lab.threat), game=game, ask=ask, attack=lambda view: ask(view, game)
+    )
+    return {f"{found.source}/{found.selection}": found for found in audit.assess(ask(lab.view, game), lab)}
+
+
+def controls_hold(finding: Finding) -> bool:
+    positive, negative = finding.controls.positive, finding.controls.negative
+    return positive is not None and positive.caught and negative is not None and not negative.flagged
+
+
+def claiming(lab: Lab, epsilon: float, adjacency: str = "add_remove") -> Lab:
+    """The same outcome with a claim on it."""
+    claim = PrivacyClaim.model_validate(
+        {"epsilon": epsilon, "delta": 1e-5, "adjacency": adjacency, "source": "somebody says so"}
+    )
+    return replace(lab, outcome=replace(lab.outcome, transcript=replace(lab.outcome.transcript, claim=claim)))
+
+
+@pytest.mark.parametrize("method", [FedCGS(), FedPFT(components=1), RawFeatures()], ids=lambda m: type(m).__name__)
+def test_small_clients_without_noise_leak(make_task: MakeTask, make_lab: MakeLab, method: Method) -> None:
+    found = assessed(make_lab(make_task(clients=2, records=80), method, bounds=50), RATIO.run)
+    finding = found["messages/likelihood_ratio"]
+    assert finding.verdict == "leak", finding.reason
+    assert controls_hold(finding)
+    area = finding.metrics["auc"]
+    assert area.value is not None
+    assert area.low is not None
+    assert area.low > 0.75
+    assert finding.baseline["auc"].value == pytest.approx(0.5, abs=1e-3)
+    assert finding.metrics["tpr_at_0.1pct"].value is None
+    assert set(finding.series["roc"].columns) == {"fpr", "tpr", "tpr_low", "tpr_high"}
+
+
+def test_noise_at_epsilon_1_stays_under_the_curve(make_task: MakeTask, make_lab: MakeLab) -> None:
+    task = make_task(clients=2, records=200, epsilon=1.0, adjacency="replace_one_same_label")
+    lab = make_lab(task, FedPFT(components=1), bounds=20)
+    found = assessed(lab, audit=MembershipAudit(trials=0, releases=2000))
+    assert {
+        "messages/likelihood_ratio",
+        "model/lira_online",
+        "informed/worst_case",
+        "informed/real_records",
+    } <= set(found)
+    for finding in found.values():
+        assert finding.verdict == "no_leak_found", finding.reason
+        assert controls_hold(finding)
+    worst, real = (
+        found["informed/worst_case"].metrics["auc"].value,
+        found["informed/real_records"].metrics["auc"].value,
+    )
+    assert worst is not None
+    assert real is not None
+    # What (1, 1e-5) allows at most is 0.73; the tight mechanism's worst neighbours come to 0.57.
+    assert 0.5 < real < worst < 0.62
+    assert found["informed/worst_case"].baseline["auc"].value == pytest.approx(0.731, abs=1e-3)
+
+
+def test_a_false_claim_is_exceeded(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = claiming(make_lab(make_task(clients=2, records=200), FedCGS(), bounds=4), 0.5)
+    finding = assessed(lab)["messages/likelihood_ratio"]
+    assert finding.verdict == "leak", finding.reason
+    assert "better than the claim allows" in finding.reason
+    assert "two steps" in finding.reason
+    observed = finding.metrics["observed"].value
+    assert observed is not None
+    assert observed > 1
+
+
+def test_a_loose_claim_cannot_be_tested_with_few_candidates(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = claiming(make_lab(make_task(clients=2, records=80), FedCGS(), bounds=50), 10.0)
+    finding = assessed(lab, RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive"
+    assert "cannot show more than epsilon" in finding.reason
+
+
+def test_a_guessing_attack_is_inconclusive(make_task: MakeTask, make_lab: MakeLab) -> None:
+    def guessing(view: View, knowledge: Knowledge) -> AttackResult:
+        result = QUICK.run(view, knowledge)
+        rng = np.random.default_rng(0)
+        return replace(result, scores={name: rng.random(len(each)) for name, each in result.scores.items()})
+
+    for finding in assessed(make_lab(make_task(clients=2, records=80), FedCGS(), bounds=50), guessing).values():
+        assert finding.verdict == "inconclusive"
+        assert finding.controls.positive is not None
+        assert not finding.controls.positive.caught
+        assert "positive control was not caught" in finding.reason
+
+
+def test_strangers_of_another_kind_are_inconclusive(make_task: MakeTask, make_lab: MakeLab) -> None:
+    """If strangers look different, candidates are told apart without any release: the fresh release shows it."""
+    task = make_task(clients=2, records=160)
+    inverted = Records("test", 255 - task.test.images, task.test.labels, task.backbone.extract)
+    lab = make_lab(replace(task, test=inverted), FedCGS(), bounds=20)
+    finding = assessed(lab)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert finding.controls.negative is not None
+    assert finding.controls.negative.flagged
+
+
+def test_the_truth_is_shuffled_where_no_record_is_fresh(make_task: MakeTask, make_lab: MakeLab) -> None:
+    task = make_task(clients=2, records=80)
+    lab = replace(make_lab(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
+    finding = assessed(lab)["messages/likelihood_ratio"]
+    assert finding.verdict == "leak"
+    assert finding.controls.negative is not None
+    assert "shuffled" in finding.controls.negative.release
+    assert not finding.controls.negative.flagged
+
+
+def test_overfitted_networks_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
+    attack = Membership(shadows=8, tests=("lira_online",))
+    lab = make_lab(make_task(clients=2, records=100), FedAvg(local_epochs=30), bounds=20)
+    found = assessed(lab, attack.run)
+    assert found["model/lira_online"].verdict == "leak", found["model/lira_online"].reason
+    assert all(controls_hold(finding) for finding in found.values())
+
+
+def test_what_cannot_be_scored_is_not_run(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(clients=2, records=60), FedLog(rounds=1, local_epochs=1))
+    found = assessed(lab)
+    assert found["None/None"].verdict == "not_run"
+    assert "clients' own networks" in found["None/None"].reason
+
+
+def test_without_a_game_nothing_is_run(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(clients=2, records=60), FedCGS())
+    with pytest.raises(NotRunError, match="no candidates"):
+        AUDIT.assess(AttackResult("membership"), lab)
+
+
+# The informed adversary.
+
+
+def test_exact_sums_are_differenced(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(clients=2, records=60), FedCGS(), bounds=20)
+    finding = assessed(lab, RATIO.run, MembershipAudit(trials=24))["informed/differencing"]
+    assert finding.verdict == "leak", finding.reason
+    assert finding.metrics["auc"].value == 1.0
+    assert controls_hold(finding)
+
+
+def test_too_little_noise_is_caught_on_the_worst_neighbours(make_task: MakeTask, make_lab: MakeLab) -> None:
+    task = make_task(clients=2, records=60, epsilon=1.0, adjacency="replace_one_same_label")
+    lab = make_lab(task, FedPFT(components=1), bounds=20)
+    honest = lab.outcome.mechanisms["mixtures"]
+    weak: Outcome = replace(lab.outcome, mechanisms={"mixtures": with_mu(honest, 2.5 * honest.mu)})
+    audit = MembershipAudit(trials=0, releases=4000)
+    assert assessed(lab, RATIO.run, audit)["informed/worst_case"].verdict == "no_leak_found"
+    finding = assessed(replace(lab, outcome=weak), RATIO.run, audit)["informed/worst_case"]
+    assert finding.verdict == "leak", finding.reason
+
+
+def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(clients=2, records=60, epsilon=1.0), FedLog(rounds=2, local_epochs=1), bounds=20)
+    found = assessed(lab, RATIO.run, MembershipAudit(releases=3000))
+    assert found["informed/worst_case"].verdict == "no_leak_found", found["informed/worst_case"].reason
+    assert found["informed/real_records"].verdict == "not_run"
+    assert "clients' own networks" in found["informed/real_records"].reason
+
+
+# Canaries.
+
+
+def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, make_lab: MakeLab) -> None:
+    method = FedAvg(local_epochs=80, learning_rate=3e-3)
+    lab = claiming(make_lab(make_task(clients=1, records=30), method, bounds=4), 0.5)
+    audit = MembershipAudit(trials=0, releases=0, canaries=200)
+    finding = assessed(lab, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
+    assert finding.verdict == "leak", finding.reason
+    assert controls_hold(finding)
+    observed = finding.metrics["observed"].value
+    assert observed is not None
+    assert observed > 0.5
+    assert finding.metrics["claimed"].value == 0.5
+
+
+def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, make_lab: MakeLab) -> None:
+    method = FedAvg.model_validate({"local_epochs": 4, "dp_sgd": {"sampling_rate": 0.25}})
+    lab = make_lab(make_task(clients=1, records=60, epsilon=3.0), method, bounds=20)
+    audit = MembershipAudit(trials=0, releases=0, canaries=200)
+    finding = assessed(lab, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert controls_hold(finding)
+    observed, accounted = finding.metrics["observed"].value, finding.metrics["accounted"].value
+    assert observed is not None
+    assert accounted is not None
+    assert observed <= accounted <= 3.0 * (1 + 1e-6)
+    positive = finding.controls.positive
+    assert positive is not None
+    assert positive.value is not None
+    assert positive.value > 1
+
+
+@pytest.mark.parametrize(
+    ("method", "adjacency", "epsilon", "why"),
+    [
+        (FedCGS(), "add_remove", 5.0, "sends no whole classifier"),
+        (FedCGS(), "add_remove", float("inf"), "no claim"),
+        (FedPFT(components=1), "replace_one_same_label", 5.0, "does not speak of"),
+    ],
+)
+def test_where_canaries_cannot_be_planted(
+    make_task: MakeTask, make_lab: MakeLab, method: Method, adjacency: str, epsilon: float, why: str
+) -> None:
+    task = make_task(clients=1, records=60, epsilon=epsilon, adjacency=adjacency)
+    audit = MembershipAudit(trials=0, releases=0, canaries=50)
+    finding = assessed(make_lab(task, method), Membership(shadows=0).run, audit)["canaries/one_run"]
+    assert finding.verdict == "not_run"
+    assert why in finding.reason
+
+
+# The controls themselves.
+
+
+def test_a_memorizer_knows_its_records_and_nothing_else(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=80)
+    client = task.clients[0]
+    labels = np.random.default_rng(0).integers(0, 10, len(client))
+    held = Records("held", client.images, labels, lambda _: client.features)
+    model = memorize(held, 10)
+    assert (model.scores(held).argmax(axis=1) == labels).all()
+    others = label_logits(model, task.test)
+    assert label_logits(model, held).min() > 3 > others.mean()
+
+
+def test_memorized_diffusion_has_no_loss_on_what_it_holds(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=80)
+    client = task.clients[0]
+    model = MemorizedDiffusion(client.images.reshape(80, -1) / 127.5 - 1, client.images.shape[1:])
+    own = model.losses(client, (0.1, 0.25), Seeds(0))
+    other = model.losses(without(task.test, client), (0.1, 0.25), Seeds(0))
+    assert np.median(own) < 0.05 < 0.5 < np.median(other)
+    assert model.sample(3, Seeds(0), SILENT).shape == (3, 8, 8, 1)
+    assert is_member(Records("s", model.sample(3, Seeds(0), SILENT), np.zeros(3, np.int64), lambda _: own),
+                     Records("c", client.images, np.zeros(80, np.int64), lambda _: own)).all()  # fmt: skip
+
+
+def test_controls_ask_the_same_questions(make_task: MakeTask, make_lab: MakeLab) -> None:
+    task = make_task(clients=2, records=60)
+    game = make_game(
+        task.clients, task.test, task.public, lambda c, s: View((), 10, lab.threat), Seeds(1), classes=10
+    )
+    lab = replace(make_lab(task, FedCGS()), game=game)
+    for source in ("messages", "model", "generator"):
+        _, control = leaking(source, lab)
+        for name, asked in game.questions.items():
+            np.testing.assert_array_equal(control.questions[name].images, asked.images)
+    _, control = leaking("model", lab)
+    assert (control.questions["client/0"].labels != game.questions["client/0"].labels).mean() > 0.7
