@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from fedassay.values import Images
 Network = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(noisy, timesteps, condition, keep) to a prediction; see `FilmDenoiser.forward`."""
 
+Sampler = Literal["ddim", "ddpm"]
+"""`ddim`: deterministic given the first noise (Song et al. 2021). `ddpm`: ancestral (Ho et al. 2020)."""
+
 _WINDOW = 7
 
 
@@ -24,6 +27,21 @@ def build_scheduler(preset: Preset) -> Any:
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
     return DDIMScheduler(
+        num_train_timesteps=preset.timesteps,
+        beta_schedule=preset.beta_schedule,
+        prediction_type=preset.prediction,
+        clip_sample=True,
+        timestep_spacing="trailing",
+    )
+
+
+def build_sampler(preset: Preset, sampler: Sampler) -> Any:
+    """The scheduler that a sampler steps with, on the noise schedule of `build_scheduler`."""
+    if sampler == "ddim":
+        return build_scheduler(preset)
+    from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+
+    return DDPMScheduler(
         num_train_timesteps=preset.timesteps,
         beta_schedule=preset.beta_schedule,
         prediction_type=preset.prediction,

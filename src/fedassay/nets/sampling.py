@@ -1,4 +1,4 @@
-"""Sampling images from conditions by deterministic DDIM (Song et al. 2021)."""
+"""Sampling images from conditions by DDIM (Song et al. 2021) or DDPM (Ho et al. 2020)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedassay.nets.denoising import Network, build_scheduler, guided_prediction, to_model_range, to_uint8
+from fedassay.nets.denoising import Network, Sampler, build_sampler, guided_prediction, to_model_range, to_uint8
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.progress import Advance
 from fedassay.values import Floats, Images
@@ -23,6 +23,7 @@ def sample(
     steps: int | None = None,
     guidance: float | None = None,
     spread: float | None = None,
+    sampler: Sampler = "ddim",
     batch: int = 512,
     device: str = "cpu",
     progress: Advance | None = None,
@@ -32,12 +33,13 @@ def sample(
     Args:
         model: A trained denoiser.
         conditions: Shape (n, d), in the units of the training conditions.
-        seed: Of the starting noise.
-        steps: DDIM steps; the preset's if None.
+        seed: Of the starting noise, and of the noise of each `ddpm` step.
+        steps: Steps; the preset's if None.
         guidance: Weight of classifier-free guidance; the preset's if None. 1 computes the
             conditional model alone.
         spread: Share of a sample's deviation from the conditional mean that is kept; the preset's if
             None. 1 gives the samples themselves.
+        sampler: See `fedassay.nets.denoising.Sampler`.
         batch: Images computed at a time; other sizes draw other noise.
         device: Where to compute.
         progress: Called with (images done, images in all).
@@ -59,7 +61,7 @@ def sample(
         )
     whitened = torch.from_numpy(model.whitening(conditions))
     network = load_network(model).to(device)
-    scheduler = build_scheduler(preset)
+    scheduler = build_sampler(preset, sampler)
     scheduler.set_timesteps(count)
     generator = torch.Generator().manual_seed(seed)
     height, width, channels = model.image_shape
@@ -72,7 +74,8 @@ def sample(
         if model.warm_start is not None:
             guesses = model.warm_start.guess(conditions[part], model.image_shape)
             guess = to_model_range(torch.from_numpy(guesses)).to(device)
-        mean, image = _denoise(network, scheduler, noise, condition, weight, guess)
+        source = generator if sampler == "ddpm" else None
+        mean, image = _denoise(network, scheduler, noise, condition, weight, guess, source)
         drawn[part] = to_uint8(mean + kept * (image - mean))
         if progress is not None:
             progress(min(first + batch, len(whitened)), len(whitened))
@@ -80,9 +83,15 @@ def sample(
 
 
 def _denoise(
-    network: Network, scheduler: Any, noise: Tensor, condition: Tensor, weight: float, guess: Tensor | None
+    network: Network,
+    scheduler: Any,
+    noise: Tensor,
+    condition: Tensor,
+    weight: float,
+    guess: Tensor | None,
+    source: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """The conditional mean and the sample that DDIM reaches from `noise`.
+    """The conditional mean and the sample that is reached from `noise`; `source` draws each step's noise.
 
     The mean is the first prediction: of pure noise nothing can be said but the mean image of the
     condition.
@@ -90,7 +99,7 @@ def _denoise(
     noisy, mean = noise, noise
     for position, timestep in enumerate(scheduler.timesteps):
         predicted = guided_prediction(network, noisy, int(timestep), condition, weight, guess)
-        step = scheduler.step(predicted, int(timestep), noisy)
+        step = scheduler.step(predicted, int(timestep), noisy, generator=source)
         noisy = step.prev_sample
         if position == 0:
             mean = step.pred_original_sample

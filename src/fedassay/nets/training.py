@@ -26,7 +26,7 @@ from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_ra
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
-from fedassay.nets.whitening import fit_whitening
+from fedassay.nets.whitening import Whitening, fit_whitening
 from fedassay.progress import Advance
 from fedassay.values import Floats, Images
 
@@ -48,6 +48,7 @@ def train(
     device: str = "cpu",
     progress: Advance | None = None,
     checkpoint: Path | None = None,
+    whitening: Whitening | None = None,
 ) -> TrainedDenoiser:
     """Train a denoiser on pairs of image and condition.
 
@@ -61,6 +62,7 @@ def train(
         checkpoint: A file for the state of the run, written now and then. If it holds the state of
             this very run (same data, settings and seed) training goes on from there and, on a CPU,
             ends with the same bits as if it had never stopped. The caller deletes it.
+        whitening: The map of conditions; None fits one on `conditions`, as the preset says.
 
     Returns:
         The model, its weights on the host.
@@ -70,7 +72,8 @@ def train(
     """
     _check(images, conditions, preset)
     image_shape: tuple[int, int, int] = images.shape[1:]
-    whitening = fit_whitening(conditions, decorrelate=preset.whiten)
+    if whitening is None:
+        whitening = fit_whitening(conditions, decorrelate=preset.whiten)
     pairs = _Pairs(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(whitening(conditions)))
     warm_start = None
     if preset.centres:

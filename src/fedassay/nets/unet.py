@@ -6,6 +6,7 @@ and a shift inside its second group normalisation (`resnet_time_scale_shift="sca
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn import functional
 from fedassay.nets.denoiser import ConditionEmbedding
 
 _GROUPS = 8
+"""Most groups of a normalisation; fewer where the first level's channels are no multiple of it."""
 
 
 class UNetDenoiser(nn.Module):
@@ -22,7 +24,7 @@ class UNetDenoiser(nn.Module):
     Args:
         shape: (channels, height, width).
         condition_dim: Columns of the condition.
-        width: Channels of the first level, a multiple of 8.
+        width: Channels of the first level; a multiple of 8, or of 4 or 2 for fewer groups.
         blocks: Residual blocks of each level.
         multipliers: Channels of each level as multiples of `width`; one level or more.
         attention_levels: Levels, counted from 0 at full size, with self-attention.
@@ -59,8 +61,8 @@ class UNetDenoiser(nn.Module):
             layers_per_block=blocks,
             down_block_types=tuple(down),
             up_block_types=tuple(reversed(up)),
-            norm_num_groups=_GROUPS,
-            attn_norm_num_groups=_GROUPS,
+            norm_num_groups=math.gcd(width, _GROUPS),
+            attn_norm_num_groups=math.gcd(width, _GROUPS),
             add_attention=bool(attention_levels),
             resnet_time_scale_shift="scale_shift",
             class_embed_type="identity",

@@ -1,0 +1,133 @@
+"""Fourier magnitude filtering (paper 004, section 5.3): the clients' mean magnitudes, and what is dropped by them.
+
+Images are on [0, 1]. The magnitude of the 2-D Fourier transform of a real image repeats itself at opposite
+frequencies, so `gaussian` works on half of it: one vector with a coordinate for each pair, times sqrt(2), and one
+for each frequency that is its own opposite. That keeps the norm of the whole spectrum, so by Parseval no image's
+vector is longer than H W sqrt(channels), the norm of the white image's; and noise that is white in these
+coordinates is sqrt(2) smaller on every paired magnitude.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.errors import DataError
+from fedassay.privacy.mechanisms import release_magnitude_sum
+from fedassay.values import Floats, Images, Ints
+
+_TOGETHER = 1024
+
+
+def magnitudes(images: Images) -> NDArray[np.float64]:
+    """|FFT2| of images on [0, 1], every channel by itself: (n, H, W, C) to (n, H, W, C)."""
+    return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2))))
+
+
+def mean_magnitude(images: Images) -> NDArray[np.float64]:
+    """Mean of `magnitudes` over n >= 1 images, shape (H, W, C)."""
+    total = np.zeros(images.shape[1:])
+    for start in range(0, len(images), _TOGETHER):
+        total += magnitudes(images[start : start + _TOGETHER]).sum(axis=0)
+    return total / len(images)
+
+
+def largest_norm(image_shape: tuple[int, int, int]) -> float:
+    """The longest that an image's vector of magnitudes can be: H W sqrt(channels)."""
+    height, width, channels = image_shape
+    return float(height * width * np.sqrt(channels))
+
+
+def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """How a spectrum is laid out as a vector.
+
+    Returns:
+        For each frequency the coordinate that stands for it, shape (H W,); the frequency that each coordinate is
+        read from, shape (D,); and each coordinate's factor, 1 or sqrt(2), shape (D,).
+    """
+    rows, columns = np.divmod(np.arange(height * width), width)
+    opposite = (-rows % height) * width + (-columns % width)
+    first, where = np.unique(np.minimum(np.arange(height * width), opposite), return_inverse=True)
+    weights = np.where(opposite[first] == first, 1.0, np.sqrt(2.0))
+    return where.astype(np.int64), first.astype(np.int64), weights
+
+
+def noised_mean(
+    images: Images, *, clip: float, sigma: float, count: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """The `gaussian` release: one vector Gaussian mechanism on the sum of the clipped vectors, over `count`.
+
+    Args:
+        images: A client's, shape (n, H, W, C); n may be 0.
+        clip: L2 norm that every image's vector is clipped to.
+        sigma: Noise on each coordinate of the sum.
+        count: What the sum is divided by: the number of records where it is public, a noised one otherwise.
+        rng: Where the noise comes from.
+
+    Returns:
+        Shape (H, W, C), not negative.
+    """
+    height, width, channels = images.shape[1:]
+    where, first, weights = half_spectrum(height, width)
+    # Vectors are clipped by themselves, so the sum may be taken in blocks; the noise is added once.
+    total = np.zeros(len(first) * channels)
+    for start in range(0, len(images), _TOGETHER):
+        vectors = _vectors(images[start : start + _TOGETHER], first, weights)
+        total += release_magnitude_sum(vectors, clip=clip, sigma=0.0, rng=rng)
+    nothing = np.zeros((0, len(total)))
+    total += release_magnitude_sum(nothing, clip=clip, sigma=sigma, rng=rng)
+    mean = total.reshape(len(first), channels) / weights[:, None] / max(1.0, count)
+    return mean.clip(min=0)[where].reshape(height, width, channels)
+
+
+def pydp_mean(images: Images, epsilon: float) -> NDArray[np.float64]:
+    """The `pydp` release, as in the paper: PyDP's BoundedMean of every coordinate of the spectrum by itself.
+
+    Each mean is epsilon-DP under add_remove (Laplace noise, half of epsilon for the number of records), so the
+    release is (H W C epsilon)-DP. PyDP cannot be seeded.
+
+    Args:
+        images: A client's, shape (n, H, W, C).
+        epsilon: Of each coordinate.
+
+    Raises:
+        DataError: There is no image: PyDP answers exactly 0 then, which is no release under any epsilon.
+    """
+    if not len(images):
+        raise DataError("feddiff: fmf pydp: a client has no records, and PyDP does not noise a mean of none")
+    from pydp.algorithms.laplacian import BoundedMean
+
+    height, width, channels = images.shape[1:]
+    columns = magnitudes(images).reshape(len(images), -1)
+    means = [
+        BoundedMean(
+            epsilon=epsilon, lower_bound=0.0, upper_bound=float(height * width), dtype="float"
+        ).quick_result(column.tolist())
+        for column in columns.T
+    ]
+    return np.array(means, dtype=np.float64).reshape(height, width, channels)
+
+
+def distances(images: Images, mean: Floats) -> NDArray[np.float64]:
+    """Score of each image: L2 distance of its magnitude to a mean (H, W, C), shape (n,)."""
+    parts = [
+        np.linalg.norm((magnitudes(images[start : start + _TOGETHER]) - mean).reshape(-1, mean.size), axis=1)
+        for start in range(0, len(images), _TOGETHER)
+    ]
+    return np.concatenate([*parts, np.zeros(0)])
+
+
+def kept(scores: NDArray[Any], gamma: float) -> NDArray[np.bool_]:
+    """Which images stay, shape (n,): all but the `gamma` percent with the highest score, rounded to nearest."""
+    dropped = round(gamma / 100 * len(scores))
+    mask = np.ones(len(scores), dtype=bool)
+    mask[np.argsort(scores, kind="stable")[len(scores) - dropped :]] = False
+    return mask
+
+
+def _vectors(images: Images, first: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Magnitudes as vectors of the half spectrum, (n, H, W, C) to (n, D C)."""
+    spectrum = magnitudes(images).reshape(len(images), -1, images.shape[3])
+    return np.asarray((spectrum[:, first] * weights[:, None]).reshape(len(images), -1))

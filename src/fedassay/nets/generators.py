@@ -1,0 +1,162 @@
+"""Class-conditional generators: sizes, training without privacy, and the weights as one vector.
+
+The same denoisers as the reconstruction attack's (`fedassay.nets.diffusion`), conditioned on one-hot classes.
+Everything that a receiver needs besides the weights is public: preset, image size, number of classes. So
+the condition is not whitened (that would be a statistic of the records), and no record is held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.nets.presets import TINY, Preset
+from fedassay.nets.trained import TrainedDenoiser, build_network
+from fedassay.nets.training import train
+from fedassay.nets.whitening import Whitening
+from fedassay.progress import Advance
+from fedassay.values import Floats, Images, Ints
+
+GeneratorName = Literal["tiny", "small", "paper"]
+"""The generators there are.
+
+`tiny`: a perceptron with scale and shift, for 8x8 to 28x28 on two cores. `small` and `paper`: U-Nets of 1.46
+and 5.8 million parameters at 32x32, paper 004's FedDiff_s and FedDiff.
+"""
+
+_TINY = replace(
+    TINY,
+    name="tiny",
+    width=256,
+    blocks=3,
+    embedding=128,
+    whiten=False,
+    dropout=0.0,
+    steps=0,
+    batch=64,
+    learning_rate=1e-3,
+    warmup=50,
+    ema=0.995,
+    sampling_steps=40,
+    guidance=1.5,
+    centres=0,
+    spread=1.0,
+    held_out=0.0,
+    ssim_weight=0.0,
+)
+
+_PAPER = replace(
+    _TINY,
+    name="paper",
+    architecture="unet",
+    width=24,
+    blocks=1,
+    multipliers=(1, 2, 4, 8),
+    attention_levels=(1,),
+    embedding=96,
+    direct=False,
+    batch=128,
+    learning_rate=3e-4,
+    warmup=200,
+    ema=0.9995,
+    prediction="epsilon",
+    beta_schedule="linear",
+    sampling_steps=1000,
+)
+
+GENERATORS: dict[GeneratorName, Preset] = {
+    "tiny": _TINY,
+    "small": replace(_PAPER, name="small", width=12, embedding=48),
+    "paper": _PAPER,
+}
+"""Settings of every generator; `steps` is 0, for it follows from a client's records."""
+
+
+def one_hot(labels: Ints, classes: int) -> Floats:
+    """Conditions (n, C), float32, of labels (n,)."""
+    return np.asarray(np.eye(classes, dtype=np.float32)[labels])
+
+
+def steps_of(records: int, preset: Preset, epochs: int) -> int:
+    """Optimiser steps in `epochs` passes; a set smaller than a batch takes one step a pass."""
+    return epochs * math.ceil(records / preset.batch)
+
+
+def train_generator(
+    images: Images,
+    labels: Ints,
+    classes: int,
+    preset: Preset,
+    *,
+    epochs: int,
+    seed: int,
+    device: str = "cpu",
+    progress: Advance | None = None,
+    checkpoint: Path | None = None,
+) -> TrainedDenoiser:
+    """Train a generator without privacy; no records give the network as it is initialised.
+
+    Batches are drawn with replacement, so a set may be smaller than one.
+
+    Args:
+        images: Shape (n, height, width, channels), uint8.
+        labels: Shape (n,), in 0 to C - 1.
+        classes: C.
+        preset: One of `GENERATORS`, with or without changes.
+        epochs: Passes over the records.
+        seed: Of initialisation, order and noise.
+        device: Where to compute.
+        progress: Called with (steps done, steps in all).
+        checkpoint: See `fedassay.nets.training.train`.
+    """
+    image_shape: tuple[int, int, int] = images.shape[1:]
+    if not len(images):
+        network = build_network(preset, image_shape, classes, seed=seed)
+        weights = {name: p.detach().numpy() for name, p in network.named_parameters()}
+        return TrainedDenoiser(preset, image_shape, unchanged(classes), weights, None)
+    steps = steps_of(len(images), preset, epochs)
+    return train(
+        images,
+        one_hot(labels, classes),
+        replace(preset, steps=steps, warmup=min(preset.warmup, steps // 10)),
+        seed=seed,
+        device=device,
+        progress=progress,
+        checkpoint=checkpoint,
+        whitening=unchanged(classes),
+    )
+
+
+def unchanged(classes: int) -> Whitening:
+    """The identity on conditions of C columns."""
+    return Whitening(np.zeros(classes, dtype=np.float32), np.eye(classes, dtype=np.float32))
+
+
+def flatten_weights(weights: dict[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """All weights as one vector, in the order of the network's parameters."""
+    return np.concatenate([value.ravel() for value in weights.values()]).astype(np.float32)
+
+
+def received_generator(
+    values: NDArray[np.float32], preset: Preset, image_shape: Sequence[int], classes: int
+) -> TrainedDenoiser:
+    """The generator whose weights were sent: the inverse of `flatten_weights`.
+
+    Raises:
+        ValueError: The number of weights is not that of this preset, image size and number of classes.
+    """
+    height, width, channels = image_shape
+    network = build_network(preset, (height, width, channels), classes, seed=0)
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if values.shape != (sum(sizes),):
+        raise ValueError(f"generator {preset.name}: {values.shape} weights given; allowed: ({sum(sizes)},)")
+    parts = np.split(values, np.cumsum(sizes)[:-1])
+    weights = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return TrainedDenoiser(preset, (height, width, channels), unchanged(classes), weights, None)
