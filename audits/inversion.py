@@ -100,10 +100,6 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
         """
-        key = f"inversion pool/{lab.method}/{self.fresh_records}/{self.control_records}"
-        kept = lab.shared.get(key)
-        if isinstance(kept, tuple):
-            return kept
         private = pooled(lab.task.clients)
         usable = np.flatnonzero(np.isin(lab.task.test.labels, private.labels))
         order = np.random.default_rng(0).permutation(usable)
@@ -114,12 +110,14 @@ class InversionAudit(Parameters):
                 f"{self.control_records + 20} are needed"
             )
         fresh = lab.task.test.take(rest, "fresh")
-        made = make_pool(private, fresh, encoder(lab)), lab.task.test.take(control, _FRESH)
-        lab.shared[key] = made
-        return made
+        return make_pool(private, fresh, encoder(lab)), lab.task.test.take(control, _FRESH)
 
     def _controls(self, pool: Pool, held_out: Records, lab: Lab) -> _Control:
-        """Images of raw features of private records, and of records that nobody holds: one inversion for both."""
+        """Images of raw features of private records, and of records that nobody holds: one inversion for both.
+
+        Raises:
+            NotRunError: The attack drew so few of the vectors that a control has none to speak of.
+        """
         key = f"inversion control/{self}/{lab.attack_key}/{lab.bounds}"
         kept = lab.shared.get(key)
         if isinstance(kept, tuple):
@@ -134,6 +132,8 @@ class InversionAudit(Parameters):
         controls = []
         for sender in (_HELD, _FRESH):
             of = np.flatnonzero(senders == sender)
+            if len(of) < 2:
+                raise NotRunError("the attack's limit leaves fewer than 2 images for a control; raise its `limit`")
             rows = made.source.rows[of]
             sets = [chosen[row : row + 1] for row in rows]
             if sender == _FRESH:
