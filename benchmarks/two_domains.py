@@ -4,8 +4,9 @@
     python benchmarks/two_domains.py task cifar10_subset.npz att_faces.npz task_shift.npz
 
 `covariate`: the classes of one set, its first half in colour (domain 0), its second half in grey and inverted
-(domain 1); no image is in both. `task`: the classes of two sets side by side, each set a domain, all in grey and
-at the size of the first. The official test images, where there are some, join the others: a plan splits by itself.
+(domain 1); no image is in both. `task`: the classes of two sets side by side, each set a domain, as many images
+of one as of the other, all in grey and at the size of the first. The official test images, where there are some,
+join the others: a plan splits by itself.
 """
 
 from __future__ import annotations
@@ -49,9 +50,13 @@ def covariate(
 
 
 def task(
-    first: tuple[Bytes, NDArray[np.int64]], second: tuple[Bytes, NDArray[np.int64]]
+    first: tuple[Bytes, NDArray[np.int64]], second: tuple[Bytes, NDArray[np.int64]], rng: np.random.Generator
 ) -> dict[str, NDArray[np.integer]]:
-    """The classes of two sets, numbered one after the other."""
+    """The classes of two sets, numbered one after the other; as many images of one as of the other."""
+    drawn = [rng.permutation(len(images))[: min(len(first[0]), len(second[0]))] for images, _ in (first, second)]
+    first, second = (
+        tuple(array[rows] for array in part) for part, rows in zip((first, second), drawn, strict=True)
+    )
     size = first[0].shape[1]
     images = [grey(first[0])]
     images.append(
@@ -75,6 +80,6 @@ if __name__ == "__main__":
         case ["covariate", source, target]:
             np.savez_compressed(target, **covariate(*read(Path(source)), np.random.default_rng(0)))
         case ["task", one, other, target]:
-            np.savez_compressed(target, **task(read(Path(one)), read(Path(other))))
+            np.savez_compressed(target, **task(read(Path(one)), read(Path(other)), np.random.default_rng(0)))
         case _:
             sys.exit(__doc__)
