@@ -2,16 +2,18 @@
 
 A hook of mkdocs (mkdocs.yml). What a component says of itself stands in the docstring of its module and in the
 comments of its parameters, where it cannot fall behind the code; so the pages are made of these, by reading the
-source and importing nothing heavy. Hand-written pages are picked up where they are.
+source. Hand-written pages are picked up where they are.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import yaml
@@ -19,7 +21,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from fedassay.cli import cli
-from fedassay.registry import Entry, entries
+from fedassay.registry import Entry, entries, lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -112,6 +114,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_page(output: str, page: object, config: MkDocsConfig) -> str:
+    """Take out the one script that the theme would fetch from elsewhere."""
+    return _self_contained(output)
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same for pages that are no pages (404)."""
+    return _self_contained(output_content)
+
+
+def _self_contained(html: str) -> str:
+    return re.sub(r"<script[^>]*src=[\"']?https?://[^>]*></script>", "", html)
+
+
 def _all(kind: str) -> list[Entry]:
     return [entry for entry in entries(kind).values() if entry.module.startswith("fedassay.")]  # type: ignore[arg-type]
 
@@ -152,8 +168,10 @@ def _component(kind: str, entry: Entry) -> str:
         and any(isinstance(part, ast.Call) and _registers(part, entry.name) for part in item.decorator_list)
     )
     own = (ast.get_docstring(node) or "").partition("\n")[2].strip()
-    parts = [f"# {entry.name}", entry.summary, own, _prose(ast.get_docstring(tree) or "")]
-    table = _parameters(node) if isinstance(node, ast.ClassDef) else ""
+    own = re.sub(r"^Attributes:\n(?:    .*\n|\n)*(?:    .*)?", "", own, flags=re.MULTILINE).strip()
+    own = re.sub(r"^(Args|Returns|Raises):", r"*\1*:", own, flags=re.MULTILINE)
+    table = _parameters(kind, entry.name)
+    parts = [f"# {entry.name}", entry.summary, _prose(own), _prose(ast.get_docstring(tree) or "")]
     if table:
         parts += ["## Parameters", "Keys of its entry in a plan.", table]
     if kind == "attack":
@@ -196,7 +214,8 @@ def _escaped(text: str) -> str:
     """Stars, underscores and brackets of formulas stay what they are; code stays code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
-        part if part.startswith("`") else re.sub(r"([_^<\[\]]|(?<=\S)\*(?=\S))", r"\\\1", part) for part in parts
+        part if part.startswith("`") else re.sub(r"([_\[\]]|(?<=\S)\*(?=\S))", r"\\\1", part).replace("<", "&lt;")
+        for part in parts
     )
 
 
@@ -204,26 +223,58 @@ def _cell(text: str) -> str:
     return " ".join(_escaped(text).split()).replace("|", "\\|")
 
 
-def _parameters(node: ast.ClassDef) -> str:
-    """Fields with their types, defaults and the text below them."""
+def _parameters(kind: str, name: str) -> str:
+    """Fields, inherited ones too, with their types, defaults, bounds and what the source says of them."""
+    model = lookup(kind, name)  # type: ignore[arg-type]
+    fields = getattr(model, "model_fields", {})
+    texts: dict[str, str] = {}
+    for owner in reversed(model.__mro__ if isinstance(model, type) else ()):
+        if owner.__module__.startswith("fedassay."):
+            texts |= _texts(owner)
     rows = []
-    for item, after in zip(node.body, [*node.body[1:], ast.Pass()], strict=True):
-        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
-            continue
-        if "ClassVar" in ast.unparse(item.annotation):
-            continue
-        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-        kind, default = ast.unparse(item.annotation), "" if item.value is None else ast.unparse(item.value)
-        bounds = ""
-        if isinstance(item.value, ast.Call) and ast.unparse(item.value.func) == "Field":
-            given = {part.arg: ast.unparse(part.value) for part in item.value.keywords}
-            default = given.get("default", given.get("default_factory", ""))
-            signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-            bounds = ", ".join(f"{signs[key]} {value}" for key, value in given.items() if key in signs)
-        shown = f"`{kind}`".replace("|", "\\|") + (f", {bounds}" if bounds else "")
-        shown_default = f"`{default}`".replace("|", "\\|") if default else ""
-        rows.append(f"| `{item.target.id}` | {shown} | {shown_default} | {_cell(str(text))} |")
+    for key, about in fields.items():
+        limits = [
+            f"{sign} {getattr(item, attribute):g}"
+            for item in about.metadata
+            for attribute, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
+            if getattr(item, attribute, None) is not None
+        ]
+        shown = _code(_type(about.annotation)) + "".join(f", {limit}" for limit in limits)
+        default = "" if about.is_required() else _code(repr(about.get_default(call_default_factory=True)))
+        rows.append(f"| `{key}` | {shown} | {default} | {_cell(texts.get(key, ''))} |")
     return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows]) if rows else ""
+
+
+def _texts(owner: type) -> dict[str, str]:
+    """What stands below each field of a class, or beside its name under `Attributes:`."""
+    node = ast.parse(inspect.getsource(owner)).body[0]
+    assert isinstance(node, ast.ClassDef)
+    found = {}
+    listed = re.search(r"^Attributes:\n(.*?)(?:\n\S|\Z)", ast.get_docstring(node) or "", re.DOTALL | re.MULTILINE)
+    for entry in re.finditer(
+        r"^    (\w+): (.*?)(?=^    \w+: |\Z)", listed[1] if listed else "", re.DOTALL | re.MULTILINE
+    ):
+        found[entry[1]] = " ".join(entry[2].split())
+    for item, after in pairwise(node.body):
+        said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and said:
+            found[item.target.id] = str(after.value.value)  # type: ignore[union-attr, attr-defined]
+    return found
+
+
+def _type(annotation: Any) -> str:
+    """A type as a reader needs it: no modules, no bounds (they stand beside it)."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    text = re.sub(r"<class '([^']*)'>", r"\1", str(annotation))
+    text = re.sub(r"typing\.|(?:fedassay|pydantic)(?:\.\w+)*\.", "", text)
+    text = re.sub(r"Annotated\[(\w+), .*?\)(?:\])", r"\1", text)
+    return text.replace("NoneType", "None").replace(" | ", " or ")
+
+
+def _code(text: str) -> str:
+    # A bar would end the cell of a table, even in code.
+    return f"`{text}`".replace("|", "/")
 
 
 def _reads(audit: Entry, attack: str) -> bool:
@@ -290,14 +341,15 @@ def _plans() -> str:
         ("privacy", config.PrivacySpec),
         ("threat", threat.ThreatModel),
     ):
-        rows = []
+        rows, texts = [], _texts(model)
         for name, about in model.model_fields.items():
-            shown = re.sub(r"typing\.|fedassay\.\w+\.|<class '([^']*)'>", r"\1", str(about.annotation))
-            shown = re.sub(r"Annotated\[(\w+),.*?\)\]", r"\1", shown).replace("|", "\\|")
-            default = "" if about.is_required() else f"`{about.default!r}`".replace("|", "\\|")
-            simple = "" if "Spec" in default or "ThreatModel" in default or "Split" in default else default
-            rows.append(f"| `{name}` | `{shown}` | {simple} |")
-        parts.append(f"### {key or 'Top level'}\n\n| key | type | default |\n|---|---|---|\n" + "\n".join(rows))
+            section = re.search(r"Spec|ThreatModel|Split|AttackerData", str(about.annotation))
+            shown = "a section" if section else _code(_type(about.annotation))
+            default = "" if section or about.is_required() else _code(repr(about.default))
+            rows.append(f"| `{name}` | {shown} | {default} | {_cell(texts.get(name, ''))} |")
+        parts.append(
+            f"### {key or 'Top level'}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows)
+        )
     return "\n\n".join(parts) + "\n"
 
 
