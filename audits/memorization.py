@@ -1,0 +1,318 @@
+"""Does a generator that a client sends give back the client's own images?
+
+Audit A3; paper 004, section 5.2.
+
+From each client's generator five times as many images are drawn as it was trained on, and scored by Carlini's
+adaptive distance to the training records (Carlini et al., "Extracting Training Data from Diffusion Models", 2023,
+section 5.1). A score under the threshold is a copy. How many of these there are depends on the data as well, so
+the verdict rests on a test that does not: the same images, held against records of the same classes that nobody
+trained on. Given the generator, training and held-out records are exchangeable if it has learnt nothing but
+their distribution.
+
+A null result means that no images like the training records were drawn: it does not bound what another way of
+sampling, or of reading the weights, would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedassay.audits.memorization_controls import halves, overfit
+from fedassay.audits.memorization_scores import Scores, Search, distinct, match_classes, score, without
+from fedassay.audits.simulation import pooled
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.permutation import Gap
+from fedassay.audits.stats.stratified import stratified_gap
+from fedassay.errors import NotRunError
+from fedassay.lab import AttackResult, Lab
+from fedassay.pictures import write_grid
+from fedassay.record import (
+    Controls,
+    Finding,
+    Metric,
+    NegativeControl,
+    Picture,
+    PictureColumn,
+    PositiveControl,
+    Series,
+)
+from fedassay.registry import register
+from fedassay.seeds import Seeds
+from fedassay.task import Generator, Records
+from fedassay.values import Parameters
+
+_DRAWN = 20_000
+_MOST_CLASSES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Scores of one set of generators, and the test on them."""
+
+    scores: tuple[Scores, ...]
+    gap: Gap
+    level: float
+
+    @property
+    def flagged(self) -> bool:
+        return self.gap.p <= self.level
+
+    @property
+    def shown(self) -> str:
+        return f"gap {self.gap.value:+.3f} [{self.gap.low:+.3f}, {self.gap.high:+.3f}], p = {self.gap.p:.2g}"
+
+
+@register("audit", "memorization")
+class MemorizationAudit(Parameters):
+    """Whether generators that clients send give back training images: adaptive distance, held-out records."""
+
+    reads: ClassVar[tuple[str, ...] | None] = None
+    tests_per_cell: ClassVar[int] = 1
+
+    factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Generated images for each training record; 5 in the paper."""
+    neighbours: int = Field(default=50, ge=2)
+    """n of the adaptive distance."""
+    alpha: float = Field(default=0.5, gt=0, allow_inf_nan=False)
+    """Its scale."""
+    threshold: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Scores below count as copies."""
+    closest: int = Field(default=30, ge=0)
+    """Pairs of generated and nearest training image that are shown."""
+    control_records: int = Field(default=64, ge=8, le=64)
+    """At most so many images are learnt by heart for the positive control."""
+    control_steps: int = Field(default=1500, ge=1)
+    """Training steps of its model."""
+    draws: int = Field(default=2000, ge=200)
+    """Least number of permutations, and number of bootstrap resamples."""
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """One finding on all generators of the cell."""
+        if not lab.outcome.generators:
+            raise NotRunError("the method sends no generator")
+        owners = [
+            (distinct(own), generator)
+            for name, generator in lab.outcome.generators.items()
+            if (own := lab.records(name)) is not None and len(distinct(own)) >= 2
+        ]
+        if not owners:
+            raise NotRunError("no client that sent a generator holds two different images")
+        unseen, seeds = self._unseen(lab), lab.task.seeds.child("memorization")
+        scores, names = [], []
+        for own, generator in owners:
+            matched, held = match_classes(own, unseen, seeds.numpy("heldout", own.name))
+            if len(matched) < 2:
+                continue
+            names.append(own.name)
+            count = max(1, round(self.factor * len(own)))
+            given = (own, matched, unseen.take(held), self._search(lab, self.closest))
+            scores.append(score(generator, count, *given, seeds.child(own.name), lab.task.progress))
+        if not scores:
+            raise NotRunError(
+                "no held-out records of the clients' classes; more records in the attacker or test role are needed"
+            )
+        judged = self._judge(scores, lab, seeds.numpy("test"))
+        return [
+            self._finding(judged, names, self._positive(unseen, lab), self._negative(owners, unseen, lab), lab)
+        ]
+
+    def _search(self, lab: Lab, closest: int) -> Search:
+        return Search(self.neighbours, self.alpha, lab.task.device, closest)
+
+    def _unseen(self, lab: Lab) -> Records:
+        """Records of the private distribution that no client holds, each image once."""
+        return without(distinct(pooled([lab.fresh, lab.task.test], "heldout")), pooled(lab.task.clients))
+
+    def _judge(self, scores: Sequence[Scores], lab: Lab, rng: np.random.Generator) -> _Judged:
+        """Test all generators together; a stratum is a class of one client."""
+        strata = [
+            np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
+            for side in (0, 1)
+        ]
+        # A small score is close: the gap is how much farther away held-out records stay.
+        gap = stratified_gap(
+            np.concatenate([-each.closeness for each in scores]),
+            np.concatenate([-each.heldout_closeness for each in scores]),
+            (strata[0], strata[1]),
+            rng,
+            tests=lab.bounds,
+            draws=self.draws,
+        )
+        return _Judged(tuple(scores), gap, 0.05 / lab.bounds)
+
+    def _positive(self, unseen: Records, lab: Lab) -> _Judged:
+        """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
+        key = f"memorization control/{self.model_dump_json()}/{lab.bounds}"
+        made = lab.shared.get(key)
+        if isinstance(made, _Judged):
+            return made
+        # Not the cell's own stream: which cell comes first depends on the number of workers.
+        seeds = Seeds(lab.task.seeds.seed or 0).child("memorization", "control")
+        private = distinct(pooled(lab.task.clients))
+        ours, _ = match_classes(private, unseen, seeds.numpy("match"))
+        chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
+        records = private.take(chosen, "control")
+        matched, held = match_classes(records, unseen, seeds.numpy("heldout"))
+        generator = overfit(
+            records,
+            lab.task.classes,
+            steps=self.control_steps,
+            seeds=seeds,
+            device=lab.task.device,
+            progress=lab.task.progress,
+        )
+        count = max(1, round(self.factor * len(records)))
+        given = (records, matched, unseen.take(held), self._search(lab, 0))
+        found = score(generator, count, *given, seeds.child("images"), lab.task.progress)
+        made = lab.shared[key] = self._judge([found], lab, seeds.numpy("test"))
+        return made
+
+    def _negative(self, owners: Sequence[tuple[Records, Generator]], unseen: Records, lab: Lab) -> _Judged | None:
+        """The same generators, asked about one half of records that nobody trained on against the other half."""
+        seeds = lab.task.seeds.child("memorization", "negative")
+        scores = []
+        for own, generator in owners:
+            _, held = match_classes(own, unseen, seeds.numpy("heldout", own.name))
+            first, second = halves(unseen, held, seeds.numpy("halves", own.name))
+            if len(first) < 2:
+                continue
+            count = max(1, round(self.factor * len(first)))
+            given = (unseen.take(first), np.arange(len(first)), unseen.take(second), self._search(lab, 0))
+            scores.append(score(generator, count, *given, seeds.child(own.name), lab.task.progress))
+        return self._judge(scores, lab, seeds.numpy("test")) if scores else None
+
+    def _finding(
+        self, judged: _Judged, names: Sequence[str], positive: _Judged, negative: _Judged | None, lab: Lab
+    ) -> Finding:
+        values = np.concatenate([each.training for each in judged.scores])
+        heldout = np.concatenate([each.heldout for each in judged.scores])
+        copies = int((values < self.threshold).sum())
+        shown = (
+            f"{copies} of {len(values)} generated images score under {self.threshold:g} (smallest "
+            f"{values.min():.2f}; against held-out records {int((heldout < self.threshold).sum())} and "
+            f"{heldout.min():.2f}); {judged.shown}"
+        )
+        verdict, reason = "no_leak_found", f"no closer to training than to held-out records: {shown}"
+        if negative is None:
+            verdict, reason = "inconclusive", f"too few held-out records for a negative control; {shown}"
+        elif negative.flagged:
+            verdict, reason = "inconclusive", f"the negative control was flagged ({negative.shown}); {shown}"
+        elif not positive.flagged:
+            verdict, reason = "inconclusive", f"a model that knows its images by heart was missed; {shown}"
+        elif judged.flagged:
+            verdict, reason = "leak", f"generated images are closer to training than to held-out records: {shown}"
+        metrics, baseline = self._metrics(values, judged), self._metrics(heldout, None)
+        return Finding(
+            audit="memorization",
+            source=names[0] if len(names) == 1 else f"{len(names)} generators",
+            selection="all",
+            metrics=metrics,
+            baseline=baseline,
+            controls=Controls(
+                positive=PositiveControl(
+                    release=f"a diffusion model overfitted on {positive.gap.n[0]} of the private images",
+                    caught=positive.flagged,
+                    value=positive.gap.value,
+                    n=positive.gap.n[0],
+                    detail=f"{positive.shown}; {self._copies(positive)} under {self.threshold:g}",
+                ),
+                negative=None
+                if negative is None
+                else NegativeControl(
+                    release="the same generators, one half of the held-out records against the other",
+                    flagged=negative.flagged,
+                    value=negative.gap.value,
+                    n=negative.gap.n[0],
+                    detail=negative.shown,
+                ),
+            ),
+            verdict=verdict,  # type: ignore[arg-type]
+            reason=reason,
+            assumptions=self._assumptions(judged, lab),
+            pictures=self._pictures(judged.scores, lab),
+            series={"scores": _series(values, heldout), "clients": self._clients(judged.scores, names)},
+        )
+
+    def _metrics(self, values: NDArray[np.float64], judged: _Judged | None) -> dict[str, Metric]:
+        copies = int((values < self.threshold).sum())
+        low, high = clopper_pearson(copies, len(values))
+        found = {
+            "min_distance": Metric(value=float(values.min()), n=len(values)),
+            "under_threshold": Metric(value=float(copies), n=len(values)),
+            "share_under_threshold": Metric(
+                value=copies / len(values), low=float(low), high=float(high), n=len(values)
+            ),
+        }
+        if judged is not None:
+            gap = judged.gap
+            found["heldout_gap"] = Metric(
+                value=gap.value,
+                low=gap.low,
+                high=gap.high,
+                n=gap.n[0],
+                reason=f"against {gap.n[1]} held-out records; permutation p = {gap.p:.2g}",
+            )
+        return found
+
+    def _copies(self, judged: _Judged) -> str:
+        values = np.concatenate([each.training for each in judged.scores])
+        return f"{int((values < self.threshold).sum())} of {len(values)}"
+
+    def _assumptions(self, judged: _Judged, lab: Lab) -> tuple[str, ...]:
+        fewest = min(each.neighbours for each in judged.scores)
+        found = [
+            f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
+            f"neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
+            "leak: smallest scores of training records below those of held-out ones of the same classes, permuted "
+            f"within client and class, one-sided 95 % corrected for {lab.bounds} tests",
+        ]
+        if fewest < self.neighbours:
+            found.append(
+                f"a client has only {fewest} records: its scores run over these and are not comparable with those "
+                f"over {self.neighbours} neighbours"
+            )
+        return tuple(found)
+
+    def _pictures(self, scores: Sequence[Scores], lab: Lab) -> tuple[Picture, ...]:
+        if not self.closest:
+            return ()
+        smallest = np.concatenate([each.smallest for each in scores])
+        best = np.argsort(smallest, kind="stable")[: self.closest]
+        rows = {
+            "nearest training image": np.concatenate([each.nearest for each in scores])[best],
+            "generated image": np.concatenate([each.generated for each in scores])[best],
+        }
+        columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
+        title = f"the {len(best)} generated images closest to a training image"
+        return (write_grid(lab.folder, f"{lab.prefix}-memorization", title, rows, columns),)
+
+    def _clients(self, scores: Sequence[Scores], names: Sequence[str]) -> Series:
+        return Series(
+            title="Memorization scores by client",
+            columns={
+                "client": tuple(names),
+                "generated": tuple(float(len(each.training)) for each in scores),
+                "smallest": tuple(float(each.training.min()) for each in scores),
+                "under_threshold": tuple(float((each.training < self.threshold).sum()) for each in scores),
+                "held_out_records": tuple(float(len(each.heldout_closeness)) for each in scores),
+            },
+        )
+
+
+def _series(values: NDArray[np.float64], heldout: NDArray[np.float64]) -> Series:
+    """Every score, sorted; evenly thinned where there are very many, the smallest always kept."""
+    size = min(len(values), _DRAWN)
+    rows = np.linspace(0, len(values) - 1, size).round().astype(np.int64)
+    return Series(
+        title="Memorization scores of generated images",
+        columns={
+            "generated": tuple(np.sort(values)[rows].tolist()),
+            "heldout": tuple(np.sort(heldout)[rows].tolist()),
+        },
+    )

@@ -1,0 +1,172 @@
+"""Scores of generated images against what a generator was trained on, and against what it never saw.
+
+Images are drawn and scored block by block: what grows with their number is one score each, not images.
+
+The score of a generated image is Carlini's adaptive distance (`fedassay.similarity.memorization`). The test
+needs a score of a *record*, since it is records that are exchangeable: all training and held-out records make one
+gallery, and a record's closeness is the smallest score of the generated images whose nearest record it is, or
+1 / alpha, the largest there is, where it is nobody's nearest. Neither knows which records were trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.progress import Progress
+from fedassay.seeds import Seeds
+from fedassay.similarity.memorization import memorization_scores
+from fedassay.task import Generator, Records
+from fedassay.values import Images, Ints
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Search:
+    """Parameters of the scores.
+
+    Attributes:
+        neighbours: n, the records that the mean distance runs over.
+        alpha: Scale of the score.
+        device: Where to compute.
+        closest: Pairs whose images are kept.
+    """
+
+    neighbours: int
+    alpha: float
+    device: str
+    closest: int
+
+
+@dataclass(eq=False)
+class Scores:
+    """What one generator's images give.
+
+    Attributes:
+        training: Score of each generated image against all training records.
+        heldout: The same against the held-out records.
+        closeness: Of each matched training record, see the module.
+        heldout_closeness: Of each held-out record.
+        strata: Class of each matched training and each held-out record.
+        neighbours: Records that the means run over; fewer than asked for where there are fewer.
+        generated: The images with the smallest scores against the training records, smallest first.
+        nearest: The training record nearest to each of these.
+        smallest: Their scores.
+    """
+
+    training: NDArray[np.float64]
+    heldout: NDArray[np.float64]
+    closeness: NDArray[np.float64]
+    heldout_closeness: NDArray[np.float64]
+    strata: tuple[Ints, Ints]
+    neighbours: int
+    generated: Images
+    nearest: Images
+    smallest: NDArray[np.float64]
+
+
+def score(
+    generator: Generator,
+    count: int,
+    training: Records,
+    matched: Ints,
+    heldout: Records,
+    search: Search,
+    seeds: Seeds,
+    progress: Progress,
+) -> Scores:
+    """Draw `count` images and score them.
+
+    Args:
+        generator: What was sent.
+        count: How many images, at least 1.
+        training: The records it was trained on, without duplicates.
+        matched: Those that the test compares with the held-out ones: as many of each class.
+        heldout: Records that it never saw.
+        search: Parameters of the scores.
+        seeds: Of the images.
+        progress: Where sampling reports.
+    """
+    gallery = np.concatenate([training.images[matched], heldout.images])
+    found = _Found(np.full(len(gallery), 1 / search.alpha))
+    for images in _blocks(generator, count, seeds, progress):
+        ours = memorization_scores(
+            images, training.images, n=search.neighbours, alpha=search.alpha, device=search.device
+        )
+        theirs = memorization_scores(
+            images, heldout.images, n=search.neighbours, alpha=search.alpha, device=search.device
+        )
+        both = memorization_scores(images, gallery, n=search.neighbours, alpha=search.alpha, device=search.device)
+        np.minimum.at(found.closeness, both.nearest, both.scores)
+        found.training.append(ours.scores)
+        found.heldout.append(theirs.scores)
+        found.keep(images, training.images[ours.nearest], ours.scores, search.closest)
+    size = len(matched)
+    return Scores(
+        training=np.concatenate(found.training),
+        heldout=np.concatenate(found.heldout),
+        closeness=found.closeness[:size],
+        heldout_closeness=found.closeness[size:],
+        strata=(training.labels[matched], heldout.labels),
+        neighbours=min(search.neighbours, len(training)),
+        generated=found.generated,
+        nearest=found.nearest,
+        smallest=found.smallest,
+    )
+
+
+def distinct(records: Records) -> Records:
+    """The records without those whose image an earlier one has too: duplicates would hide memorization."""
+    flat = records.images.reshape(len(records), -1)
+    _, first = np.unique(flat, axis=0, return_index=True)
+    return records.take(np.sort(first))
+
+
+def without(records: Records, others: Records) -> Records:
+    """The records whose image is none of the others'."""
+    known = {image.tobytes() for image in others.images}
+    new = [row for row, image in enumerate(records.images) if image.tobytes() not in known]
+    return records.take(np.array(new, dtype=np.int64))
+
+
+def match_classes(first: Records, second: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Positions of as many records of each class in both sets, as many as both have."""
+    chosen: tuple[list[Ints], list[Ints]] = ([], [])
+    for label in np.intersect1d(first.labels, second.labels):
+        rows = [rng.permutation(np.flatnonzero(each.labels == label)) for each in (first, second)]
+        size = min(len(each) for each in rows)
+        for side, each in zip(chosen, rows, strict=True):
+            side.append(each[:size])
+    nothing = np.zeros(0, dtype=np.int64)
+    ours, theirs = (np.sort(np.concatenate([*side, nothing])) for side in chosen)
+    return ours, theirs
+
+
+@dataclass(eq=False)
+class _Found:
+    """What is kept of the blocks so far."""
+
+    closeness: NDArray[np.float64]
+    training: list[NDArray[np.float64]] = field(default_factory=list)
+    heldout: list[NDArray[np.float64]] = field(default_factory=list)
+    generated: Images = field(default_factory=lambda: np.zeros((0, 1, 1, 1), dtype=np.uint8))
+    nearest: Images = field(default_factory=lambda: np.zeros((0, 1, 1, 1), dtype=np.uint8))
+    smallest: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    def keep(self, images: Images, nearest: Images, scores: NDArray[np.float64], count: int) -> None:
+        """Keep the pairs with the smallest scores of those known and these."""
+        if len(self.smallest):
+            images = np.concatenate([self.generated, images])
+            nearest = np.concatenate([self.nearest, nearest])
+        scores = np.concatenate([self.smallest, scores])
+        best = np.argsort(scores, kind="stable")[:count]
+        self.generated, self.nearest, self.smallest = images[best], nearest[best], scores[best]
+
+
+def _blocks(generator: Generator, count: int, seeds: Seeds, progress: Progress) -> Iterator[Images]:
+    for start in range(0, count, _BLOCK):
+        yield generator.sample(min(_BLOCK, count - start), seeds.child("block", start), progress)
