@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.denoising import Sampler
 from fedassay.nets.generators import one_hot
 from fedassay.nets.local_training import train
+from fedassay.nets.record_losses import record_losses
 from fedassay.nets.resnet import build_resnet16
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
@@ -128,6 +129,11 @@ class DiffusionGenerator:
                 device=self.device,
                 progress=advance,
             )
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+        """Loss of each record at each noise level: a `fedassay.shadow.ScoringGenerator`."""
+        conditions = one_hot(records.labels, len(self.counts))
+        return record_losses(self.model, records.images, conditions, levels, seeds, device=self.device)
 
 
 def histogram_of(sent: NDArray[Any]) -> Ints:
