@@ -144,7 +144,7 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
     rule = f"must_conclude {audit}"
     findings = [finding for finding in cell.findings if finding.audit == audit]
     if not findings:
-        return Judgement(rule, name, "undecided", f"{audit} was not part of the run")
+        return Judgement(rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits")
     for verdict in ("inconclusive", "not_run"):
         for finding in findings:
             if finding.verdict == verdict:

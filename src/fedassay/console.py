@@ -111,6 +111,7 @@ def print_summary(record: RunRecord, folder: Path) -> None:
     for error in record.errors:
         click.echo(click.style(f"error in {error.cell}, {error.stage}: {error.message}", fg="red"), err=True)
     click.echo(f"report: {folder / 'report.html'}")
+    click.echo(f"hold it to a policy: fedassay check {folder} --policy configs/policies/research.yaml")
 
 
 def _heading(cell: CellRecord) -> str:
