@@ -7,7 +7,7 @@ import numpy as np
 from fedassay.errors import DataError
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.heads import broadcast
-from fedassay.methods.local_heads import LocalHeads, received_heads
+from fedassay.methods.local_heads import LocalHeads, received_heads, sent_heads
 from fedassay.registry import register
 from fedassay.task import Outcome, Task
 from fedassay.transcript import Transcript
@@ -46,4 +46,5 @@ class Average(LocalHeads):
             Transcript("average", task.classes, (*messages, *broadcast(head, task.clients)), self.claim(task)),
             FeatureModel(head),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_heads(messages),
         )

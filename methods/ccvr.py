@@ -123,6 +123,7 @@ class CCVR(Parameters):
                 "paper_parameters_up": averaged.communication["paper_parameters_up"] + sent,
                 "paper_bytes_up": averaged.communication["paper_bytes_up"] + 4 * sent,
             },
+            networks=averaged.networks,
             mechanisms={} if noise is None else {"class statistics": _experiment(noise, task)},
         )
 

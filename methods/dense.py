@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.methods.classifiers import Classifiers, read
-from fedassay.methods.ensemble import of_network
+from fedassay.methods.ensemble import of_network, sent_classifiers
 from fedassay.methods.local_heads import Ensemble
 from fedassay.methods.local_networks import LocalNetwork
+from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
 from fedassay.registry import register
 from fedassay.release import derived
@@ -28,7 +29,8 @@ from fedassay.values import Parameters
 class Dense(Parameters):
     """The server trains a generator against the clients' classifiers, and a student on what it generates.
 
-    A round draws latent vectors and labels, adapts the generator to them by (equations 2 to 5)
+    A round draws latent vectors and labels, which the generator is given besides (in the paper it must guess
+    them), and adapts it to both by (equations 2 to 5)
 
         CE(ensemble(x), y) - boundary * [student disagrees] KL(ensemble(x) || student(x)),
 
@@ -53,7 +55,7 @@ class Dense(Parameters):
     """
 
     networks: Classifiers = Classifiers()
-    rounds: int = Field(default=30, ge=1)
+    rounds: int = Field(default=50, ge=1)
     generator_steps: int = Field(default=10, ge=1)
     student_steps: int = Field(default=20, ge=1)
     boundary: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -61,7 +63,7 @@ class Dense(Parameters):
     batch: int = Field(default=64, ge=2)
     latent: int = Field(default=64, ge=1)
     maps: int = Field(default=16, ge=1)
-    generator_rate: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
+    generator_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
 
     def run(self, task: Task) -> Outcome:
@@ -87,6 +89,7 @@ class Dense(Parameters):
             Ensemble([of_network(student)]),
             utility={"accuracy_ensemble": float(np.mean(ensemble.predict(task.test) == task.test.labels))},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_classifiers(members),
         )
 
     def _distill(self, members: Sequence[LocalNetwork], task: Task) -> LocalNetwork:
@@ -96,7 +99,10 @@ class Dense(Parameters):
         student = self.networks.network(0, nobody, task)
         height, width, channels = nobody.images.shape[1:]
         generator = build_generator(
-            (height, width, channels), latent=self.latent, maps=self.maps, seed=seeds.integer("generator")
+            (height, width, channels),
+            latent=self.latent + task.classes,
+            maps=self.maps,
+            seed=seeds.integer("generator"),
         ).to(task.device)
         teacher = _Teacher([member.module for member in members])
         game = _Game(self, generator, student.module, teacher, task, seeds)
@@ -158,6 +164,7 @@ class _Game:
         settings = self.settings
         latent = torch.randn(settings.batch, settings.latent, generator=self.source).to(self.device)
         labels = torch.randint(self.classes, (settings.batch,), generator=self.source).to(self.device)
+        latent = torch.cat([latent, one_hot(labels, self.classes)], dim=1)
         self.generator.train()
         self.student.eval()
         for _ in range(settings.generator_steps):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.errors import DataError
 from fedassay.linear_head import LinearHead
-from fedassay.methods.classifiers import Classifiers
-from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received_heads
+from fedassay.methods.classifiers import Classifiers, read
+from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
 from fedassay.methods.local_networks import LocalNetwork, outputs
+from fedassay.methods.sent_networks import SentNetwork
 from fedassay.registry import register
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import Transcript
@@ -57,16 +58,24 @@ class EnsembleOfClients(LocalHeads):
             Transcript("ensemble", task.classes, tuple(messages), self.claim(task)),
             Ensemble([_of_head(head) for head in heads], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_heads(messages),
         )
 
     def _of_networks(self, networks: Classifiers, task: Task) -> Outcome:
         _, messages = networks.train(task, "ensemble")
+        members = networks.received(messages, task)
         sent = float(sum(message.fields["parameters"].values.size for message in messages))
         return Outcome(
             Transcript("ensemble", task.classes, tuple(messages), networks.claim(task)),
-            Ensemble([of_network(member) for member in networks.received(messages, task)], self.combine),
+            Ensemble([of_network(member) for member in members], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_classifiers(members),
         )
+
+
+def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
+    """What each member's message computes, by sender and round."""
+    return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
 
 
 def of_network(network: LocalNetwork) -> _Scores:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel, LinearHead
-from fedassay.methods.local_heads import LocalHeads, head_of, received_heads
+from fedassay.methods.local_heads import LocalHeads, head_of, received_heads, sent_heads
 from fedassay.methods.local_networks import probabilities
 from fedassay.registry import register
 from fedassay.task import Outcome, Records, Task
@@ -42,7 +42,7 @@ class KnowledgeDistillation(LocalHeads):
     temperature: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     share: float = Field(default=0.5, ge=0, le=1)
     epochs: int = Field(default=50, ge=1)
-    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
 
     def run(self, task: Task) -> Outcome:
@@ -81,6 +81,7 @@ class KnowledgeDistillation(LocalHeads):
             FeatureModel(student),
             utility=correct,
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_heads(messages),
             notes=tuple(notes),
         )
 

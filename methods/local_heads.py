@@ -151,6 +151,31 @@ class Ensemble:
         return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class SentHead:
+    """A classifier that a message's head is over the backbone: a `fedassay.shadow.ScoringModel`.
+
+    Attributes:
+        head: As received.
+    """
+
+    head: LinearHead
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Class scores (logits), shape (n, C)."""
+        return self.head.scores(records.features)
+
+
+def sent_heads(messages: Sequence[Message]) -> dict[tuple[str, int], SentHead]:
+    """The head in every message of a sender that has records, by sender and round."""
+    found = {}
+    for message in messages:
+        heads, _ = received_heads([message])
+        if heads:
+            found[message.sender, message.round] = SentHead(heads[0])
+    return found
+
+
 def head_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of each record."""
     return functional.cross_entropy(scores, labels, reduction="none")

@@ -23,6 +23,8 @@ CALIBRATION = 1.2
 """One calibration of DP-SGD by privacy loss distributions."""
 HEAD = 1.6e-8
 """Fitting a head by L-BFGS, for each record, feature and class."""
+FIT = 0.1
+"""One such fit, however few its records."""
 MIXTURE = 3.0e-8
 """Fitting a mixture by EM, for each record, component and feature of a diagonal family."""
 SSIM = 9.0e-10

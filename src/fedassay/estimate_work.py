@@ -34,7 +34,9 @@ def body(given: Given, sizes: Sizes) -> tuple[float, int, float]:
     maps, kernel = {"cnn": ((16, 32), 3), "lenet_mnist": ((10, 20), 5)}.get(name, ((6, 16), 5))
     first = kernel**2 * channels * maps[0]
     second = kernel**2 * maps[0] * maps[1]
-    dense = maps[1] * (height // 4) * (width // 4) * (hidden or 120)
+    # Two poolings; the 5x5 convolutions of the lenets have no padding.
+    rows, columns = (side // 4 if name == "cnn" else ((side - 4) // 2 - 4) // 2 for side in (height, width))
+    dense = maps[1] * rows * columns * (hidden or (32 if name == "lenet_mnist" else 120))
     operations = 2.0 * (height * width * first + height * width / 4 * second + dense)
     return operations, first + second + dense, rate.CONVOLUTION_FLOPS
 
@@ -57,12 +59,12 @@ def training(
 
 def head(sizes: Sizes, records: float) -> float:
     """Fitting one head on features."""
-    return rate.HEAD * records * sizes.width * sizes.classes
+    return rate.HEAD * records * sizes.width * sizes.classes + rate.FIT
 
 
 def _local_heads(given: Given, sizes: Sizes, private: bool) -> float:
     if not private:
-        return head(sizes, sizes.private)
+        return head(sizes, sizes.private) + rate.FIT * (sizes.clients - 1)
     steps = math.ceil(given["dp_sgd"]["epochs"] / given["dp_sgd"]["sampling_rate"]) * sizes.clients
     return rate.CALIBRATION + steps * rate.PRIVATE_STEP
 

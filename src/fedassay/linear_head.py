@@ -109,8 +109,9 @@ def train_head(
         generator: `adam`: a CPU generator that shuffles; required.
         device: Where to train.
         progress: Where long trainings report.
-        classes: C: the head has a row for each of the classes 0 to C - 1, whether it occurs or not (absent
-            ones are trained as never the answer); None: for those that occur.
+        classes: C: the head has a row for each of the classes 0 to C - 1, whether it occurs or not; None: for
+            those that occur. Absent classes are trained as never the answer, which without a penalty
+            on the biases has no minimum: then `lbfgs` penalises these like the weights.
 
     Returns:
         The head, in float32, in the units of `features`.
@@ -120,7 +121,9 @@ def train_head(
     """
     _check(features, labels, weights, decay)
     known, targets = np.unique(labels, return_inverse=True)
+    absent = False
     if classes is not None:
+        absent = len(known) < classes
         if known[0] < 0 or known[-1] >= classes:
             raise ValueError(f"train_head: labels must lie in 0..{classes - 1}, given {known[0]}..{known[-1]}")
         known, targets = np.arange(classes), np.asarray(labels, dtype=np.int64)
@@ -135,7 +138,7 @@ def train_head(
             raise ValueError("train_head: solver adam shuffles and needs a generator")
         matrix, bias = _adam(inputs, goals, shares, len(known), epochs, rate, batch, generator, progress)
     else:
-        matrix, bias = _lbfgs(inputs, goals, shares, len(known), decay, tolerance, steps, progress)
+        matrix, bias = _lbfgs(inputs, goals, shares, len(known), decay, absent, tolerance, steps, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
 
 
@@ -145,6 +148,7 @@ def _lbfgs(
     shares: torch.Tensor,
     classes: int,
     decay: float,
+    biases_too: bool,
     tolerance: float,
     steps: int,
     progress: Progress,
@@ -174,6 +178,8 @@ def _lbfgs(
             optimiser.zero_grad()
             losses = torch.nn.functional.cross_entropy(standard @ matrix.T + bias, goals, reduction="none")
             loss = (losses * shares).mean() + 0.5 * decay * matrix.square().sum()
+            if biases_too:
+                loss = loss + 0.5 * decay * bias.square().sum()
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 

@@ -1,0 +1,123 @@
+"""Dry runs: every shipped plan is valid and estimated without its data; estimates follow the sizes."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedassay.cli import cli
+from fedassay.estimate import estimate, in_words
+from fedassay.estimate_sizes import Sizes, sizes_of
+from fedassay.estimate_work import METHODS, body
+from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.registry import entries
+from fedassay.scenario import load_scenario
+
+CONFIGS = Path(str(resources.files("fedassay") / "configs"))
+PLANS = sorted(path for path in CONFIGS.rglob("*.yaml") if "policies" not in path.parts)
+REFERENCES = {
+    *("raw_features", "centralized", "fedpft", "fedpft_chain", "fedcgs", "fedlog", "ensemble", "average"),
+    *("fedavg", "knowledge_distillation", "fedcvae", "dense", "ccvr", "fedproto"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No data, no weights, and no way to fetch any."""
+    monkeypatch.delenv("FEDASSAY_DATA", raising=False)
+    monkeypatch.delenv("FEDASSAY_WEIGHTS", raising=False)
+
+    def refuse(*args: object, **more: object) -> None:
+        raise AssertionError("a dry run opened a connection")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_every_shipped_plan_passes_a_dry_run(plan: Path) -> None:
+    result = CliRunner().invoke(cli, ["run", str(plan), "--dry-run", "--json"], standalone_mode=False)
+    assert result.exception is None, result.output
+    found = json.loads(result.output)
+    scenario = load_scenario(plan)
+    assert [cell["cell"] for cell in found["cells"]] == [cell.key for cell in scenario.cells]
+    if scenario.plan.data.name in {"npz", "image_folder"}:
+        assert found["estimated_seconds"] is None
+        assert "is not known" in found["remarks"][0]
+    else:
+        assert found["estimated_seconds"] > 0
+        assert found["estimated_bytes"] > 2**28
+
+
+def test_every_reference_has_a_rate() -> None:
+    assert REFERENCES & set(METHODS) & set(entries("method")) == REFERENCES
+
+
+def test_the_text_says_that_it_is_an_estimate() -> None:
+    result = CliRunner().invoke(cli, ["run", str(CONFIGS / "frontier.yaml"), "--dry-run"], standalone_mode=False)
+    assert "estimate, from rates measured on one core" in result.output
+    assert "GiB a job" in result.output
+    assert result.output.count("about") == len(load_scenario(CONFIGS / "frontier.yaml").cells)
+
+
+def _plan(folder: Path, **data: object) -> Path:
+    path = folder / "plan.yaml"
+    content = {
+        "name": "p",
+        "data": {"name": "npz", "path": "faces.npz", "split": {"private": 0.5, "test": 0.5}, **data},
+        "backbone": {"name": "pixels"},
+        "methods": [{"fedavg": {}}],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_sizes_of_ones_own_images_are_read_from_the_header(tmp_path: Path) -> None:
+    images = np.zeros((40, 9, 8, 3), np.uint8)
+    np.savez_compressed(tmp_path / "faces.npz", x=images, y=np.arange(40) % 4)
+    scenario = load_scenario(_plan(tmp_path))
+    found = sizes_of(scenario.plan, scenario.base)
+    assert isinstance(found, Sizes)
+    assert (found.private, found.test, found.classes, found.image, found.width) == (20, 20, 4, (9, 8, 3), 216)
+    half = load_scenario(_plan(tmp_path, limit=20))
+    smaller = sizes_of(half.plan, half.base)
+    assert isinstance(smaller, Sizes)
+    assert smaller.private == 10
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive at all"])
+def test_a_file_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "faces.npz").write_bytes(content)
+    found = estimate(load_scenario(_plan(tmp_path)))
+    assert found.seconds is None
+    assert "not known without reading" in found.remarks[0]
+
+
+def test_estimates_grow_with_the_work() -> None:
+    plan = CONFIGS / "frontier.yaml"
+
+    def cells(*assignments: str) -> dict[str, float | None]:
+        return estimate(load_scenario(plan, assignments)).cells
+
+    one, two = cells(), cells("data.split.private=0.1")
+    for key, seconds in one.items():
+        assert seconds is not None
+        assert two[key] >= seconds  # type: ignore[operator]
+    assert two["fedavg-epsinf-delta1e-05-seed0"] == pytest.approx(2 * one["fedavg-epsinf-delta1e-05-seed0"])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist"])
+def test_parameters_of_bodies_are_about_right(name: str) -> None:
+    sizes = Sizes(100, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
+    module = build_body(BodySpec.model_validate({"name": name}), (28, 28, 1), 32, 0)
+    actual = sum(parameter.numel() for parameter in module.parameters())
+    assert 0.4 < body({"name": name}, sizes)[1] / actual < 3
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7300, "3 h")])
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words

@@ -1,0 +1,126 @@
+"""FedCVAE: per-record gradients, the decoder as a generator, privacy, and what the samples teach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedassay.errors import DataError
+from fedassay.methods.classifiers import Classifiers
+from fedassay.methods.fedcvae import FedCVAE
+from fedassay.nets.cvae import build_cvae, truncated_normal
+from fedassay.nets.local_training import record_gradients
+from fedassay.privacy.ledger import account, exact_fields
+from fedassay.progress import SILENT
+from fedassay.seeds import Seeds
+from fedassay.task import Task
+
+MakeTask = Callable[..., Task]
+LEARNING = {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3}
+QUICK = {"hidden": 16, "local_epochs": 1, "classifier": {"local_epochs": 1}}
+
+
+def _bound(found: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return found[:, 0]
+
+
+@pytest.mark.parametrize("convolutions", [False, True])
+def test_every_records_gradient_is_that_of_autograd(convolutions: bool) -> None:
+    shape = (9, 8, 2)
+    network = build_cvae(shape, 3, latent=4, hidden=6, convolutions=convolutions, beta=1.0, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.cat([torch.rand(5, 144, generator=generator), torch.eye(3)[[0, 1, 2, 0, 1]]], dim=1)
+    rows = torch.cat([rows, torch.randn(5, 4, generator=generator)], dim=1)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    found = record_gradients(network, rows, labels, _bound)
+    for index in range(5):
+        network.zero_grad()
+        _bound(network(rows[index : index + 1]), labels).sum().backward()
+        for name, parameter in network.named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(found[name][index], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_the_bound_is_the_negative_evidence_lower_bound() -> None:
+    network = build_cvae((7, 7, 1), 2, latent=3, hidden=5, convolutions=False, beta=1.0, seed=1)
+    image, known, noise = torch.rand(1, 49), torch.tensor([[0.0, 1.0]]), torch.randn(1, 3)
+    mean, log_variance = network.encoder(torch.cat([image, known], dim=1)).chunk(2, dim=1)
+    latent = torch.distributions.Normal(mean, torch.exp(log_variance / 2))
+    logits = network.decoder(torch.cat([mean + latent.scale * noise, known], dim=1))
+    error = -torch.distributions.Bernoulli(logits=logits, validate_args=False).log_prob(image).sum()
+    prior = torch.distributions.Normal(torch.zeros(1, 3), torch.ones(1, 3))
+    expected = error + torch.distributions.kl_divergence(latent, prior).sum()
+    torch.testing.assert_close(network(torch.cat([image, known, noise], dim=1)).squeeze(), expected)
+
+
+def test_truncated_normal() -> None:
+    drawn = truncated_normal(20_000, 2, 2.0, torch.Generator().manual_seed(0)).double()
+    assert drawn.abs().max() <= 2
+    # Variance of a standard normal truncated at 2: 1 - 2 * 2 phi(2) / (2 Phi(2) - 1).
+    assert float(drawn.var()) == pytest.approx(0.7737, abs=0.02)
+
+
+@pytest.mark.parametrize("changes", [{}, {"server": "distill", "distillation_epochs": 60}])
+def test_samples_teach_a_classifier(make_task: MakeTask, changes: dict[str, object]) -> None:
+    task = make_task(records=600)
+    outcome = FedCVAE.model_validate({**LEARNING, **changes}).run(task)
+    assert outcome.model is not None
+    assert (outcome.model.predict(task.test) == task.test.labels).mean() > 0.6
+
+
+def test_generators_sample_images_of_the_senders_classes(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=400, labels_of=[0, 1])
+    outcome = FedCVAE.model_validate({**LEARNING, "classifier": {"local_epochs": 1}}).run(task)
+    assert set(outcome.generators) == {"client/0", "client/1"}
+    generator = outcome.generators["client/0"]
+    images = generator.sample(50, Seeds(3), SILENT)
+    assert images.shape == (50, 8, 8, 1)
+    assert images.dtype == np.uint8
+    np.testing.assert_array_equal(images, generator.sample(50, Seeds(3), SILENT))
+    # Nearer to the images it was trained on than to those of other digits.
+    others = task.public
+    assert others is not None
+    strangers = others.take(np.flatnonzero(others.labels > 1)).images
+    own = task.clients[0].images
+
+    def nearest(gallery: np.ndarray) -> float:
+        apart = images[:, None].astype(float) - gallery[None].astype(float)
+        return float(np.sqrt((apart**2).sum(axis=(2, 3, 4))).min(axis=1).mean())
+
+    assert nearest(own) < 0.8 * nearest(strangers)
+
+
+def test_a_private_run_has_one_budget_for_decoder_and_histogram(make_task: MakeTask) -> None:
+    task = make_task(epsilon=5.0)
+    outcome = FedCVAE.model_validate(QUICK).run(task)
+    assert 5 * 0.98 <= account(outcome.transcript, "add_remove", 1e-5).epsilon <= 5
+    assert exact_fields(outcome.transcript, "add_remove") == ()
+    (histogram,) = outcome.mechanisms.values()
+    assert 0 < histogram.mu < 1
+    told = FedCVAE.model_validate({**QUICK, "labels": "exact"}).run(task)
+    assert account(told.transcript, "add_remove", 1e-5).epsilon == math.inf
+    assert exact_fields(told.transcript, "add_remove") == ("class_counts",)
+
+
+def test_with_labels_public_the_histogram_costs_nothing(make_task: MakeTask) -> None:
+    task = make_task(epsilon=5.0, adjacency="replace_one_same_label")
+    outcome = FedCVAE.model_validate(QUICK).run(task)
+    for client, message in zip(task.clients, outcome.transcript.messages, strict=True):
+        expected = np.bincount(client.labels, minlength=10)
+        np.testing.assert_array_equal(message.fields["class_counts"].values, expected)
+    assert account(outcome.transcript, "replace_one_same_label", 1e-5).epsilon <= 5
+    assert not outcome.mechanisms
+
+
+def test_clients_without_records_are_left_out(make_task: MakeTask) -> None:
+    task = make_task(records=60)
+    nobody = task.clients[0].take(np.zeros(0, np.int64))
+    outcome = FedCVAE.model_validate(QUICK).run(replace(task, clients=(nobody, *task.clients[1:])))
+    assert set(outcome.generators) == {"client/1", "client/2"}
+    with pytest.raises(DataError, match="no client has any record"):
+        FedCVAE(classifier=Classifiers()).run(replace(task, clients=(nobody,)))
