@@ -145,7 +145,8 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
         steps.append((x(a), frame.y(b)))
     out.append(polyline(steps, "front"))
     order = labels(record)
-    taken: list[tuple[float, float]] = []
+    taken: list[_Box] = []
+    words: list[tuple[str, float, float]] = []
     for point in points:
         assert point.leak.value is not None
         assert point.accuracy.value is not None
@@ -160,22 +161,31 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
         if point.front:
             out.append(tag("circle", cx=cx, cy=cy, r=9, class_="front-ring"))
         out.append(marker(index, cx, cy, hollow=math.isinf(point.group.epsilon)))
-        words = f"{point.group.label} {'∞' if math.isinf(point.group.epsilon) else short(point.group.epsilon)}"
-        out.append(_placed(words, cx, cy, taken))
+        taken.append((cx - 8, cx + 8, cy + 3.5))
+        epsilon = "∞" if math.isinf(point.group.epsilon) else short(point.group.epsilon)
+        words.append((f"{point.group.label} {epsilon}", cx, cy))
+    # Labels come last, so that no mark and no whisker runs across them.
+    out += [_placed(*each, taken) for each in words]
     out.append(tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"))
     out.append(text(LEFT + 18, HEIGHT - 4, "Pareto front; hollow: ε = ∞", "tick"))
     return out
 
 
-def _placed(words: str, x: float, y: float, taken: list[tuple[float, float]]) -> str:
-    """A label beside its point, moved off labels already there."""
+_Box = tuple[float, float, float]
+"""What a label or a mark covers: from, to, and the height of its middle."""
+
+
+def _placed(words: str, x: float, y: float, taken: list[_Box]) -> str:
+    """A label beside its point, moved off labels and marks already there."""
     length = len(words) * 5.6
     right = x + 12 + length < RIGHT + 10
+    start = x + 12 if right else x - 12 - length
+    spot = (start, start + length, y + 3.5)
     for shift in (3.5, -9, 16, -21, 28, -33, 40):
-        spot = (x + 12 if right else x - 12 - length, y + shift)
-        if TOP - 4 < spot[1] < BOTTOM + 2 and not any(
-            abs(spot[1] - other[1]) < 11 and abs(spot[0] - other[0]) < length for other in taken
+        spot = (start, start + length, y + shift)
+        if TOP - 4 < spot[2] < BOTTOM + 2 and not any(
+            abs(spot[2] - middle) < 11 and spot[0] < end and begin < spot[1] for begin, end, middle in taken
         ):
             break
     taken.append(spot)
-    return text(x + 12 if right else x - 12, spot[1], words, "point-label", "start" if right else "end")
+    return text(x + 12 if right else x - 12, spot[2], words, "point-label", "start" if right else "end")
