@@ -55,24 +55,44 @@ def captured_image_findings(audit: str, result: AttackResult, lab: Lab, known: R
         known: Records of the plan that the attacker does not hold, for the controls.
     """
     assert lab.attacker is not None
-    caught, flagged = (_control(lab, known, shuffled=shuffled) for shuffled in (False, True))
+    measure = "psnr" if audit == "inversion" else "ssim"
+    caught, flagged = (_control(measure, lab, known, shuffled=shuffled) for shuffled in (False, True))
     return [_judged(audit, item, result.attack, lab, caught, flagged) for item in result.reconstructions]
 
 
-def _control(lab: Lab, known: Records, *, shuffled: bool) -> Interval:
-    """SSIM of reconstructions from features of known records over that of the attacker's nearest images."""
+def _control(measure: str, lab: Lab, known: Records, *, shuffled: bool) -> Interval:
+    """How much closer images made from features of known records are to these than the baseline.
+
+    As in the audits of `fedassay run`: `reconstruction` asks for SSIM over the attacker's nearest image;
+    `inversion`, which has no images to learn from, for PSNR over that to another record of the same class.
+    """
     assert lab.attack is not None
     assert lab.attacker is not None
     order = np.roll(np.arange(len(known)), 1) if shuffled else np.arange(len(known))
     fields = {"features": MessageField(known.features[order], "features", exact())}
     seen = View((Message(0, "control", SERVER, fields),), lab.task.classes, lab.threat)
-    images = next(item for item in lab.attack(seen).reconstructions if item.source.name == "raw").images[:, 0]
-    nearest = lab.attacker.images[_nearest(known.features[order], lab.attacker.features)]
-    ours = lab.similarity.measure(known.images, images)["ssim"]
-    theirs = lab.similarity.measure(known.images, nearest)["ssim"]
+    made = next(item for item in lab.attack(seen).reconstructions if item.source.name == "raw")
+    # An attack may have a limit, and then makes images of some of the vectors only.
+    rows = made.source.rows
+    ours = lab.similarity.measure(known.images[rows], made.images[:, 0])[measure]
+    if measure == "psnr":
+        theirs = lab.similarity.measure(known.images[_another(known.labels)[rows]], made.images[:, 0])[measure]
+    else:
+        nearest = lab.attacker.images[_nearest(known.features[order][rows], lab.attacker.features)]
+        theirs = lab.similarity.measure(known.images[rows], nearest)[measure]
     rng = np.random.default_rng(int(shuffled))
     gain = difference(mean_of(ours), mean_of(theirs))
-    return resampled(len(known), gain, rng, tests=lab.bounds, draws=_DRAWS)
+    return resampled(len(rows), gain, rng, tests=lab.bounds, draws=_DRAWS)
+
+
+def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each record the next one of its class, cyclically; any next one where it is the only one."""
+    found = np.roll(np.arange(len(labels)), -1)
+    for label in np.unique(labels):
+        alike = np.flatnonzero(labels == label)
+        if len(alike) > 1:
+            found[alike] = np.roll(alike, -1)
+    return found
 
 
 def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Interval, wrong: Interval) -> Finding:
@@ -94,7 +114,8 @@ def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Inte
         f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images"
     )
-    able = f"on known records it gains {works.value:+.3f} SSIM [{works.low:+.3f}, {works.high:+.3f}]"
+    what = "dB PSNR over other records of the class" if audit == "inversion" else "SSIM over the nearest image"
+    able = f"on known records it gains {works.value:+.3f} {what} [{works.low:+.3f}, {works.high:+.3f}]"
     verdict: Verdict = "inconclusive"
     if flagged:
         reason = f"the negative control was flagged; {shown}"
@@ -103,7 +124,9 @@ def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Inte
     elif source.paired and fits:
         verdict, reason = "leak", f"{shown}; {able}"
     else:
-        why = "" if source.paired else f"whose images they show cannot be said, since {_NO_IMAGES}; "
+        why = "the images do not fit what was sent better than the attacker's own do; "
+        if not source.paired:
+            why = f"whose images they show cannot be said, since {_NO_IMAGES}; "
         reason = f"{why}{shown}; {able}"
     return Finding(
         audit=audit,
@@ -117,13 +140,13 @@ def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Inte
                 release="features of the plan's own records",
                 caught=caught,
                 value=works.value,
-                detail="SSIM over the attacker's nearest image",
+                detail=what,
             ),
             negative=NegativeControl(
                 release="features of other records of the plan",
                 flagged=flagged,
                 value=wrong.value,
-                detail="SSIM over the attacker's nearest image",
+                detail=what,
             ),
         ),
         verdict=verdict,

@@ -283,8 +283,11 @@ class _Work:
         if result.attack in MESSAGE_ATTACKS:
             return captured_findings(result, lab, self._controls())
         known = self._known()
-        if known is None or lab.attacker is None or not result.reconstructions:
+        if known is None or not result.reconstructions:
             return [_not_run(audit, result.attack, self._why_not(audit, ()))]
+        if lab.attacker is None:
+            reason = "the plan gives the attacker no images, which the baseline is made of"
+            return [_not_run(audit, result.attack, reason)]
         return captured_image_findings(audit, result, lab, known)
 
     def _known(self) -> Records | None:
