@@ -7,7 +7,7 @@ adaptive distance to the training records (Carlini et al., "Extracting Training 
 section 5.1). A score under the threshold is a copy. How many of these there are depends on the data as well, so
 the verdict rests on a test that does not: the same images, held against records of the same classes that nobody
 trained on. Given the generator, training and held-out records are exchangeable if it has learnt nothing but
-their distribution.
+their distribution; a leak is that more training than held-out records are given back.
 
 A null result means that no images like the training records were drawn: it does not bound what another way of
 sampling, or of reading the weights, would find.
@@ -41,6 +41,7 @@ from fedassay.record import (
     PictureColumn,
     PositiveControl,
     Series,
+    Verdict,
 )
 from fedassay.registry import register
 from fedassay.seeds import Seeds
@@ -53,19 +54,33 @@ _MOST_CLASSES = 1 << 20
 
 @dataclass(frozen=True)
 class _Judged:
-    """Scores of one set of generators, and the test on them."""
+    """Scores of one set of generators, and the tests on them.
+
+    Attributes:
+        scores: By client.
+        copied: Share of training records that are given back, less that of held-out records.
+        gap: How much smaller the smallest scores of training records are than those of held-out ones.
+        level: Level of one test, corrected for the number of tests in the run.
+    """
 
     scores: tuple[Scores, ...]
+    copied: Gap
     gap: Gap
     level: float
 
     @property
     def flagged(self) -> bool:
-        return self.gap.p <= self.level
+        """Whether more training than held-out records are given back."""
+        return self.copied.p <= self.level
 
     @property
     def shown(self) -> str:
-        return f"gap {self.gap.value:+.3f} [{self.gap.low:+.3f}, {self.gap.high:+.3f}], p = {self.gap.p:.2g}"
+        """The figures that the verdict rests on."""
+        copied = self.copied
+        return (
+            f"records given back, training less held-out: {copied.value:+.1%} [{copied.low:+.1%}, "
+            f"{copied.high:+.1%}], p = {copied.p:.2g}"
+        )
 
 
 @register("audit", "memorization")
@@ -135,16 +150,14 @@ class MemorizationAudit(Parameters):
             np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
             for side in (0, 1)
         ]
-        # A small score is close: the gap is how much farther away held-out records stay.
-        gap = stratified_gap(
-            np.concatenate([-each.closeness for each in scores]),
-            np.concatenate([-each.heldout_closeness for each in scores]),
-            (strata[0], strata[1]),
-            rng,
-            tests=lab.bounds,
-            draws=self.draws,
-        )
-        return _Judged(tuple(scores), gap, 0.05 / lab.bounds)
+        ours = np.concatenate([each.closeness for each in scores])
+        theirs = np.concatenate([each.heldout_closeness for each in scores])
+
+        def tested(first: NDArray[np.float64], second: NDArray[np.float64]) -> Gap:
+            return stratified_gap(first, second, (strata[0], strata[1]), rng, tests=lab.bounds, draws=self.draws)
+
+        copied = tested((ours < self.threshold).astype(np.float64), (theirs < self.threshold).astype(np.float64))
+        return _Judged(tuple(scores), copied, tested(-ours, -theirs), 0.05 / lab.bounds)
 
     def _positive(self, unseen: Records, lab: Lab) -> _Judged:
         """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
@@ -198,7 +211,8 @@ class MemorizationAudit(Parameters):
             f"{values.min():.2f}; against held-out records {int((heldout < self.threshold).sum())} and "
             f"{heldout.min():.2f}); {judged.shown}"
         )
-        verdict, reason = "no_leak_found", f"no closer to training than to held-out records: {shown}"
+        verdict: Verdict = "no_leak_found"
+        reason = f"no generated image is a copy: {shown}"
         if negative is None:
             verdict, reason = "inconclusive", f"too few held-out records for a negative control; {shown}"
         elif negative.flagged:
@@ -206,7 +220,12 @@ class MemorizationAudit(Parameters):
         elif not positive.flagged:
             verdict, reason = "inconclusive", f"a model that knows its images by heart was missed; {shown}"
         elif judged.flagged:
-            verdict, reason = "leak", f"generated images are closer to training than to held-out records: {shown}"
+            verdict, reason = "leak", f"training records are given back: {shown}"
+        elif copies:
+            verdict, reason = (
+                "inconclusive",
+                f"low scores, but not of training records more than of others: {shown}",
+            )
         metrics, baseline = self._metrics(values, judged), self._metrics(heldout, None)
         return Finding(
             audit="memorization",
@@ -218,8 +237,8 @@ class MemorizationAudit(Parameters):
                 positive=PositiveControl(
                     release=f"a diffusion model overfitted on {positive.gap.n[0]} of the private images",
                     caught=positive.flagged,
-                    value=positive.gap.value,
-                    n=positive.gap.n[0],
+                    value=positive.copied.value,
+                    n=positive.copied.n[0],
                     detail=f"{positive.shown}; {self._copies(positive)} under {self.threshold:g}",
                 ),
                 negative=None
@@ -227,12 +246,12 @@ class MemorizationAudit(Parameters):
                 else NegativeControl(
                     release="the same generators, one half of the held-out records against the other",
                     flagged=negative.flagged,
-                    value=negative.gap.value,
-                    n=negative.gap.n[0],
+                    value=negative.copied.value,
+                    n=negative.copied.n[0],
                     detail=negative.shown,
                 ),
             ),
-            verdict=verdict,  # type: ignore[arg-type]
+            verdict=verdict,
             reason=reason,
             assumptions=self._assumptions(judged, lab),
             pictures=self._pictures(judged.scores, lab),
@@ -250,14 +269,8 @@ class MemorizationAudit(Parameters):
             ),
         }
         if judged is not None:
-            gap = judged.gap
-            found["heldout_gap"] = Metric(
-                value=gap.value,
-                low=gap.low,
-                high=gap.high,
-                n=gap.n[0],
-                reason=f"against {gap.n[1]} held-out records; permutation p = {gap.p:.2g}",
-            )
+            found["copied"] = _tested(judged.copied, "share of training records given back, less held-out ones")
+            found["heldout_gap"] = _tested(judged.gap, "smallest scores of records, held-out less training")
         return found
 
     def _copies(self, judged: _Judged) -> str:
@@ -269,8 +282,11 @@ class MemorizationAudit(Parameters):
         found = [
             f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
             f"neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
-            "leak: smallest scores of training records below those of held-out ones of the same classes, permuted "
-            f"within client and class, one-sided 95 % corrected for {lab.bounds} tests",
+            "given back: nearest record of a generated image with a score under the threshold, among training and "
+            "held-out records together; leak: so are more training than held-out records, permuted within client "
+            f"and class, one-sided 95 % corrected for {lab.bounds} tests",
+            "heldout_gap asks for less: whether training records are closer at all, which is membership, not yet "
+            "memorization",
         ]
         if fewest < self.neighbours:
             found.append(
@@ -303,6 +319,11 @@ class MemorizationAudit(Parameters):
                 "held_out_records": tuple(float(len(each.heldout_closeness)) for each in scores),
             },
         )
+
+
+def _tested(gap: Gap, what: str) -> Metric:
+    reason = f"{what}; {gap.n[1]} held-out records, permutation p = {gap.p:.2g}"
+    return Metric(value=gap.value, low=gap.low, high=gap.high, n=gap.n[0], reason=reason)
 
 
 def _series(values: NDArray[np.float64], heldout: NDArray[np.float64]) -> Series:

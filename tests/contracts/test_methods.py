@@ -20,6 +20,7 @@ QUICK: dict[str, dict[str, object]] = {
     "fedpft": {"components": 1},
     "fedpft_chain": {"components": 1},
     "fedcvae": {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3},
+    "feddiff": {"epochs": 60, "steps": 10, "dp_sgd": {"epochs": 1}},
     "dense": {"networks": {"bodies": "mlp"}, "rounds": 20},
 }
 METHODS = sorted(entries("method"))

@@ -14,6 +14,7 @@ clipped, which costs no privacy (Dockhorn et al. 2022, "Differentially Private D
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,11 @@ class _Records:
 
 def _initial_state(network: torch.nn.Module, preset: Preset, seed: int) -> TrainingState:
     parameters = dict(network.named_parameters())
-    average = {name: p.detach().clone() for name, p in parameters.items()}
     return TrainingState(
         parameters=parameters,
-        average=average,
-        best=average,
+        average={name: p.detach().clone() for name, p in parameters.items()},
+        # Nothing is selected here: a choice by records would be another release.
+        best={name: p.detach().clone() for name, p in parameters.items()},
         best_loss=torch.tensor(torch.inf),
         best_step=0,
         optimizer=torch.optim.AdamW(parameters.values(), lr=preset.learning_rate, weight_decay=0.0),
@@ -188,7 +189,10 @@ def _gradients(
         timesteps=timesteps.to(device),
         noise=torch.randn(images.shape, generator=generator).to(device),
     )
-    (losses.sum() / draws).backward()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        # No input of the first layers needs a gradient; the hooks do not need one either.
+        warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
+        (losses.sum() / draws).backward()  # type: ignore[no-untyped-call]
     if draws > 1:
         for parameter in module.parameters():
             each = parameter.grad_sample
