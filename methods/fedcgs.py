@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,8 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.errors import PlanError
-from fedassay.expansion import Expansion, make_expansion
+from fedassay.errors import DataError, PlanError
 from fedassay.gaussian_head import (
     RIDGE,
     GaussianHead,
@@ -26,19 +24,20 @@ from fedassay.gaussian_head import (
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.fedcgs_generated import generated_head
 from fedassay.methods.fedcgs_personal import Personalize, fine_tune, prototype_messages
+from fedassay.methods.fedcgs_transform import Transform, make_transform
 from fedassay.methods.heads import HeadTraining, broadcast
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
 from fedassay.personalized import personalized_accuracy
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
-from fedassay.privacy.mechanisms import Sums, clip_features, noised_sums
+from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.values import Floats, Parameters
+from fedassay.values import Parameters
 
 _GROUP = "statistics"
 
@@ -99,7 +98,8 @@ class FedCGS(Parameters):
         Raises:
             PlanError: The expansion does not fit into memory, central noise is asked for without
                 secure aggregation, or personalization of expanded features.
-            DataError: The aggregated covariance cannot be solved for; see `gaussian_head`.
+            DataError: The aggregated covariance cannot be solved for; see `gaussian_head`. In a private run there
+                is then no head, and a note says so.
         """
         if self.personalize is not None and self.expansion:
             raise PlanError(
@@ -108,28 +108,35 @@ class FedCGS(Parameters):
             )
         width = self.expansion or task.backbone.width
         noise = self._noise(task, width)
-        transform = Transform(self._expansion(task), clip=noise is not None)
+        transform = make_transform(self.expansion, noise is not None, task)
         messages = [self._message(client, task, transform, noise) for client in task.clients]
         received = aggregate([_received(message) for message in messages])
-        found = self._moments(received, noise, task)
-        solved = self._solve(found, received, noise, task)
-        notes = []
-        if solved.projected:
-            notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
-        absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
-        if absent.size:
-            notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
-        further, utility = self._personalized(solved.head, found, noise is not None, task)
+        model: FeatureModel | None = None
+        further: list[Message] = []
+        utility: dict[str, float] = {}
+        try:
+            found = self._moments(received, noise, task)
+            solved = self._solve(found, received, noise, task)
+        except DataError as error:
+            if noise is None:
+                raise
+            # What has left the clients has left them all the same, and is what an audit is about.
+            notes = [f"no head: the noise has drowned the statistics ({error})"]
+        else:
+            notes = self._remarks(solved, task)
+            personal, utility = self._personalized(solved.head, found, noise is not None, task)
+            further = [*broadcast(solved.head, task.clients), *personal]
+            model = FeatureModel(solved.head, transform)
         sent = len(task.clients) * float((task.classes + width) * width + task.classes)
         return Outcome(
             Transcript(
                 "fedcgs",
                 task.classes,
-                (*messages, *broadcast(solved.head, task.clients), *further),
+                (*messages, *further),
                 self._claim(task, noise),
                 () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
             ),
-            FeatureModel(solved.head, transform),
+            model,
             utility=utility,
             communication={
                 "paper_parameters_up": sent,
@@ -138,6 +145,15 @@ class FedCGS(Parameters):
             mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
             notes=tuple(notes),
         )
+
+    def _remarks(self, solved: GaussianHead, task: Task) -> list[str]:
+        notes = []
+        if solved.projected:
+            notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
+        absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
+        if absent.size:
+            notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
+        return notes
 
     def _experiment(self, noise: _Noise, task: Task) -> Experiment:
         return reruns.shared_sums(
@@ -185,18 +201,6 @@ class FedCGS(Parameters):
         return prototype_messages(head.classes, found.means, task), {
             name: value for name, value in figures.items() if value is not None
         }
-
-    def _expansion(self, task: Task) -> Expansion | None:
-        if not self.expansion:
-            return None
-        needed = 8 * self.expansion * (4 * self.expansion + task.backbone.width)
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if needed > memory:
-            raise PlanError(
-                f"fedcgs: expansion {self.expansion} needs {needed / 2**30:.1f} GiB for its second moment; "
-                f"this machine has {memory / 2**30:.1f} GiB"
-            )
-        return make_expansion(task.backbone.width, self.expansion, task.seeds.numpy("expansion"))
 
     def _noise(self, task: Task, width: int) -> _Noise | None:
         privacy = task.privacy
@@ -267,20 +271,6 @@ class FedCGS(Parameters):
             adjacency=task.privacy.adjacency,
             source="joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form",
         )
-
-
-@dataclass(frozen=True)
-class Transform:
-    """What is done to features before the head, as it was done before the statistics."""
-
-    expand: Expansion | None
-    clip: bool
-
-    def __call__(self, features: Floats) -> Floats:
-        """Features (n, d) as the statistics and the head see them."""
-        if self.expand is not None:
-            features = self.expand(features)
-        return clip_features(features, nonnegative=self.expand is not None) if self.clip else features
 
 
 def _release(noise: _Noise | None, task: Task) -> Release:

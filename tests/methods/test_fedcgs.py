@@ -197,6 +197,17 @@ def test_bad_situations_end_in_one_message(make_task: MakeTask) -> None:
         FedCGS().run(replace(task, clients=(nobody,)))
 
 
+def test_noise_that_drowns_the_statistics_leaves_messages_without_a_head(make_task: MakeTask) -> None:
+    """Five records at epsilon 0.1: the noised counts sum to anything, and the messages are out all the same."""
+    found = [FedCGS().run(make_task(clients=1, records=5, epsilon=0.1, seed=seed)) for seed in range(6)]
+    headless = [outcome for outcome in found if outcome.model is None]
+    assert headless
+    for outcome in headless:
+        assert "no head: the noise has drowned the statistics" in outcome.notes[0]
+        assert {message.sender for message in outcome.transcript.messages} == {"client/0"}
+        assert account(outcome.transcript, "add_remove", 1e-5).epsilon == pytest.approx(0.1)
+
+
 def test_a_class_at_one_client_only(make_task: MakeTask) -> None:
     first, second = make_task(clients=1, labels_of=[0, 1]), make_task(clients=1, labels_of=[7])
     other = second.clients[0].take(np.arange(len(second.clients[0])), "client/1")
