@@ -1,0 +1,216 @@
+"""The memorization audit with generators whose memory is known: all of it, none of it, a little of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.audits.memorization import MemorizationAudit
+from fedassay.audits.memorization_controls import halves, overfit
+from fedassay.audits.memorization_scores import Search, distinct, match_classes, score, without
+from fedassay.errors import NotRunError
+from fedassay.lab import Lab
+from fedassay.progress import SILENT, Progress
+from fedassay.record import Finding
+from fedassay.seeds import Seeds
+from fedassay.task import Generator, Outcome, Records, Task
+from fedassay.transcript import Transcript
+from fedassay.values import Images
+
+MakeTask = Callable[..., Task]
+MakeLab = Callable[..., Lab]
+# The control's model needs no more steps than these to know 24 images by heart.
+QUICK = MemorizationAudit(control_records=24, control_steps=500, draws=500)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Gives back the images it holds, in turn from a random start, with noise of the given spread."""
+
+    images: Images
+    spread: float = 0.0
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        rng = seeds.numpy("drawing")
+        chosen = self.images[(np.arange(count) + rng.integers(len(self.images))) % len(self.images)]
+        noisy = chosen + rng.normal(0, self.spread, chosen.shape)
+        return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def shared() -> dict[str, object]:
+    """Control results: one training for all tests."""
+    return {}
+
+
+@pytest.fixture
+def assess(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path, shared: dict[str, object]
+) -> Callable[[Mapping[str, Generator]], Finding]:
+    task = make_task()
+
+    def run(generators: Mapping[str, Generator]) -> Finding:
+        outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
+        lab = replace(make_lab(task, outcome=outcome), folder=tmp_path, shared=shared)
+        (finding,) = QUICK.assess(None, lab)
+        return finding
+
+    return run
+
+
+def _generators(task: Task, make: Callable[[Records], Generator]) -> dict[str, Generator]:
+    return {client.name: make(client) for client in task.clients}
+
+
+def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, tmp_path: Path) -> None:
+    finding = assess(_generators(make_task(), lambda own: Drawing(own.images)))
+    assert finding.verdict == "leak"
+    assert finding.metrics["min_distance"].value == 0
+    assert finding.metrics["under_threshold"].value == 1500
+    assert finding.metrics["copied"].value > 0.5
+    assert finding.controls.positive is not None
+    assert finding.controls.positive.caught
+    assert finding.controls.negative is not None
+    assert not finding.controls.negative.flagged
+    (picture,) = finding.pictures
+    assert (tmp_path / picture.file).exists()
+    assert len(picture.columns) == 30
+    assert [column.metrics["score"] for column in picture.columns] == [0.0] * 30
+    series = finding.series["scores"].columns
+    assert len(series["generated"]) == len(series["heldout"]) == 1500
+    assert finding.series["clients"].columns["client"] == ("client/0", "client/1", "client/2")
+
+
+def test_a_few_copies_among_fresh_images_are_found(assess: Callable[..., Finding], make_task: MakeTask) -> None:
+    """A fifth of a client's images with a little noise, and for the rest images that are not digits at all."""
+    task = make_task()
+
+    def some(own: Records) -> Generator:
+        rng = np.random.default_rng(0)
+        odd = rng.integers(0, 256, (80, *own.images.shape[1:]), dtype=np.uint8)
+        return Drawing(np.concatenate([own.images[:20], odd]), spread=5.0)
+
+    finding = assess(_generators(task, some))
+    assert finding.verdict == "leak"
+    assert finding.metrics["copied"].value == pytest.approx(0.2, abs=0.05)
+
+
+def test_images_of_nobody_are_no_leak(assess: Callable[..., Finding], make_task: MakeTask) -> None:
+    def noise(own: Records) -> Generator:
+        return Drawing(np.random.default_rng(1).integers(0, 256, own.images.shape, dtype=np.uint8))
+
+    finding = assess(_generators(make_task(), noise))
+    assert finding.verdict == "no_leak_found"
+    assert finding.metrics["under_threshold"].value == 0
+    assert "no generated image is a copy" in finding.reason
+
+
+def test_low_scores_alone_are_no_leak(assess: Callable[..., Finding], make_task: MakeTask) -> None:
+    """Other clients' digits are near this client's too: many scores under 1, none of them from memory."""
+    task = make_task()
+    others = {client.name: task.clients[(number + 1) % 3] for number, client in enumerate(task.clients)}
+    finding = assess({name: Drawing(other.images) for name, other in others.items()})
+    assert finding.metrics["under_threshold"].value > 100
+    assert finding.verdict == "inconclusive"
+    assert "not of training records more than of others" in finding.reason
+
+
+def test_methods_without_generators_are_not_audited(assess: Callable[..., Finding]) -> None:
+    with pytest.raises(NotRunError, match="sends no generator"):
+        assess({})
+
+
+def test_a_blind_positive_control_is_inconclusive(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+    """One training step knows nothing by heart."""
+    task = make_task(clients=1, records=60)
+    outcome = Outcome(
+        Transcript("drawing", 10, ()), None, generators=_generators(task, lambda own: Drawing(own.images))
+    )
+    lab = replace(make_lab(task, outcome=outcome), folder=tmp_path)
+    (finding,) = replace_steps(QUICK, 1).assess(None, lab)
+    assert finding.verdict == "inconclusive"
+    assert "by heart was missed" in finding.reason
+
+
+def replace_steps(audit: MemorizationAudit, steps: int) -> MemorizationAudit:
+    return audit.model_copy(update={"control_steps": steps})
+
+
+@pytest.mark.parametrize("known", ["training", "nothing"])
+def test_an_overfitted_model_is_told_from_a_fresh_one(known: str, make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=24)
+    own = distinct(task.clients[0])
+    unseen = without(distinct(task.test), own)
+    matched, held = match_classes(own, unseen, np.random.default_rng(0))
+    heldout = unseen.take(held)
+    generator = overfit(
+        own if known == "training" else heldout, 10, steps=500, seeds=Seeds(0), device="cpu", progress=SILENT
+    )
+    found = score(generator, 120, own, matched, heldout, Search(50, 0.5, "cpu", 4), Seeds(1), SILENT)
+    assert found.neighbours == 24
+    ours, theirs = (found.closeness < 1).mean(), (found.heldout_closeness < 1).mean()
+    if known == "training":
+        assert ours > 0.7
+        assert theirs < 0.3
+    else:
+        assert theirs > 0.7
+        assert ours < 0.3
+
+
+def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=80)
+    own = distinct(task.clients[0])
+    unseen = without(distinct(task.test), own)
+    matched, held = match_classes(own, unseen, np.random.default_rng(0))
+    heldout = unseen.take(held)
+    images = np.random.default_rng(2).integers(0, 256, (30, 8, 8, 1), dtype=np.uint8)
+    images[:5] = own.images[:5]
+    found = score(_Fixed(images), 30, own, matched, heldout, Search(50, 0.5, "cpu", 6), Seeds(0), SILENT)
+
+    def naive(image: np.ndarray, gallery: np.ndarray) -> tuple[float, int]:
+        distances = np.sqrt((((image - gallery) / 255.0) ** 2).sum(axis=(1, 2, 3)))
+        return distances.min() / (0.5 * np.sort(distances)[:50].mean()), int(distances.argmin())
+
+    floats = images.astype(np.float64)
+    expected = [naive(image, own.images)[0] for image in floats]
+    np.testing.assert_allclose(found.training, expected, atol=1e-5)
+    gallery = np.concatenate([own.images[matched], heldout.images])
+    closeness = np.full(len(gallery), 2.0)
+    for image in floats:
+        value, nearest = naive(image, gallery)
+        closeness[nearest] = min(closeness[nearest], value)
+    np.testing.assert_allclose(np.concatenate([found.closeness, found.heldout_closeness]), closeness, atol=1e-5)
+    np.testing.assert_allclose(found.smallest, np.sort(expected)[:6], atol=1e-5)
+    assert np.array_equal(found.nearest[:5], found.generated[:5])
+
+
+@dataclass(frozen=True, eq=False)
+class _Fixed:
+    images: Images
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        return self.images[:count]
+
+
+def test_classes_and_halves_match(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=100)
+    own, unseen = distinct(task.clients[0]), distinct(task.test)
+    rng = np.random.default_rng(0)
+    ours, theirs = match_classes(own, unseen, rng)
+    assert np.array_equal(np.bincount(own.labels[ours]), np.bincount(unseen.labels[theirs]))
+    first, second = halves(unseen, theirs, rng)
+    assert not np.intersect1d(first, second).size
+    assert np.array_equal(np.bincount(unseen.labels[first]), np.bincount(unseen.labels[second]))
+    # There are three times as many held-out records: the control is as large as the result, but for rare classes.
+    assert 0.95 * len(theirs) <= len(first) <= len(theirs)
+
+
+def test_duplicates_are_dropped(make_task: MakeTask) -> None:
+    own = make_task(clients=1, records=30).clients[0]
+    twice = own.take(np.concatenate([np.arange(30), np.arange(10)]))
+    assert len(distinct(twice)) == len(distinct(own))
+    assert len(without(own, own.take(np.arange(5)))) == len(own) - 5
