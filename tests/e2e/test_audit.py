@@ -397,3 +397,44 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         assert out.is_dir()
         digests.append(record.plan["transcript"]["sha256"])
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_plan_says_who_the_adversary_is(tmp_path: Path) -> None:
+    """Under secure aggregation of everything only the sum is seen, and a dozen records still come out of it."""
+    rng = np.random.default_rng(0)
+    messages = []
+    for client in range(2):
+        features = np.maximum(rng.normal(size=(6, WIDTH)), 0)
+        member = np.eye(10)[rng.integers(0, 10, 6)]
+        fields = {
+            "sums": MessageField(member.T @ features, "class_sums", exact(), additive=True),
+            "moment": MessageField(features.T @ features, "second_moment", exact(), additive=True),
+            "own": MessageField(features, "features", exact()),
+        }
+        messages.append(Message(0, f"client/{client}", "server", fields))
+    Transcript("their system", 10, tuple(messages)).save(tmp_path / "in")
+    plan = (
+        "name: aggregate\n"
+        "data: {name: digits}\n"
+        "backbone: {name: pixels}\n"
+        "threat: {view: aggregate}\n"
+        "attacks: [{gram_factorization: {restarts: 8}}]\n"
+    )
+    record = _audit(tmp_path / "in", _plan(tmp_path, plan))
+    found = _found(record)
+    assert found["gram_factorization"].reason.startswith("12 of 12"), found["gram_factorization"].reason
+    assert "raw" not in found
+    assert "all clients together" in found["label_histograms"].reason
+    used = {name: params for entry in record.plan["attacks"] for name, params in entry.items()}
+    assert used["gram_factorization"]["restarts"] == 8
+    assert record.plan["data"]["name"] == "digits"
+
+
+def test_another_record_of_the_class() -> None:
+    from fedassay.audits.captured_images import _another
+
+    labels = np.array([2, 0, 2, 1, 2])
+    other = _another(labels)
+    assert other.tolist()[0:3:2] == [2, 4]
+    assert other[4] == 0
+    assert all(other[i] != i for i in range(5))
