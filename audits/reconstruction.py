@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedassay.audits.identified import identified
 from fedassay.audits.judging import Judged, judge
 from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
@@ -40,6 +41,7 @@ from fedassay.vectors import VectorSource
 
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
 _SET_BASELINE = "baseline: the attacker's images, or fresh images matched with the same set, whichever is closer"
+_IDENTIFIED = "each recovered vector is held against the record whose feature it is, to a relative error of 1 %"
 
 
 _Compared = tuple[str, Judged, Judged, Judged]
@@ -76,7 +78,8 @@ class ReconstructionAudit(Parameters):
             raise NotRunError("the attack reconstructed nothing")
         truth = self._truth(lab)
         findings = []
-        for reconstruction in result.reconstructions:
+        for made in result.reconstructions:
+            reconstruction = identified(made, lab.task.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
             for selection, judged, positive, negative in compare(reconstruction, truth, lab):
                 source = reconstruction.source
@@ -234,6 +237,7 @@ class ReconstructionAudit(Parameters):
             assumptions=(
                 "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
                 _PAIRED_BASELINE if source.paired else _SET_BASELINE,
+                *([_IDENTIFIED] if source.paired and source.name != "raw" else []),
                 f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
                 "leak: mean SSIM above the baseline"
                 + ("" if source.paired else " and higher for private than for fresh images")
