@@ -161,6 +161,7 @@ def test_the_truth_is_shuffled_where_no_record_is_fresh(make_task: MakeTask, mak
     assert not finding.controls.negative.flagged
 
 
+@pytest.mark.slow
 def test_overfitted_networks_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
     attack = Membership(shadows=8, tests=("lira_online",))
     lab = make_lab(make_task(clients=2, records=100), FedAvg(local_epochs=30), bounds=20)
@@ -215,6 +216,7 @@ def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_lab:
 # Canaries.
 
 
+@pytest.mark.slow
 def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, make_lab: MakeLab) -> None:
     method = FedAvg(local_epochs=80, learning_rate=3e-3)
     lab = claiming(make_lab(make_task(clients=1, records=30), method, bounds=4), 0.5)
