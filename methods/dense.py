@@ -176,7 +176,7 @@ class _Game:
                 apart = (own.argmax(dim=1) != taught.argmax(dim=1)).float()
                 loss = loss - settings.boundary * (self._away(taught, own) * apart).mean()
             self.of_generator.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self.of_generator.step()
         with torch.no_grad():
             images = self.generator(latent)

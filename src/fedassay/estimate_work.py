@@ -12,7 +12,8 @@ from typing import Any
 
 from fedassay import estimate_rates as rate
 from fedassay.estimate_sizes import Sizes
-from fedassay.nets.presets import PRESETS
+from fedassay.nets.generators import GENERATORS
+from fedassay.nets.presets import PRESETS, Preset
 
 Given = Mapping[str, Any]
 """Parameters of a component, defaults filled in."""
@@ -54,7 +55,7 @@ def training(
     if not private:
         return seconds + rate.STEP * epochs * total / batch
     steps = math.ceil(epochs / given["dp_sgd"]["sampling_rate"]) * sizes.clients
-    return rate.PRIVATE_RECORD * seconds + steps * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
+    return float(rate.PRIVATE_RECORD * seconds + steps * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters))
 
 
 def head(sizes: Sizes, records: float) -> float:
@@ -66,13 +67,13 @@ def _local_heads(given: Given, sizes: Sizes, private: bool) -> float:
     if not private:
         return head(sizes, sizes.private) + rate.FIT * (sizes.clients - 1)
     steps = math.ceil(given["dp_sgd"]["epochs"] / given["dp_sgd"]["sampling_rate"]) * sizes.clients
-    return rate.CALIBRATION + steps * rate.PRIVATE_STEP
+    return float(rate.CALIBRATION + steps * rate.PRIVATE_STEP)
 
 
 def _networks(given: Given, sizes: Sizes, private: bool) -> float:
     rounds, epochs = given.get("rounds", 1), given["local_epochs"]
     seconds = rounds * training(given, sizes, epochs=epochs, batch=given["batch"], private=private)
-    return seconds + rate.CALIBRATION * private
+    return float(seconds + rate.CALIBRATION * private)
 
 
 def _ensemble(given: Given, sizes: Sizes, private: bool) -> float:
@@ -85,7 +86,7 @@ def _mixtures(given: Given, sizes: Sizes, private: bool) -> float:
     components = max(each) if isinstance(each, list | tuple) else each
     cost = rate.MIXTURE * sizes.private * components * sizes.width
     cost *= sizes.width / 8 if given["covariance"] == "full" and components > 1 else 1
-    return cost + head(sizes, sizes.private)
+    return float(cost + head(sizes, sizes.private))
 
 
 def _chain(given: Given, sizes: Sizes, private: bool) -> float:
@@ -108,7 +109,7 @@ def _fedlog(given: Given, sizes: Sizes, private: bool) -> float:
     each = training(
         given, sizes, epochs=given["local_epochs"], batch=given["batch"], private=by_noise, records=records
     )
-    return given["rounds"] * (each + 0.2) + rate.CALIBRATION * by_noise
+    return float(given["rounds"] * (each + 0.2) + rate.CALIBRATION * by_noise)
 
 
 def _ccvr(given: Given, sizes: Sizes, private: bool) -> float:
@@ -121,7 +122,7 @@ def _dense(given: Given, sizes: Sizes, private: bool) -> float:
     # Every client's classifier and the student, forwards and backwards; the generator costs about ten bodies.
     against = 3 * operations * given["batch"] * (sizes.clients + 11) * given["generator_steps"]
     learning = 3 * operations * given["batch"] * given["student_steps"]
-    return _networks(inner, sizes, private) + given["rounds"] * (against + learning) / speed
+    return float(_networks(inner, sizes, private) + given["rounds"] * (against + learning) / speed)
 
 
 def _fedcvae(given: Given, sizes: Sizes, private: bool) -> float:
@@ -133,7 +134,31 @@ def _fedcvae(given: Given, sizes: Sizes, private: bool) -> float:
         seconds = rate.PRIVATE_RECORD * seconds + steps * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
     inner = given["classifier"]
     after = training(inner, sizes, epochs=inner["local_epochs"], batch=inner["batch"], private=False)
-    return seconds + rate.STEP * steps + after + rate.CALIBRATION * private
+    return float(seconds + rate.STEP * steps + after + rate.CALIBRATION * private)
+
+
+def _film(preset: Preset, sizes: Sizes) -> float:
+    """Parameters of a perceptron on the flattened image."""
+    return float(preset.width * (2 * sizes.pixels + 6 * preset.blocks * preset.width))
+
+
+def _feddiff(given: Given, sizes: Sizes, private: bool) -> float:
+    presets = [GENERATORS[name] for name in given["preset"]]
+    epochs = given["dp_sgd"]["epochs"] if private else given["epochs"]
+    total = 0.0
+    for preset in presets:
+        if preset.architecture == "unet":
+            # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
+            operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
+            speed = rate.CONVOLUTION_FLOPS
+        else:
+            operations, speed = 2.0 * _film(preset, sizes), rate.DENSE_FLOPS
+        trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)
+        steps = 1000 if given["sampler"] == "ddpm" and given["steps"] is None else given["steps"] or 40
+        sampled = 2 * operations * sizes.private * steps
+        batches = epochs * sizes.private / (given["batch"] or preset.batch)
+        total += (trained + sampled) / speed + batches * 3 * rate.STEP
+    return total / len(presets) + rate.CALIBRATION * private
 
 
 METHODS: dict[str, Callable[[Given, Sizes, bool], float]] = {
@@ -151,6 +176,7 @@ METHODS: dict[str, Callable[[Given, Sizes, bool], float]] = {
     "ccvr": _ccvr,
     "dense": _dense,
     "fedcvae": _fedcvae,
+    "feddiff": _feddiff,
 }
 """Seconds of a method at one cell, from its parameters, the sizes, and whether epsilon is finite."""
 
@@ -168,15 +194,9 @@ def _diffusion(given: Given, sizes: Sizes, cells: int) -> float:
         operations = _UNET_OPERATIONS * sizes.pixels / 3072
         speed = rate.CONVOLUTION_FLOPS
     else:
-        operations, speed = 2.0 * film_parameters(given, sizes), rate.DENSE_FLOPS
+        operations, speed = 2.0 * _film(preset, sizes), rate.DENSE_FLOPS
     fitted = 3 * operations * preset.steps * preset.batch / speed
-    return fitted + cells * operations * rows * (given["steps"] or preset.sampling_steps) / speed
-
-
-def film_parameters(given: Given, sizes: Sizes) -> float:
-    """Parameters of the attacker's perceptron."""
-    preset = PRESETS[given["preset"]]
-    return preset.width * (2 * sizes.pixels + 6 * preset.blocks * preset.width)
+    return float(fitted + cells * operations * rows * (given["steps"] or preset.sampling_steps) / speed)
 
 
 def _inversion(given: Given, sizes: Sizes, cells: int) -> float:

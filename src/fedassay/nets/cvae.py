@@ -58,14 +58,15 @@ class CVAE(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Rows (n, pixels + C + latent) to the negative evidence lower bound of each, in nats, (n, 1)."""
-        images, known, noise = rows.split([self.pixels, self.classes, self.latent], dim=1)
+        images, known, noise = torch.split(rows, [self.pixels, self.classes, self.latent], dim=1)
         mean, log_variance = self.encoder(torch.cat([images, known], dim=1)).chunk(2, dim=1)
         # Beyond these bounds an exponential overflows before a step can lead back.
         log_variance = log_variance.clamp(-12, 12)
         logits = self.decoder(torch.cat([mean + torch.exp(log_variance / 2) * noise, known], dim=1))
         error = functional.binary_cross_entropy_with_logits(logits, images, reduction="none").sum(dim=1)
         divergence = 0.5 * (mean.square() + log_variance.exp() - log_variance - 1).sum(dim=1)
-        return (error + self.beta * divergence)[:, None]
+        bound: Tensor = (error + self.beta * divergence)[:, None]
+        return bound
 
 
 class _ConvolutionalDecoder(nn.Module):
@@ -84,7 +85,8 @@ class _ConvolutionalDecoder(nn.Module):
         maps = functional.relu(self.dense(given)).view(-1, 2 * _MAPS, self.rows, self.columns)
         maps = functional.relu(self.first(functional.interpolate(maps, scale_factor=2.0)))
         maps = self.second(functional.interpolate(maps, scale_factor=2.0))
-        return maps[:, :, : self.height, : self.width].flatten(1)
+        logits: Tensor = maps[:, :, : self.height, : self.width].flatten(1)
+        return logits
 
 
 def build_cvae(
