@@ -183,7 +183,7 @@ def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) ->
     "--policy",
     required=True,
     type=click.Path(path_type=Path),
-    help="Policy file (docs/policy.md); configs/policies/strict.yaml and research.yaml ship.",
+    help="Policy file (docs/policy.md); strict.yaml, research.yaml and messages.yaml of configs/policies ship.",
 )
 @click.option("--sarif", type=click.Path(path_type=Path), help="Also write SARIF here.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML here.")

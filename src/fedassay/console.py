@@ -111,7 +111,8 @@ def print_summary(record: RunRecord, folder: Path) -> None:
     for error in record.errors:
         click.echo(click.style(f"error in {error.cell}, {error.stage}: {error.message}", fg="red"), err=True)
     click.echo(f"report: {folder / 'report.html'}")
-    click.echo(f"hold it to a policy: fedassay check {folder} --policy configs/policies/research.yaml")
+    policy = "messages" if "transcript" in record.plan else "research"
+    click.echo(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{policy}.yaml")
 
 
 def _heading(cell: CellRecord) -> str:
@@ -145,7 +146,10 @@ def policy_file(path: Path) -> Path:
     Raises:
         PlanError: There is no such file.
     """
-    return _file(path, "two policies ship: configs/policies/strict.yaml and configs/policies/research.yaml")
+    return _file(
+        path,
+        "these ship: configs/policies/strict.yaml, configs/policies/research.yaml, configs/policies/messages.yaml",
+    )
 
 
 def _file(path: Path, instead: str) -> Path:

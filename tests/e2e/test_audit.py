@@ -16,10 +16,11 @@ import pytest
 from safetensors.numpy import save
 
 from fedassay.captured import AuditOptions, audit_transcript
+from fedassay.console import policy_file
 from fedassay.errors import DataError, PlanError
 from fedassay.record import Finding, RunRecord, load_record
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
-from fedassay.reports.policy import Policy, check_record
+from fedassay.reports.policy import Policy, check_record, load_policy
 from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 
 CLASSES, WIDTH = 5, 48
@@ -131,7 +132,9 @@ def test_the_claim_is_held_to_the_ledger(tmp_path: Path, claimed: float, verdict
     assert "cannot be drawn again" in claims.metrics["observed"].reason
     assert all(finding.verdict != "leak" for finding in record.cells[0].findings)
     bound = Policy(name="bound", maximum={"accounted": 1.5}, claims="sound", exact_fields="forbidden")
-    assert check_record(record, bound).exit_code == (0 if verdict == "sound" else 1)
+    shipped = load_policy(policy_file(Path("configs/policies/messages.yaml")))
+    for policy in (bound, shipped):
+        assert check_record(record, policy).exit_code == (0 if verdict == "sound" else 1)
 
 
 def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:
