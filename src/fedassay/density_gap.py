@@ -29,7 +29,7 @@ def density_gap(given: Floats, given_labels: Ints, reference: Floats, reference_
     """
     from scipy.stats import wasserstein_distance
 
-    gaps = []
+    gaps: list[float] = []
     for label in np.unique(reference_labels):
         ours, theirs = given[given_labels == label], reference[reference_labels == label]
         if min(len(ours), len(theirs)) < LEAST:
