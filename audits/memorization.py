@@ -16,71 +16,38 @@ sampling, or of reading the weights, would find.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.memorization_controls import halves, overfit
+from fedassay.audits.memorization_judging import (
+    Judged,
+    by_client,
+    histogram_of,
+    judge,
+    metrics_of,
+    tested_metrics,
+)
 from fedassay.audits.memorization_scores import Scores, Search, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
-from fedassay.audits.stats.intervals import clopper_pearson
-from fedassay.audits.stats.permutation import Gap
-from fedassay.audits.stats.stratified import stratified_gap
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab
 from fedassay.pictures import write_grid
 from fedassay.record import (
     Controls,
     Finding,
-    Metric,
     NegativeControl,
     Picture,
     PictureColumn,
     PositiveControl,
-    Series,
     Verdict,
 )
 from fedassay.registry import register
 from fedassay.seeds import Seeds
 from fedassay.task import Generator, Records
 from fedassay.values import Parameters
-
-_DRAWN = 20_000
-_MOST_CLASSES = 1 << 20
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """Scores of one set of generators, and the tests on them.
-
-    Attributes:
-        scores: By client.
-        copied: Share of training records that are given back, less that of held-out records.
-        gap: How much smaller the smallest scores of training records are than those of held-out ones.
-        level: Level of one test, corrected for the number of tests in the run.
-    """
-
-    scores: tuple[Scores, ...]
-    copied: Gap
-    gap: Gap
-    level: float
-
-    @property
-    def flagged(self) -> bool:
-        """Whether more training than held-out records are given back."""
-        return self.copied.p <= self.level
-
-    @property
-    def shown(self) -> str:
-        """The figures that the verdict rests on."""
-        copied = self.copied
-        return (
-            f"records given back, training less held-out: {copied.value:+.1%} [{copied.low:+.1%}, "
-            f"{copied.high:+.1%}], p = {copied.p:.2g}"
-        )
 
 
 @register("audit", "memorization")
@@ -144,26 +111,14 @@ class MemorizationAudit(Parameters):
         """Records of the private distribution that no client holds, each image once."""
         return without(distinct(pooled([lab.fresh, lab.task.test], "heldout")), pooled(lab.task.clients))
 
-    def _judge(self, scores: Sequence[Scores], lab: Lab, rng: np.random.Generator) -> _Judged:
-        """Test all generators together; a stratum is a class of one client."""
-        strata = [
-            np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
-            for side in (0, 1)
-        ]
-        ours = np.concatenate([each.closeness for each in scores])
-        theirs = np.concatenate([each.heldout_closeness for each in scores])
+    def _judge(self, scores: Sequence[Scores], lab: Lab, rng: np.random.Generator) -> Judged:
+        return judge(scores, self.threshold, rng, tests=lab.bounds, draws=self.draws)
 
-        def tested(first: NDArray[np.float64], second: NDArray[np.float64]) -> Gap:
-            return stratified_gap(first, second, (strata[0], strata[1]), rng, tests=lab.bounds, draws=self.draws)
-
-        copied = tested((ours < self.threshold).astype(np.float64), (theirs < self.threshold).astype(np.float64))
-        return _Judged(tuple(scores), copied, tested(-ours, -theirs), 0.05 / lab.bounds)
-
-    def _positive(self, unseen: Records, lab: Lab) -> _Judged:
+    def _positive(self, unseen: Records, lab: Lab) -> Judged:
         """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
         key = f"memorization control/{self.model_dump_json()}/{lab.bounds}"
         made = lab.shared.get(key)
-        if isinstance(made, _Judged):
+        if isinstance(made, Judged):
             return made
         # Not the cell's own stream: which cell comes first depends on the number of workers.
         seeds = Seeds(lab.task.seeds.seed or 0).child("memorization", "control")
@@ -186,7 +141,7 @@ class MemorizationAudit(Parameters):
         made = lab.shared[key] = self._judge([found], lab, seeds.numpy("test"))
         return made
 
-    def _negative(self, owners: Sequence[tuple[Records, Generator]], unseen: Records, lab: Lab) -> _Judged | None:
+    def _negative(self, owners: Sequence[tuple[Records, Generator]], unseen: Records, lab: Lab) -> Judged | None:
         """The same generators, asked about one half of records that nobody trained on against the other half."""
         seeds = lab.task.seeds.child("memorization", "negative")
         scores = []
@@ -201,10 +156,9 @@ class MemorizationAudit(Parameters):
         return self._judge(scores, lab, seeds.numpy("test")) if scores else None
 
     def _finding(
-        self, judged: _Judged, names: Sequence[str], positive: _Judged, negative: _Judged | None, lab: Lab
+        self, judged: Judged, names: Sequence[str], positive: Judged, negative: Judged | None, lab: Lab
     ) -> Finding:
-        values = np.concatenate([each.training for each in judged.scores])
-        heldout = np.concatenate([each.heldout for each in judged.scores])
+        values, heldout = judged.training, judged.heldout
         copies = int((values < self.threshold).sum())
         shown = (
             f"{copies} of {len(values)} generated images score under {self.threshold:g} (smallest "
@@ -226,20 +180,21 @@ class MemorizationAudit(Parameters):
                 "inconclusive",
                 f"low scores, but not of training records more than of others: {shown}",
             )
-        metrics, baseline = self._metrics(values, judged), self._metrics(heldout, None)
+        known = positive.training
         return Finding(
             audit="memorization",
             source=names[0] if len(names) == 1 else f"{len(names)} generators",
             selection="all",
-            metrics=metrics,
-            baseline=baseline,
+            metrics={**metrics_of(values, self.threshold), **tested_metrics(judged)},
+            baseline=metrics_of(heldout, self.threshold),
             controls=Controls(
                 positive=PositiveControl(
                     release=f"a diffusion model overfitted on {positive.gap.n[0]} of the private images",
                     caught=positive.flagged,
                     value=positive.copied.value,
                     n=positive.copied.n[0],
-                    detail=f"{positive.shown}; {self._copies(positive)} under {self.threshold:g}",
+                    detail=f"{positive.shown}; {int((known < self.threshold).sum())} of {len(known)} images under "
+                    f"{self.threshold:g}",
                 ),
                 negative=None
                 if negative is None
@@ -255,29 +210,10 @@ class MemorizationAudit(Parameters):
             reason=reason,
             assumptions=self._assumptions(judged, lab),
             pictures=self._pictures(judged.scores, lab),
-            series={"scores": _series(values, heldout), "clients": self._clients(judged.scores, names)},
+            series={"scores": histogram_of(values, heldout), "clients": by_client(judged, names)},
         )
 
-    def _metrics(self, values: NDArray[np.float64], judged: _Judged | None) -> dict[str, Metric]:
-        copies = int((values < self.threshold).sum())
-        low, high = clopper_pearson(copies, len(values))
-        found = {
-            "min_distance": Metric(value=float(values.min()), n=len(values)),
-            "under_threshold": Metric(value=float(copies), n=len(values)),
-            "share_under_threshold": Metric(
-                value=copies / len(values), low=float(low), high=float(high), n=len(values)
-            ),
-        }
-        if judged is not None:
-            found["copied"] = _tested(judged.copied, "share of training records given back, less held-out ones")
-            found["heldout_gap"] = _tested(judged.gap, "smallest scores of records, held-out less training")
-        return found
-
-    def _copies(self, judged: _Judged) -> str:
-        values = np.concatenate([each.training for each in judged.scores])
-        return f"{int((values < self.threshold).sum())} of {len(values)}"
-
-    def _assumptions(self, judged: _Judged, lab: Lab) -> tuple[str, ...]:
+    def _assumptions(self, judged: Judged, lab: Lab) -> tuple[str, ...]:
         fewest = min(each.neighbours for each in judged.scores)
         found = [
             f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
@@ -307,33 +243,3 @@ class MemorizationAudit(Parameters):
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
         return (write_grid(lab.folder, f"{lab.prefix}-memorization", title, rows, columns),)
-
-    def _clients(self, scores: Sequence[Scores], names: Sequence[str]) -> Series:
-        return Series(
-            title="Memorization scores by client",
-            columns={
-                "client": tuple(names),
-                "generated": tuple(float(len(each.training)) for each in scores),
-                "smallest": tuple(float(each.training.min()) for each in scores),
-                "under_threshold": tuple(float((each.training < self.threshold).sum()) for each in scores),
-                "held_out_records": tuple(float(len(each.heldout_closeness)) for each in scores),
-            },
-        )
-
-
-def _tested(gap: Gap, what: str) -> Metric:
-    reason = f"{what}; {gap.n[1]} held-out records, permutation p = {gap.p:.2g}"
-    return Metric(value=gap.value, low=gap.low, high=gap.high, n=gap.n[0], reason=reason)
-
-
-def _series(values: NDArray[np.float64], heldout: NDArray[np.float64]) -> Series:
-    """Every score, sorted; evenly thinned where there are very many, the smallest always kept."""
-    size = min(len(values), _DRAWN)
-    rows = np.linspace(0, len(values) - 1, size).round().astype(np.int64)
-    return Series(
-        title="Memorization scores of generated images",
-        columns={
-            "generated": tuple(np.sort(values)[rows].tolist()),
-            "heldout": tuple(np.sort(heldout)[rows].tolist()),
-        },
-    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.privacy import reruns
 from fedassay.privacy.mechanisms import release_class_counts
+from fedassay.progress import Advance
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
 from fedassay.task import Outcome, Records, Task
@@ -56,6 +58,15 @@ def _one_or_several(given: object) -> object:
 
 
 Presets = Annotated[tuple[GeneratorName, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+
+
+class _Where(TypedDict):
+    """What both ways of training are told besides the records."""
+
+    seed: int
+    device: str
+    progress: Advance
+    checkpoint: Path | None
 
 
 @register("method", "feddiff")
@@ -202,24 +213,24 @@ class FedDiff(Parameters):
         return Message(0, client.name, SERVER, fields)
 
     def _train(
-        self, index: int, client: Records, budget: Budget | None, task: Task, name: str, advance: object
+        self, index: int, client: Records, budget: Budget | None, task: Task, name: str, advance: Advance
     ) -> NDArray[np.float32]:
+        """A client's weights."""
         preset = self._preset(index)
-        checkpoint = None if task.scratch is None else task.scratch / f"{name}.training.safetensors"
-        common = {
+        given = (client.images, client.labels, task.classes)
+        where: _Where = {
             "seed": task.seeds.integer("training", client.name),
             "device": task.device,
             "progress": advance,
-            "checkpoint": checkpoint,
+            "checkpoint": None if task.scratch is None else task.scratch / f"{name}.training.safetensors",
         }
-        given = (client.images, client.labels, task.classes)
         if budget is None:
-            model = train_generator(*given, preset, epochs=self.epochs, **common)  # type: ignore[arg-type]
+            model = train_generator(*given, preset, epochs=self.epochs, **where)
         else:
             settings = self.dp_sgd
             training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
             preset = replace(preset, learning_rate=settings.learning_rate)
-            model = train_generator_privately(*given, preset, training, **common)  # type: ignore[arg-type]
+            model = train_generator_privately(*given, preset, training, **where)
         return flatten_weights(model.weights)
 
     def _histogram(self, client: Records, budget: Budget | None, task: Task) -> NDArray[np.generic]:

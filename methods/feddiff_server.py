@@ -138,7 +138,7 @@ class DiffusionGenerator:
 
 def histogram_of(sent: NDArray[Any]) -> Ints:
     """A histogram as sent, (C,), to whole numbers of images; noise below zero counts as none."""
-    return np.rint(sent).clip(min=0).astype(np.int64)
+    return np.asarray(np.rint(sent).clip(min=0), dtype=np.int64)
 
 
 def kept(

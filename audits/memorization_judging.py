@@ -1,0 +1,142 @@
+"""What the memorization audit tests and prints: shares of records given back, metrics, and series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.memorization_scores import Scores
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.permutation import Gap
+from fedassay.audits.stats.stratified import stratified_gap
+from fedassay.record import Metric, Series
+
+_DRAWN = 20_000
+_MOST_CLASSES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Scores of one set of generators, and the tests on them.
+
+    Attributes:
+        scores: By client.
+        copied: Share of training records that are given back, less that of held-out records.
+        gap: How much smaller the smallest scores of training records are than those of held-out ones.
+        threshold: Scores below count as copies.
+        level: Level of one test, corrected for the number of tests in the run.
+    """
+
+    scores: tuple[Scores, ...]
+    copied: Gap
+    gap: Gap
+    threshold: float
+    level: float
+
+    @property
+    def training(self) -> NDArray[np.float64]:
+        """Scores of all generated images against the training records."""
+        return np.concatenate([each.training for each in self.scores])
+
+    @property
+    def heldout(self) -> NDArray[np.float64]:
+        """The same against the held-out records."""
+        return np.concatenate([each.heldout for each in self.scores])
+
+    @property
+    def flagged(self) -> bool:
+        """Whether more training than held-out records are given back."""
+        return self.copied.p <= self.level
+
+    @property
+    def shown(self) -> str:
+        """The figures that the verdict rests on."""
+        copied = self.copied
+        return (
+            f"records given back, training less held-out: {copied.value:+.1%} [{copied.low:+.1%}, "
+            f"{copied.high:+.1%}], p = {copied.p:.2g}"
+        )
+
+
+def judge(
+    scores: Sequence[Scores], threshold: float, rng: np.random.Generator, *, tests: int, draws: int
+) -> Judged:
+    """Test all generators together; a stratum is a class of one client.
+
+    Args:
+        scores: By client, at least one.
+        threshold: Scores below count as copies.
+        rng: Source of permutations and resamples.
+        tests: One-sided tests in the run, to correct the level by.
+        draws: Least number of permutations, and number of bootstrap resamples.
+    """
+    strata = [
+        np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
+        for side in (0, 1)
+    ]
+    ours = np.concatenate([each.closeness for each in scores])
+    theirs = np.concatenate([each.heldout_closeness for each in scores])
+
+    def tested(first: NDArray[np.float64], second: NDArray[np.float64]) -> Gap:
+        return stratified_gap(first, second, (strata[0], strata[1]), rng, tests=tests, draws=draws)
+
+    copied = tested((ours < threshold).astype(np.float64), (theirs < threshold).astype(np.float64))
+    # A small score is close.
+    return Judged(tuple(scores), copied, tested(-ours, -theirs), threshold, 0.05 / tests)
+
+
+def metrics_of(values: NDArray[np.float64], threshold: float) -> dict[str, Metric]:
+    """Metrics of the scores of generated images, (N,)."""
+    copies = int((values < threshold).sum())
+    low, high = clopper_pearson(copies, len(values))
+    return {
+        "min_distance": Metric(value=float(values.min()), n=len(values)),
+        "under_threshold": Metric(value=float(copies), n=len(values)),
+        "share_under_threshold": Metric(
+            value=copies / len(values), low=float(low), high=float(high), n=len(values)
+        ),
+    }
+
+
+def tested_metrics(judged: Judged) -> dict[str, Metric]:
+    """Metrics of both tests."""
+    return {
+        "copied": _tested(judged.copied, "share of training records given back, less held-out ones"),
+        "heldout_gap": _tested(judged.gap, "smallest scores of records, held-out less training"),
+    }
+
+
+def by_client(judged: Judged, names: Sequence[str]) -> Series:
+    """One row a client."""
+    scores = judged.scores
+    return Series(
+        title="Memorization scores by client",
+        columns={
+            "client": tuple(names),
+            "generated": tuple(float(len(each.training)) for each in scores),
+            "smallest": tuple(float(each.training.min()) for each in scores),
+            "under_threshold": tuple(float((each.training < judged.threshold).sum()) for each in scores),
+            "held_out_records": tuple(float(len(each.heldout_closeness)) for each in scores),
+        },
+    )
+
+
+def _tested(gap: Gap, what: str) -> Metric:
+    reason = f"{what}; {gap.n[1]} held-out records, permutation p = {gap.p:.2g}"
+    return Metric(value=gap.value, low=gap.low, high=gap.high, n=gap.n[0], reason=reason)
+
+
+def histogram_of(values: NDArray[np.float64], heldout: NDArray[np.float64]) -> Series:
+    """Every score, sorted; evenly thinned where there are very many, the smallest always kept."""
+    size = min(len(values), _DRAWN)
+    rows = np.linspace(0, len(values) - 1, size).round().astype(np.int64)
+    return Series(
+        title="Memorization scores of generated images",
+        columns={
+            "generated": tuple(np.sort(values)[rows].tolist()),
+            "heldout": tuple(np.sort(heldout)[rows].tolist()),
+        },
+    )
