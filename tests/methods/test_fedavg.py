@@ -110,6 +110,31 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     np.testing.assert_array_equal(again.model.predict(task.test), whole.model.predict(task.test))
 
 
+def test_fine_tuning_helps_clients_of_few_classes_and_sends_nothing(make_task: MakeTask) -> None:
+    task = make_task(records=600)
+    clients = tuple(
+        client.take(np.flatnonzero(np.isin(client.labels, [3 * i, 3 * i + 1])))
+        for i, client in enumerate(task.clients)
+    )
+    task = dataclasses.replace(task, clients=clients)
+    plain = _quick(local_epochs=3).run(task)
+    tuned = _quick(local_epochs=3, fine_tune={"epochs": 20}).run(task)
+    assert tuned.utility["personalized_accuracy_global"] == plain.utility["personalized_accuracy"]
+    assert tuned.utility["personalized_accuracy"] > plain.utility["personalized_accuracy"] + 0.05
+    assert [m.serialized for m in tuned.transcript.messages] == [m.serialized for m in plain.transcript.messages]
+    assert tuned.model is not None
+    assert plain.model is not None
+    np.testing.assert_array_equal(tuned.model.predict(task.test), plain.model.predict(task.test))
+
+
+def test_bodies_may_start_from_the_backbone(make_task: MakeTask) -> None:
+    task = make_task(backbone="small_cnn", records=120)
+    first = FedAvg(start="backbone", local_epochs=1).run(task).transcript.messages[0]
+    own = np.concatenate([p.detach().numpy().ravel() for p in task.backbone.module.parameters()])
+    np.testing.assert_array_equal(first.fields["parameters"].values[: own.size], own)
+    assert first.fields["parameters"].values.size == own.size + 65 * 10
+
+
 def test_bad_input(make_task: MakeTask) -> None:
     task = make_task(records=60)
     nobody = tuple(client.take(np.zeros(0, np.int64)) for client in task.clients)
