@@ -37,6 +37,7 @@ from fedassay.values import Ints, Parameters
 from fedassay.vectors import VectorSource, sources
 
 _FACTORS = "gram_factorization"
+_SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"
 
 
 @register("audit", "message")
@@ -66,6 +67,8 @@ class MessageAudit(Parameters):
         extra = {"expected_error": _expected(result)}
         limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
         verdict, reason = finding.verdict, finding.reason
+        if verdict == "inconclusive" and not result.vectors and _signed(lab):
+            return _not_run(_FACTORS, result.attack, _SIGNED)
         if verdict == "no_leak_found" and limited:
             verdict, reason = "inconclusive", f"not tried on all messages: {limited[0]}; {reason}"
         elif not result.vectors and result.notes:
@@ -163,6 +166,15 @@ class MessageAudit(Parameters):
         truth = [(np.arange(len(whole)), features, records.labels)]
         rng = np.random.default_rng(0)
         return judge(match(whole, part.labels, truth, means), rng, tests=lab.bounds, draws=self.draws)
+
+
+def _signed(lab: Lab) -> bool:
+    """Whether the features that the method sums up are negative in places."""
+    encode = encoder(lab)
+    if encode is None:
+        return False
+    features = encode(control_records(lab))
+    return bool(features.min() < -1e-6 * np.abs(features).max())
 
 
 def _verdict(name: str, ours: Judged, positive: Judged, negative: Judged) -> tuple[Verdict, str]:

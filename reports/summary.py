@@ -30,6 +30,9 @@ SELECTIONS = {
 }
 """Plain words for the reconstruction audit's selections."""
 
+_AT_A_GLANCE = 15
+"""Lines that are taken in at once, whatever their order."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -56,8 +59,11 @@ def source_words(source: str | None) -> str:
 
 
 def strip(record: RunRecord) -> tuple[Line, ...]:
-    """The lines of the verdict strip, in the record's order."""
-    return tuple(_line(group) for group in groups(record))
+    """The lines of the verdict strip, in the record's order; the worst first where there are many to read."""
+    lines = tuple(_line(group) for group in groups(record))
+    if len(lines) <= _AT_A_GLANCE:
+        return lines
+    return tuple(sorted(lines, key=lambda line: -LOOKS[line.verdict].rank))
 
 
 def lead(record: RunRecord) -> str:

@@ -53,6 +53,18 @@ def controls_hold(finding: Finding) -> bool:
     return positive is not None and positive.caught and negative is not None and not negative.flagged
 
 
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_factorization_does_not_apply_to_signed_features(
+    make_task: MakeTask, make_lab: MakeLab, epsilon: float
+) -> None:
+    """Not run, with the reason: neither a failed control nor a sign of safety."""
+    task = make_task(clients=3, records=60, backbone="small_cnn", epsilon=epsilon)
+    assert min(client.features.min() for client in task.clients) < 0
+    finding = assessed(make_lab, task, FedCGS(), GramFactorization())["gram_factorization"]
+    assert finding.verdict == "not_run"
+    assert "signed" in finding.reason
+
+
 @pytest.mark.parametrize("hidden", ["none", "counts", "all"])
 def test_small_clients_of_fedcgs_leak(make_task: MakeTask, make_lab: MakeLab, hidden: str) -> None:
     task = make_task(clients=3, records=18)

@@ -47,6 +47,17 @@ def test_an_inconclusive_audit_is_never_said_to_have_found_nothing(record: RunRe
     assert "no leak found" not in line.text
 
 
+def test_many_lines_come_worst_first_and_few_as_planned(build_cell: Any) -> None:
+    leak = Finding(audit="message", verdict="leak", reason="recovers 3 records.")
+    fine = Finding(audit="message", verdict="no_leak_found", reason="nothing")
+    cells = [
+        build_cell(None, f"m{i}", "fedcgs", 1.0, 0, findings=(leak if i % 5 == 4 else fine,)) for i in range(20)
+    ]
+    many = strip(of(*cells))
+    assert [line.group.label for line in many[:5]] == ["m4", "m9", "m14", "m19", "m0"]
+    assert [line.group.label for line in strip(of(*cells[:6]))] == [f"m{i}" for i in range(6)]
+
+
 def test_the_worst_seed_gives_the_verdict_and_the_line_says_how_many(build_cell: Any) -> None:
     leak = Finding(audit="message", verdict="leak", reason="recovers 3 records.")
     fine = Finding(audit="message", verdict="no_leak_found", reason="nothing")
