@@ -51,7 +51,10 @@ def test_many_lines_come_worst_first_and_few_as_planned(build_cell: Any) -> None
     leak = Finding(audit="message", verdict="leak", reason="recovers 3 records.")
     fine = Finding(audit="message", verdict="no_leak_found", reason="nothing")
     cells = [
-        build_cell(None, f"m{i}", "fedcgs", 1.0, 0, findings=(leak if i % 5 == 4 else fine,)) for i in range(20)
+        build_cell(None, "fedcgs", "fedcgs", 1.0, 0, findings=(leak if i % 5 == 4 else fine,)).model_copy(
+            update={"label": f"m{i}"}
+        )
+        for i in range(20)
     ]
     many = strip(of(*cells))
     assert [line.group.label for line in many[:5]] == ["m4", "m9", "m14", "m19", "m0"]
