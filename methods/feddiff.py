@@ -14,21 +14,18 @@ from pydantic import BeforeValidator, Field
 from fedassay.errors import DataError
 from fedassay.methods.dp_sgd import dp_sgd_release
 from fedassay.methods.ensemble import of_network
-from fedassay.methods.feddiff_magnitudes import (
-    distances,
-    largest_norm,
-    mean_magnitude,
-    noised_mean,
-    pydp_mean,
-)
+from fedassay.methods.feddiff_magnitudes import distances, largest_norm
 from fedassay.methods.feddiff_magnitudes import kept as kept_by
+from fedassay.methods.feddiff_messages import sent_histogram, sent_magnitude
 from fedassay.methods.feddiff_private import Budget, DiffusionDpSgd, Fmf, make_budget
 from fedassay.methods.feddiff_server import (
     DiffusionGenerator,
     GlobalClassifier,
     Sampling,
     correct,
+    drawn,
     histogram_of,
+    joined,
     kept,
 )
 from fedassay.methods.local_heads import Ensemble
@@ -44,7 +41,6 @@ from fedassay.nets.generators import (
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.privacy import reruns
-from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.progress import Advance
 from fedassay.registry import register
 from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
@@ -186,11 +182,11 @@ class FedDiff(Parameters):
                 raise DataError(f"feddiff: training at {client.name} has diverged; try a smaller learning_rate")
             arrays: dict[str, NDArray[np.generic]] = {
                 "weights": weights,
-                "class_counts": self._histogram(client, budget, task),
+                "class_counts": sent_histogram(client, budget, task),
             }
             if self.fmf != "none":
                 count = float(np.asarray(arrays["class_counts"], dtype=np.float64).sum())
-                arrays["magnitude_mean"] = self._magnitude(client, budget, count, task)
+                arrays["magnitude_mean"] = sent_magnitude(client, budget, self._clip(task), count, task)
             return arrays
 
         arrays = kept(task.scratch, name, run, make)
@@ -233,31 +229,6 @@ class FedDiff(Parameters):
             model = train_generator_privately(*given, preset, training, **where)
         return flatten_weights(model.weights)
 
-    def _histogram(self, client: Records, budget: Budget | None, task: Task) -> NDArray[np.generic]:
-        if budget is None or budget.histogram == 0:
-            return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
-        rng = task.seeds.numpy("noise", "labels", client.name)
-        noised = release_class_counts(client.labels, task.classes, sigma=budget.histogram, rng=rng)
-        return noised.astype(np.float32)
-
-    def _magnitude(self, client: Records, budget: Budget | None, count: float, task: Task) -> NDArray[np.float32]:
-        """A client's mean magnitude, shape (H, W, C); zeros where it has no image and sends exactly."""
-        if budget is None:
-            shape = client.images.shape[1:]
-            return (mean_magnitude(client.images) if len(client) else np.zeros(shape)).astype(np.float32)
-        if budget.coordinates:
-            return pydp_mean(client.images, budget.each).astype(np.float32)
-        # Where the number of records is private, so is what the sum is divided by.
-        divisor = count if task.privacy.adjacency == "add_remove" else float(len(client))
-        found = noised_mean(
-            client.images,
-            clip=self._clip(task),
-            sigma=budget.magnitude,
-            count=divisor,
-            rng=task.seeds.numpy("noise", "magnitude", client.name),
-        )
-        return found.astype(np.float32)
-
     def _generators(self, messages: Sequence[Message], task: Task) -> dict[str, DiffusionGenerator]:
         """What each client's message can sample, of those whose histogram has a positive count."""
         sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
@@ -279,25 +250,20 @@ class FedDiff(Parameters):
         task: Task,
     ) -> tuple[Records, tuple[str, ...]]:
         """The generated images that the server trains on, and what must be said about them."""
-        parts, scores = [], []
-        for message in messages:
-            generator = generators.get(message.sender)
-            if generator is None:
-                continue
-            labels = np.repeat(np.arange(task.classes), generator.counts)
-            images = _images(generator, labels, message.sender, run, task)
-            parts.append(Records(message.sender, images, labels, task.backbone.extract))
-            if self.fmf != "none":
-                scores.append(distances(images, message.fields["magnitude_mean"].values))
-        images = np.concatenate([part.images for part in parts])
-        sampled = Records("server", images, np.concatenate([p.labels for p in parts]), task.backbone.extract)
+        known = [message for message in messages if message.sender in generators]
+        parts = [drawn(generators[message.sender], message.sender, run, task) for message in known]
+        sampled = joined(parts, "server", task)
         notes: tuple[str, ...] = ()
-        if scores:
+        if self.fmf != "none":
+            scores = [
+                distances(part.images, message.fields["magnitude_mean"].values)
+                for part, message in zip(parts, known, strict=True)
+            ]
             groups = scores if self.gamma_scope == "client" else [np.concatenate(scores)]
-            mask = np.concatenate([kept_by(group, self.gamma) for group in groups])
-            sampled = sampled.take(np.flatnonzero(mask))
+            sampled = sampled.take(np.flatnonzero(np.concatenate([kept_by(g, self.gamma) for g in groups])))
         if self.oracle_filter:
-            right = correct(self.classifier.fit(_pooled(task), task, "oracle"), sampled)
+            oracle = self.classifier.fit(joined(task.clients, "oracle", task), task, "oracle")
+            right = correct(oracle, sampled)
             sampled = sampled.take(np.flatnonzero(right))
             notes = (
                 f"oracle_filter: {right.mean():.1%} of the generated images kept, by a classifier trained on the "
@@ -332,22 +298,3 @@ class FedDiff(Parameters):
             source="one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
             "magnitude, by privacy loss distributions",
         )
-
-
-def _images(
-    generator: DiffusionGenerator, labels: NDArray[np.int64], sender: str, run: str, task: Task
-) -> NDArray[np.uint8]:
-    """The images that the server draws from one client's generator: drawn once, also over interruptions."""
-    seeds = task.seeds.child("samples", sender)
-    name = f"{sender.replace('/', '-')}.samples"
-    made = kept(task.scratch, name, run, lambda: {"images": generator.decode(labels, seeds, task.progress)})
-    return np.asarray(made["images"], dtype=np.uint8)
-
-
-def _pooled(task: Task) -> Records:
-    return Records(
-        "oracle",
-        np.concatenate([client.images for client in task.clients]),
-        np.concatenate([client.labels for client in task.clients]),
-        task.backbone.extract,
-    )

@@ -172,3 +172,18 @@ def kept(
 def correct(network: LocalNetwork, records: Records) -> NDArray[np.bool_]:
     """Which records a classifier gets right, shape (n,)."""
     return np.asarray(outputs(network.module, records.images).argmax(axis=1) == records.labels)
+
+
+def drawn(generator: DiffusionGenerator, sender: str, run: str, task: Task) -> Records:
+    """As many images as a client's histogram says: drawn once, also over interruptions."""
+    labels = np.repeat(np.arange(len(generator.counts)), generator.counts)
+    seeds = task.seeds.child("samples", sender)
+    name = f"{sender.replace('/', '-')}.samples"
+    made = kept(task.scratch, name, run, lambda: {"images": generator.decode(labels, seeds, task.progress)})
+    return Records(sender, np.asarray(made["images"], dtype=np.uint8), labels, task.backbone.extract)
+
+
+def joined(parts: Sequence[Records], name: str, task: Task) -> Records:
+    """Several sets of records as one, in order."""
+    images = np.concatenate([part.images for part in parts])
+    return Records(name, images, np.concatenate([part.labels for part in parts]), task.backbone.extract)
