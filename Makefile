@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel test-flower check docs format bench clean
+.PHONY: quickstart test test-slow test-wheel test-flower check docs format bench bench-full clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,9 +43,13 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Every row of the performance table, peers on subsamples: within 15 minutes. runs/bench.json, runs/bench.md.
 bench: $(STAMP)
-	$(BIN)/python benchmarks/ssim_search.py
-	$(BIN)/python benchmarks/memorization_search.py
+	$(BIN)/python benchmarks/run_all.py
+
+# Every row at its own size: an hour and more.
+bench-full: $(STAMP)
+	$(BIN)/python benchmarks/run_all.py --full
 
 clean:
 	rm -rf $(VENV) .venv-flower site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,118 @@
+"""Every row of the performance table: runs the scripts one after the other, each in a process of its own.
+
+    python benchmarks/run_all.py [--full] [--only NAME]... [--output FOLDER]
+
+Writes FOLDER/bench.json (machine facts and a list of {row, ratio, target, met, ...}) and FOLDER/bench.md, the same
+as a table; FOLDER is runs/ by default. A script that fails becomes a row that is not met, with its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedassay.atomic import write_json, write_text
+
+SCRIPTS = (
+    "ssim_search",
+    "memorization_search",
+    "mixture_fits",
+    "fedcgs_statistics",
+    "mechanism_reruns",
+    "epsilon_bounds",
+    "dp_sgd_step",
+    "cold_start",
+    "quickstart",
+    "sweep_sharing",
+)
+PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "scikit-image", "opacus", "faiss-cpu", "torchmetrics",
+            "jax-privacy", "breaching", "Privacy-Meter")  # fmt: skip
+HERE = Path(__file__).resolve().parent
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    processor = ""
+    if Path("/proc/cpuinfo").is_file():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return {
+        "processor": processor or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "packages": versions,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def run_script(name: str, full: bool) -> dict[str, Any]:
+    """The row of one script; a failure is a row as well."""
+    started = time.perf_counter()
+    command = [sys.executable, str(HERE / f"{name}.py"), *(["--full"] if full else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    took = round(time.perf_counter() - started, 1)
+    facts = {"script": name, "script_seconds": took, "load_average": round(os.getloadavg()[0], 1)}
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"row": name, "ratio": None, "target": None, "met": False, "error": reason, **facts}
+    row: dict[str, Any] = json.loads(done.stdout)
+    return {**row, **facts}
+
+
+def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The rows as a Markdown table, the machine below."""
+    lines = [
+        "| row | peer | ratio | of processor time | target | met | peak MiB |",
+        "|---|---|---:|---:|---|---|---:|",
+    ]
+    for row in rows:
+        peak = row.get("peak_mib", row.get("peak_mib_of_process"))
+        of_cpu = row.get("ratio_of_cpu", row.get("ratio_of_free_cores"))
+        cells = (row["row"], row.get("peer", row.get("error")), row["ratio"], of_cpu, row["target"])
+        said = ["-" if value is None else str(value) for value in cells]
+        lines.append("| " + " | ".join([*said, "yes" if row["met"] else "no", str(peak or "-")]) + " |")
+    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items() if number)
+    lines += [
+        "",
+        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} thread(s), Python {facts['python']}; "
+        f"{packages}. Load average {facts['load_average']:.1f} at the start.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", action="append", choices=SCRIPTS, metavar="NAME")
+    parser.add_argument("--output", type=Path, default=Path("runs"))
+    given = parser.parse_args()
+    facts, rows = machine(), []
+    for name in given.only or SCRIPTS:
+        rows.append(run_script(name, given.full))
+        print(json.dumps(rows[-1]), flush=True)
+        # After every row: an interrupted run keeps what it has measured.
+        write_json(given.output / "bench.json", {"machine": facts, "full": given.full, "rows": rows})
+        write_text(given.output / "bench.md", table(facts, rows))
+    print(table(facts, rows))
+    return 1 if any("error" in row for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A sweep of 24 cells, against the same cells one by one without sharing.
+
+    python benchmarks/sweep_sharing.py            24 cells; the peer on 3 of them, 8 cells apart
+    python benchmarks/sweep_sharing.py --full     the peer on all 24
+
+Three method entries at eight epsilons each, on scikit-learn's digits with a small network trained on public
+records, attacked by feature diffusion and audited. Cells share records, backbone, features, the attacker's model
+and the results of controls. The peer runs every cell as a plan of its own with an empty cache, in the same
+process: what importing costs counts on neither side. One worker on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import measure
+import torch
+import yaml
+
+from fedassay import runner
+from fedassay.record import CellRecord, RunRecord
+from fedassay.runner import RunOptions, run_scenario
+from fedassay.scenario import load_scenario
+
+TARGET = 3
+EPSILONS = [".inf", 50, 20, 10, 5, 2, 1, 0.5]
+METHODS = (
+    "fedpft: {{label: full, components: 1, covariance: full, epsilon: {epsilon}}}",
+    "fedpft: {{label: spherical, components: 1, covariance: spherical, epsilon: {epsilon}}}",
+    "fedcgs: {{epsilon: {epsilon}}}",
+)
+PLAN = """
+name: sweep
+seeds: [0]
+data: {{name: digits, split: {{private: 0.3, attacker: 0.5, public: 0.1, test: 0.1}}}}
+clients: {{count: 5, partition: dirichlet, alpha: 0.5, min_records: 10}}
+backbone: {{name: small_cnn, weights: public}}
+methods: [{methods}]
+attacks: [feature_diffusion: {{preset: tiny, samples: 2}}]
+audits: [reconstruction: {{control_records: 100, draws: 200}}]
+"""
+
+
+def plan(epsilons: list[object], methods: tuple[str, ...] = METHODS) -> str:
+    listed = ", ".join(str(epsilon) for epsilon in epsilons)
+    return PLAN.format(methods=", ".join("{" + method.format(epsilon=f"[{listed}]") + "}" for method in methods))
+
+
+def run_alone(text: str, folder: Path, name: str) -> RunRecord:
+    """Runs a plan with an empty cache and nothing left in this process from earlier plans."""
+    os.environ["FEDASSAY_CACHE"] = str(folder / f"{name}.cache")
+    for shared in (runner._prepared, runner._shared, runner._similarity):
+        shared.cache_clear()
+    (folder / f"{name}.yaml").write_text(text)
+    assert isinstance(yaml.safe_load(text), dict)
+    scenario = load_scenario(folder / f"{name}.yaml", ())
+    _, record = run_scenario(scenario, folder / name, RunOptions(device="cpu", quiet=True))
+    assert not record.errors, record.errors
+    return record
+
+
+def check(one: CellRecord, other: CellRecord) -> None:
+    """Asserts that a cell alone and the same cell of the sweep measured the same."""
+    assert (one.label, one.epsilon, one.utility, one.communication) == (
+        other.label, other.epsilon, other.utility, other.communication,
+    )  # fmt: skip
+    for a, b in zip(one.findings, other.findings, strict=True):
+        assert {name: metric.value for name, metric in a.metrics.items()} == {
+            name: metric.value for name, metric in b.metrics.items()
+        }
+
+
+def run(full: bool = False, repeats: int = 1, epsilons: list[object] | None = None) -> measure.Row:
+    """Times both, once each, and returns the row of the performance table."""
+    epsilons = epsilons or EPSILONS
+    cells = [(epsilon, method) for method in METHODS for epsilon in epsilons]
+    # One cell of every method entry, at another epsilon each.
+    few = cells if full else [cells[(i * (len(epsilons) + 1)) % len(cells)] for i in range(len(METHODS))]
+    before = os.environ.get("FEDASSAY_CACHE")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run_alone(plan([".inf"], METHODS[2:]), folder, "warm")
+        found: dict[str, RunRecord] = {}
+        sweep = measure.seconds(lambda: found.update(sweep=run_alone(plan(epsilons), folder, "sweep")))
+        peak = measure.peak_mib()
+        alone = []
+        for number, (epsilon, method) in enumerate(few):
+            text, key = plan([epsilon], (method,)), f"cell{number}"
+            alone.append(measure.seconds(lambda t=text, k=key: found.update({k: run_alone(t, folder, k)})))
+            mine = found["sweep"].cells[cells.index((epsilon, method))]
+            check(found[key].cells[0], mine)
+    os.environ.pop("FEDASSAY_CACHE")
+    if before is not None:
+        os.environ["FEDASSAY_CACHE"] = before
+    ratio = sum(each.elapsed for each in alone) / len(few) * len(cells) / sweep.elapsed
+    return {
+        "row": f"a sweep of {len(cells)} cells",
+        "ratio": round(ratio, 2),
+        "target": TARGET,
+        "met": ratio >= TARGET,
+        "ratio_of_cpu": round(sum(each.cpu for each in alone) / len(few) * len(cells) / sweep.cpu, 2),
+        "peer": "the cells one by one, each with an empty cache",
+        "sweep_seconds": round(sweep.elapsed, 1),
+        "peer_seconds_per_cell": round(sum(each.elapsed for each in alone) / len(few), 1),
+        "peer_cells": len(few),
+        "peak_mib": peak,
+        "threads": torch.get_num_threads(),
+    }
+
+
+if __name__ == "__main__":
+    measure.main(run, __doc__)

@@ -1,0 +1,118 @@
+"""The correctness check of every benchmark, on tiny sizes; nothing is timed."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The scripts import each other by name, as they are run.
+    monkeypatch.syspath_prepend(str(_FOLDER))
+
+
+def script(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_every_row_has_a_script_with_a_check() -> None:
+    for name in script("run_all").SCRIPTS:
+        assert callable(script(name).run)
+        assert callable(script(name).check)
+
+
+def test_ssim_search() -> None:
+    images = script("images32").synthetic(9)
+    script("ssim_search").check(images[:3], images[3:])
+
+
+def test_memorization_search() -> None:
+    module, images = script("memorization_search"), script("images32").synthetic(80)
+    module.check(module.vectors(images[:5]), module.vectors(images[5:]))
+
+
+def test_mixture_fits() -> None:
+    module = script("mixture_fits")
+    groups = module.data(30, width=64, sizes=(40, 60))
+    module.check(groups, 4)
+
+
+def test_mixture_fits_that_are_worse_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("mixture_fits")
+    monkeypatch.setattr(module, "peer", lambda groups, components: [1e6] * len(groups))
+    with pytest.raises(AssertionError, match="mean log-likelihood"):
+        module.check(module.data(2, width=8, sizes=(20, 30)), 2)
+
+
+def test_fedcgs_statistics() -> None:
+    module = script("fedcgs_statistics")
+    assert module.check(*module.data(3000, 12, 4), 4) <= module.TOLERANCE
+
+
+def test_fedcgs_statistics_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("fedcgs_statistics")
+    features, labels = module.data(500, 6, 3)
+    right = module.ours
+    monkeypatch.setattr(module, "ours", lambda x, y, c: right(x * np.float32(1 + 1e-6), y, c))
+    with pytest.raises(AssertionError, match="differ"):
+        module.check(features, labels, 3)
+
+
+def test_mechanism_reruns() -> None:
+    module = script("mechanism_reruns")
+    module.check(module.experiment(), 4000, 150)
+
+
+def test_epsilon_bounds() -> None:
+    script("epsilon_bounds").check(600, 40)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_dp_sgd_step() -> None:
+    from dataclasses import replace
+
+    module = script("dp_sgd_step")
+    preset = replace(module.GENERATORS["small"], multipliers=(1,), attention_levels=(), width=8)
+    assert module.check(*module.data(2, 8, 1), preset) < 1e-2
+
+
+def test_cold_start() -> None:
+    script("cold_start").check()
+
+
+def test_a_failing_script_is_a_row_that_is_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("run_all")
+    (tmp_path / "broken.py").write_text("raise SystemExit('no such luck')")
+    monkeypatch.setattr(module, "HERE", tmp_path)
+    row = module.run_script("broken", full=False)
+    assert (row["met"], row["error"]) == (False, "no such luck")
+    assert "| broken | no such luck | - |" in module.table(module.machine(), [row])
+
+
+def test_a_cell_that_measures_something_else_is_refused() -> None:
+    from fedassay.record import CellPrivacy, CellRecord
+
+    module = script("sweep_sharing")
+    privacy = CellPrivacy(claimed=None, accounted=None, verdict="not_run")
+    cell = CellRecord(
+        method="m", label="m", params={}, params_given={}, epsilon=1.0, delta=1e-5, adjacency="add_remove", seed=0,
+        utility={"accuracy": 0.5}, communication={}, privacy=privacy,
+    )  # fmt: skip
+    module.check(cell, cell)
+    with pytest.raises(AssertionError):
+        module.check(cell, cell.model_copy(update={"utility": {"accuracy": 0.6}}))
+
+
+def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
+    from fedassay.scenario import load_scenario
+
+    module = script("sweep_sharing")
+    (tmp_path / "plan.yaml").write_text(module.plan(module.EPSILONS))
+    assert len(load_scenario(tmp_path / "plan.yaml", ()).cells) == 24
