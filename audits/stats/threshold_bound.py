@@ -87,13 +87,13 @@ def _bounds(
     events0 = np.stack([above0, len(zero) - above0])
     events1 = np.stack([above1, len(one) - above1])
     level = (1 + confidence) / 2  # one-sided, half of the error for each proportion
-    rows = []
-    for likely, n_likely, rare, n_rare in (
-        (events1, len(one), events0, len(zero)),
-        (events0, len(zero), events1, len(one)),
-    ):
-        low = clopper_pearson(likely, n_likely, confidence=level, side="lower").low
-        high = clopper_pearson(rare, n_rare, confidence=level, side="upper").high
-        excess = low - delta
-        rows.append(np.where(excess > 0, np.log(np.maximum(excess, 1e-300) / high), -math.inf))
-    return np.concatenate(rows)
+    likely, rare = np.concatenate([events1, events0]), np.concatenate([events0, events1])
+    of_likely = np.repeat([len(one), len(zero)], 2)[:, None] * np.ones_like(likely)
+    of_rare = np.repeat([len(zero), len(one)], 2)[:, None] * np.ones_like(rare)
+    # Beta quantiles are all the cost, and an event that is no likelier on the one side shows nothing.
+    promising = likely * of_rare > rare * of_likely
+    low = clopper_pearson(likely[promising], of_likely[promising], confidence=level, side="lower").low
+    high = clopper_pearson(rare[promising], of_rare[promising], confidence=level, side="upper").high
+    bounds = np.full(likely.shape, -math.inf)
+    bounds[promising] = np.log(np.maximum(low - delta, 1e-300) / high)
+    return np.where(bounds > math.log(1e-299), bounds, -math.inf)
