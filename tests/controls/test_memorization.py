@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.audits import memorization_scores
 from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
 from fedassay.audits.memorization_scores import Search, distinct, match_classes, score, without
@@ -186,6 +187,42 @@ def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:
     np.testing.assert_allclose(np.concatenate([found.closeness, found.heldout_closeness]), closeness, atol=1e-5)
     np.testing.assert_allclose(found.smallest, np.sort(expected)[:6], atol=1e-5)
     assert np.array_equal(found.nearest[:5], found.generated[:5])
+
+
+def test_images_are_drawn_and_scored_in_blocks(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more images than a block at a time, and the same scores as all at once."""
+    task = make_task(clients=1, records=80)
+    own = distinct(task.clients[0])
+    unseen = without(distinct(task.test), own)
+    matched, held = match_classes(own, unseen, np.random.default_rng(0))
+    images = np.random.default_rng(3).integers(0, 256, (35, 8, 8, 1), dtype=np.uint8)
+    found = []
+    for block in (100, 10):
+        monkeypatch.setattr(memorization_scores, "_BLOCK", block)
+        source = _InTurn(images)
+        search = Search(50, 0.5, "cpu", 6)
+        found.append(score(source, 35, own, matched, unseen.take(held), search, Seeds(0), SILENT))
+        assert max(source.asked) == min(block, 35)
+        assert sum(source.asked) == 35
+    whole, parts = found
+    np.testing.assert_allclose(parts.training, whole.training, atol=1e-6)
+    np.testing.assert_allclose(parts.closeness, whole.closeness, atol=1e-6)
+    np.testing.assert_allclose(parts.smallest, whole.smallest, atol=1e-6)
+    assert np.array_equal(parts.generated, whole.generated)
+    assert np.array_equal(parts.nearest, whole.nearest)
+
+
+class _InTurn:
+    """Gives out its images one after the other, and remembers how many were asked for."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self.asked: list[int] = []
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        start = sum(self.asked)
+        self.asked.append(count)
+        return self.images[start : start + count]
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from fedassay.progress import Advance
 from fedassay.values import Images, Ints
 
 _KEPT_EVERY = 100
-_TOLERANCE = 1e-3
+_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,11 @@ def _gradients(
 def _check_sums(module: Any) -> None:
     """Hold the sum of the per-record gradients against what autograd left in `grad`."""
     for name, parameter in module.named_parameters():
-        total = parameter.grad_sample.sum(dim=0)
-        wrong = torch.linalg.vector_norm(total - parameter.grad)
-        if wrong > _TOLERANCE * torch.linalg.vector_norm(parameter.grad) + 1e-6:
+        each = parameter.grad_sample
+        wrong = torch.linalg.vector_norm(each.sum(dim=0) - parameter.grad)
+        # Records' gradients may cancel: rounding grows with their norms, not with that of the sum.
+        size = each.flatten(1).norm(dim=1).sum() + torch.linalg.vector_norm(parameter.grad)
+        if wrong > _TOLERANCE * size:
             raise RuntimeError(
                 f"DP-SGD: the per-record gradients of {name} do not add up to the gradient of their batch; "
                 "clipping would not bound what a record adds"
