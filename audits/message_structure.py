@@ -11,6 +11,7 @@ from fedassay.audits.message_controls import algebra_view, attacked, control_rec
 from fedassay.audits.message_truth import encoder, truth_of
 from fedassay.lab import AttackResult, Lab
 from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.task import Records
 
 _RECORDS = {"rank", "derivable_counts"}
 
@@ -40,8 +41,11 @@ def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = Non
         )
     shows, source = Controls(), controls or lab
     # A transcript captured elsewhere comes without records to make controls of.
-    if encode is not None and any(len(client) for client in source.task.clients):
+    if any(len(client) for client in source.task.clients):
         records = control_records(source)
+        # The rules are about arithmetic, whatever the features: where the method's own cannot be had, the
+        # backbone's serve.
+        encode = encode or _plain
         caught = _says_records(attacked(lab, algebra_view(records, lab, encode)), len(records))
         flagged = _says_records(attacked(lab, noised_view(records, lab, encode)), len(records))
         shows = Controls(
@@ -70,6 +74,10 @@ def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = Non
         verdict=verdict,
         reason=shown,
     )
+
+
+def _plain(records: Records) -> NDArray[np.float64]:
+    return records.features.astype(np.float64)
 
 
 def _summary(result: AttackResult, numbers: Iterable[int]) -> str:

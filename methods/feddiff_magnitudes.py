@@ -67,7 +67,8 @@ def noised_mean(
         rng: Where the noise comes from.
 
     Returns:
-        Shape (H, W, C), not negative.
+        Shape (H, W, C). Noise may have made entries negative: they are sent as they are, so that whoever reads the
+        message sees the noise that it declares.
     """
     height, width, channels = images.shape[1:]
     where, first, weights = half_spectrum(height, width)
@@ -79,7 +80,7 @@ def noised_mean(
     nothing = np.zeros((0, len(total)))
     total += release_magnitude_sum(nothing, clip=clip, sigma=sigma, rng=rng)
     mean = total.reshape(len(first), channels) / weights[:, None] / max(1.0, count)
-    return mean.clip(min=0)[where].reshape(height, width, channels)
+    return mean[where].reshape(height, width, channels)
 
 
 def pydp_mean(images: Images, epsilon: float) -> NDArray[np.float64]:
@@ -111,9 +112,10 @@ def pydp_mean(images: Images, epsilon: float) -> NDArray[np.float64]:
 
 
 def distances(images: Images, mean: Floats) -> NDArray[np.float64]:
-    """Score of each image: L2 distance of its magnitude to a mean (H, W, C), shape (n,)."""
+    """Score of each image: L2 distance of its magnitude to a mean (H, W, C) cut at 0, shape (n,)."""
+    goal = mean.clip(min=0)
     parts = [
-        np.linalg.norm((magnitudes(images[start : start + _TOGETHER]) - mean).reshape(-1, mean.size), axis=1)
+        np.linalg.norm((magnitudes(images[start : start + _TOGETHER]) - goal).reshape(-1, goal.size), axis=1)
         for start in range(0, len(images), _TOGETHER)
     ]
     return np.concatenate([*parts, np.zeros(0)])

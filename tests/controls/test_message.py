@@ -239,3 +239,11 @@ def test_a_view_without_messages_is_said(make_task: MakeTask, make_lab: MakeLab)
             RawFeatures(),
             GramFactorization(),
         )
+
+
+def test_rules_are_tried_out_where_features_are_the_clients_own(make_task: MakeTask, make_lab: MakeLab) -> None:
+    """FedLog's statistics are of features that nobody else has; the rules' control then uses the backbone's."""
+    task = make_task(clients=2, records=60, epsilon=10.0)
+    finding = assessed(make_lab, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())["structure"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert controls_hold(finding)
