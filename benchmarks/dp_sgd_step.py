@@ -6,8 +6,8 @@
 The check comes first: every record's gradient equals the gradient of that record alone, computed by autograd
 on the very network that is trained (Opacus's hooks give zeros, without a word, where a convolution's input is
 not contiguous). Ours is `fedassay.nets.private_generators.train_generator_privately`, which samples, clips,
-adds noise and averages weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three build the network
-and take the same number of steps on batches of the same size.
+adds noise and averages weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three
+build the network and take the same number of steps on batches of the same size.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def test_memorization_search() -> None:
 
 def test_mixture_fits() -> None:
     module = script("mixture_fits")
-    groups = module.data(30, width=64, sizes=(40, 60))
-    module.check(groups, 4)
+    groups = module.data(20)
+    module.check(groups, module.COMPONENTS)
 
 
 def test_mixture_fits_that_are_worse_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
