@@ -224,6 +224,13 @@ class MemorizationAudit(Parameters):
             "heldout_gap asks for less: whether training records are closer at all, which is membership, not yet "
             "memorization",
         ]
+        held = sum(len(each.heldout_closeness) for each in judged.scores)
+        trained = sum(each.trained for each in judged.scores)
+        if held < trained:
+            found.append(
+                f"only {held} held-out records for {trained} training records: the test takes as many of each; "
+                "the two columns of scores are over galleries of different size"
+            )
         if fewest < self.neighbours:
             found.append(
                 f"a client has only {fewest} records: its scores run over these and are not comparable with those "

@@ -52,6 +52,7 @@ class Scores:
         closeness: Of each matched training record, see the module.
         heldout_closeness: Of each held-out record.
         strata: Class of each matched training and each held-out record.
+        trained: Training records.
         neighbours: Records that the means run over; fewer than asked for where there are fewer.
         generated: The images with the smallest scores against the training records, smallest first.
         nearest: The training record nearest to each of these.
@@ -63,6 +64,7 @@ class Scores:
     closeness: NDArray[np.float64]
     heldout_closeness: NDArray[np.float64]
     strata: tuple[Ints, Ints]
+    trained: int
     neighbours: int
     generated: Images
     nearest: Images
@@ -112,6 +114,7 @@ def score(
         closeness=found.closeness[:size],
         heldout_closeness=found.closeness[size:],
         strata=(training.labels[matched], heldout.labels),
+        trained=len(training),
         neighbours=min(search.neighbours, len(training)),
         generated=found.generated,
         nearest=found.nearest,
