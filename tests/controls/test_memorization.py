@@ -17,6 +17,7 @@ from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.progress import SILENT, Progress
 from fedassay.record import Finding
+from fedassay.registry import lookup
 from fedassay.seeds import Seeds
 from fedassay.task import Generator, Outcome, Records, Task
 from fedassay.transcript import Transcript
@@ -123,6 +124,23 @@ def test_low_scores_alone_are_no_leak(assess: Callable[..., Finding], make_task:
 def test_methods_without_generators_are_not_audited(assess: Callable[..., Finding]) -> None:
     with pytest.raises(NotRunError, match="sends no generator"):
         assess({})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("fedcvae", {"hidden": 32, "local_epochs": 2, "classifier": {"local_epochs": 1}}),
+        ("feddiff", {"epochs": 2, "steps": 2, "classifier": {"epochs": 1}}),
+    ],
+)
+def test_every_method_with_a_generator_can_be_asked(
+    name: str, settings: dict[str, object], assess: Callable[..., Finding], make_task: MakeTask
+) -> None:
+    """Hardly trained generators: nothing is given back."""
+    outcome = lookup("method", name)(**settings).run(make_task())
+    finding = assess(outcome.generators)
+    assert finding.metrics["share_under_threshold"].n == 1500
+    assert finding.verdict in {"no_leak_found", "inconclusive"}
 
 
 def test_a_blind_positive_control_is_inconclusive(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
