@@ -34,12 +34,12 @@ METHODS = (
 PLAN = """
 name: sweep
 seeds: [0]
-data: {{name: digits, split: {{private: 0.3, attacker: 0.5, public: 0.1, test: 0.1}}}}
+data: {{name: digits, limit: 800, split: {{private: 0.3, attacker: 0.5, public: 0.1, test: 0.1}}}}
 clients: {{count: 5, partition: dirichlet, alpha: 0.5, min_records: 10}}
 backbone: {{name: small_cnn, weights: public}}
 methods: [{methods}]
-attacks: [feature_diffusion: {{preset: tiny, samples: 2}}]
-audits: [reconstruction: {{control_records: 100, draws: 200}}]
+attacks: [feature_diffusion: {{preset: tiny, samples: 1}}]
+audits: [reconstruction: {{control_records: 60, draws: 200}}]
 """
 
 

@@ -30,7 +30,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with _named(path), os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -40,6 +40,17 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Says which file an error is about: a failing write (a full disk) does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_bytes(path: Path, data: bytes) -> None:

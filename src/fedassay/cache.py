@@ -113,6 +113,27 @@ def clear() -> CacheInfo:
     return before
 
 
+def trim(limit: int) -> CacheInfo:
+    """Remove the entries that have been unused for longest until the rest fits; return what is left.
+
+    Args:
+        limit: Bytes; 0 or more. It holds for this call only; `FEDASSAY_CACHE_LIMIT` is the lasting one.
+    """
+    _evict(limit, None)
+    return info()
+
+
+def _evict(limit: int, spared: Path | None) -> None:
+    entries = sorted(_entries(), key=lambda entry: entry[2])
+    excess = sum(size for _, size, _ in entries) - limit
+    for old, size, _ in entries:
+        if excess <= 0:
+            break
+        if old != spared:
+            old.unlink(missing_ok=True)
+            excess -= size
+
+
 def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
     try:
         with safe_open(path, framework="np") as entry:
@@ -139,14 +160,7 @@ def _write(path: Path, key: str, arrays: dict[str, NDArray[Any]]) -> None:
         return
     write_bytes(path, data)
     _remove_leftovers(older_than=_LEFTOVER_AGE)
-    entries = sorted(_entries(), key=lambda entry: entry[2])
-    excess = sum(size for _, size, _ in entries) - limit
-    for old, size, _ in entries:
-        if excess <= 0:
-            break
-        if old != path:
-            old.unlink(missing_ok=True)
-            excess -= size
+    _evict(limit, path)
 
 
 def _limit() -> int:

@@ -66,7 +66,7 @@ def cli() -> None:
 )
 @click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
 @click.option(
-    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where cells run."
+    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where cells run."
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Cells at once.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
@@ -101,7 +101,15 @@ def run(
     from fedassay.console import print_summary
     from fedassay.runner import RunOptions, run_scenario
 
-    options = RunOptions(device=device, jobs=jobs, resume=resume, force=force, quiet=quiet, command=_command())
+    options = RunOptions(
+        device=device,
+        jobs=jobs,
+        engine="ray" if engine == "ray" else "local",
+        resume=resume,
+        force=force,
+        quiet=quiet,
+        command=_command(),
+    )
     folder, record = run_scenario(scenario, output, options)
     if as_json:
         click.echo(record.to_json(), nl=False)
@@ -239,15 +247,21 @@ def init(file: Path, quiet: bool, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@click.option("--limit", type=click.FloatRange(min=0), help="Remove what was unused longest, down to so many GiB.")
 @_quiet
 @_json
-def cache(action: str, quiet: bool, as_json: bool) -> int:
+def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
     """Show or empty the cache of features and attacker models."""
     from dataclasses import asdict
 
     from fedassay import cache as store
 
-    facts = asdict(store.clear() if action == "clear" else store.info())
+    if action == "clear" and limit is not None:
+        raise click.UsageError("clear empties the cache; --limit goes with info")
+    if limit is None:
+        facts = asdict(store.clear() if action == "clear" else store.info())
+    else:
+        facts = asdict(store.trim(int(limit * 2**30)))
     if as_json:
         click.echo(json.dumps(facts, indent=1, default=str))
         return 0

@@ -8,18 +8,18 @@ cells or on the number of workers.
 
 from __future__ import annotations
 
-import multiprocessing
+import errno
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Literal
 
-from fedassay import runfolder
+from fedassay import engines, runfolder
 from fedassay.audits.stats.intervals import wilson
 from fedassay.config import Cell, Component, Plan, Scenario
 from fedassay.environment import choose_device, describe
@@ -46,6 +46,7 @@ class RunOptions:
 
     device: str = "auto"
     jobs: int = 1
+    engine: Literal["local", "ray"] = "local"
     resume: bool = False
     force: bool = False
     quiet: bool = False
@@ -95,19 +96,32 @@ def _run_cells(
         if kept is not None:
             done[cell.key] = kept
     waiting = [cell for cell in scenario.cells if cell.key not in done]
-    if options.jobs > 1 and len(waiting) > 1:
-        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-            futures = {pool.submit(run_cell, scenario, cell.key, folder, device): cell for cell in waiting}
-            with progress.step("cells") as advance:
-                for number, future in enumerate(as_completed(futures), 1):
-                    done[futures[future].key] = future.result()
-                    advance(number, len(waiting))
+    keys = [cell.key for cell in waiting]
+    # Workers may have another current folder.
+    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=device)
+    if options.engine == "ray":
+        results = engines.run_ray(keys, elsewhere, options.jobs)
+    elif options.jobs > 1 and len(waiting) > 1:
+        results = engines.run_local(keys, elsewhere, min(options.jobs, len(waiting)))
     else:
-        with progress.step("cells") as advance:
-            for number, cell in enumerate(waiting):
-                advance(number, len(waiting))
-                done[cell.key] = run_cell(scenario, cell.key, folder, device, progress)
+        here = partial(run_cell, scenario, folder=folder, device=device, progress=progress)
+        results = engines.run_here(keys, here)
+    with progress.step("cells") as advance:
+        advance(0, len(waiting))
+        for number, (key, result) in enumerate(results, 1):
+            done[key] = result or _lost(scenario, key, folder, device, progress)
+            advance(number, len(waiting))
     return [done[cell.key] for cell in scenario.cells]
+
+
+def _lost(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress) -> FinishedCell:
+    """The record of a cell whose worker died twice. It is not stored, so that `--resume` tries it again."""
+    cell = next(cell for cell in scenario.cells if cell.key == key)
+    prepared = _prepared(scenario.plan.model_dump_json(), scenario.base, cell.seed, device, progress)
+    return _Work(scenario, cell, folder, device, progress, prepared, {}).lost(
+        "its worker process died, and again when the cell ran alone: killed, or out of memory; "
+        "--resume tries the cell again"
+    )
 
 
 def run_cell(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress = SILENT) -> FinishedCell:
@@ -174,6 +188,12 @@ class _Work:
             results, reasons = self._attack(visible(outcome, self.scenario.plan.threat))
             findings = self._audit(task, outcome, accounted, results, reasons)
         return FinishedCell(cell=self._record(outcome, utility, findings), errors=tuple(self.errors))
+
+    def lost(self, reason: str) -> FinishedCell:
+        """The record of a cell that could not be worked on to its end."""
+        self.errors.append(ErrorRecord(cell=self.cell.key, stage="worker", message=reason))
+        cell = self._record(None, None, self._all_not_run(reason))
+        return FinishedCell(cell=cell, errors=tuple(self.errors))
 
     def _task(self, clients: Sequence[Records] | None = None, seeds: Seeds | None = None) -> Task:
         return Task(
@@ -340,7 +360,9 @@ class _Work:
         try:
             with self.progress.step(f"{self.cell.method.label}: {name}"):
                 yield
-        except Exception as error:  # noqa: BLE001 - one failed part must not lose the others
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # the next write would fail as well, and a resumed run must do this cell again
             self.errors.append(ErrorRecord(cell=self.cell.key, stage=name, message=_message(error)))
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started

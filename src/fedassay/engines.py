@@ -1,0 +1,198 @@
+"""Where the cells of a run are worked on: this process, worker processes, or a Ray cluster.
+
+Every engine takes the names of the cells that wait and gives each back once, with its result, or with None where
+the worker that had it died (killed, or out of memory) and died again when the cell was tried alone. A cell is a
+pure function of the plan, so trying it again changes nothing; its result is stored whole or not at all, so one
+that dies in the middle leaves nothing that counts.
+
+Workers share the cores: workers times threads is at most the cores that this process may use. They end with the
+process that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fedassay.errors import PlanError
+
+if TYPE_CHECKING:
+    from fedassay.runfolder import FinishedCell
+
+Work = Callable[[str], "FinishedCell"]
+"""Runs the cell of that name; picklable."""
+
+Done = Iterator[tuple[str, "FinishedCell | None"]]
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_each(jobs: int) -> int:
+    """Threads of each of `jobs` workers: no more than the cores in all, nor than OMP_NUM_THREADS allows."""
+    share = max(1, cores() // jobs)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(asked)) if asked.isdigit() and int(asked) > 0 else share
+
+
+def run_here(keys: Sequence[str], work: Work) -> Done:
+    """One cell after the other, in this process."""
+    for key in keys:
+        yield key, work(key)
+
+
+def run_local(keys: Sequence[str], work: Work, jobs: int) -> Done:
+    """Several cells at once, each in a worker process that goes on to the next cell when it is done.
+
+    Where a worker dies, all that were at work then are tried again, one by one and in a process of their own each:
+    what dies again is lost, the rest goes on.
+    """
+    waiting = list(keys)
+    while waiting:
+        suspects: list[str] = []
+        for key, result in _pooled(waiting, work, jobs, suspects):
+            waiting.remove(key)
+            yield key, result
+        for key in suspects:
+            waiting.remove(key)
+            again: list[str] = []
+            finished = list(_pooled([key], work, 1, again, threads_each(jobs)))
+            yield (key, None) if again else finished[0]
+
+
+def _pooled(
+    keys: Sequence[str], work: Work, jobs: int, suspects: list[str], threads: int | None = None
+) -> Iterator[tuple[str, FinishedCell]]:
+    """Cells from one pool of workers; when one dies, the pool ends and `suspects` says what it was working on."""
+    threads = threads or threads_each(jobs)
+    context = multiprocessing.get_context("spawn")
+    left, running = list(keys), dict[Future["FinishedCell"], str]()
+    with _environment(threads):
+        pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads,))
+        try:
+            while left or running:
+                # No more at once than there are workers, so that what runs when one dies is known.
+                while left and len(running) < jobs:
+                    running[pool.submit(work, left[0])] = left[0]
+                    left.pop(0)
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                broken = [running[future] for future in finished if _died(future)]
+                for future in finished:
+                    if not _died(future):
+                        yield running.pop(future), future.result()
+                if broken:
+                    suspects += running.values()
+                    return
+        except BrokenProcessPool:
+            # A worker died between two cells, or while it started.
+            suspects += [*running.values(), *([left[0]] if left and not running else [])]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+
+
+def _died(future: Future[FinishedCell]) -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
+
+
+@contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """Thread limits that libraries read when they are loaded, which in a worker is at its start."""
+    before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _start_worker(threads: int) -> None:
+    # Ctrl-C reaches every process of the terminal; the one that started the workers ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """An orphan would go on writing into a folder that the next run may take."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def run_ray(keys: Sequence[str], work: Work, jobs: int) -> Done:
+    """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
+
+    The run folder must be on a disk that every machine of the cluster sees at the same path. A task whose worker
+    dies is started again by us, not by Ray, so that every result is taken exactly once.
+
+    Raises:
+        PlanError: ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise PlanError(
+            "--engine ray: ray is not installed; install fedassay[ray], or use --engine local"
+        ) from None
+    threads = threads_each(jobs)
+    ours = not ray.is_initialized()
+    if ours:
+        address = os.environ.get("RAY_ADDRESS")
+        local = {} if address else {"num_cpus": jobs * threads, "include_dashboard": False}
+        ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
+    try:
+        # Ray sets OMP_NUM_THREADS of a worker to the cores that its task asks for.
+        task = ray.remote(num_cpus=threads, max_retries=0)(work_in_ray)
+        carried = _carried()
+        shared = ray.put(work)
+        tries = dict.fromkeys(keys, 1)
+        running = {task.remote(shared, key, carried): key for key in keys}
+        while running:
+            (future,), _ = ray.wait(list(running), num_returns=1)
+            key = running.pop(future)
+            try:
+                yield key, ray.get(future)
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+                if tries[key] == _TRIES:
+                    yield key, None
+                    continue
+                tries[key] += 1
+                running[task.remote(shared, key, carried)] = key
+            except ray.exceptions.RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, Exception) else error) from None
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+_TRIES = 2
+
+
+def work_in_ray(work: Work, key: str, variables: dict[str, str]) -> FinishedCell:
+    """One task of the cluster; another machine of it does not know our environment."""
+    os.environ.update(variables)
+    return work(key)
+
+
+def _carried() -> dict[str, str]:
+    """What a worker must know about where things are."""
+    return {name: value for name, value in os.environ.items() if name.startswith("FEDASSAY_")}

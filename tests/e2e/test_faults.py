@@ -1,0 +1,194 @@
+"""What interrupts a run: kill -9 anywhere, a worker that dies, a full disk, Ctrl-C; and what must not matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedassay.record import load_record
+
+PLAN = """
+name: faults
+seeds: [3]
+data: {name: digits, limit: 400, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+methods:
+  - fedcgs: {}
+  - fedcgs: {label: second, ridge: 0.5}
+  - fedcgs: {label: third, epsilon: 5}
+attacks: [label_distribution: {}]
+audits: [message: {}]
+"""
+
+# Runs the command line in a fresh interpreter; HOOK breaks it at a chosen place.
+RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
+
+
+def fedassay(
+    *args: str | Path, hook: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    code = RUN.format(hook=hook, args=[str(arg) for arg in args])
+    given = {**os.environ, **(environment or {})}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=given)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("faults") / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unbroken(plan: Path) -> dict[str, Any]:
+    """The record of a run that nothing interrupts, and how often it flushed a file to the disk."""
+    out = plan.parent / "unbroken"
+    done = fedassay("run", plan, "-o", out, hook=_counting(plan.parent / "writes"))
+    assert done.returncode == 0, done.stderr
+    return comparable(out)
+
+
+def comparable(run: Path) -> dict[str, Any]:
+    content = json.loads((run / "record.json").read_text())
+    content.pop("environment")
+    for cell in content["cells"]:
+        cell.pop("seconds")
+    assert isinstance(content, dict)
+    return content
+
+
+def _counting(file: Path) -> str:
+    return f"""
+import os
+flush = os.fsync
+def counted(descriptor):
+    with open({str(file)!r}, 'a') as log:
+        log.write('.')
+    flush(descriptor)
+os.fsync = counted
+"""
+
+
+def _at_write(number: int, what: str) -> str:
+    """Breaks the `number`-th write, when its bytes are in the temporary file and the target is not there yet."""
+    return f"""
+import errno, os, signal
+left = [{number}]
+flush = os.fsync
+def broken(descriptor):
+    left[0] -= 1
+    if left[0] == 0:
+        {what}
+    flush(descriptor)
+os.fsync = broken
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_a_random_write_and_resumed(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int
+) -> None:
+    writes = (plan.parent / "writes").stat().st_size
+    assert writes > 10
+    number = int(np.random.default_rng(seed).integers(1, writes + 1))
+    hook = _at_write(number, "os.kill(os.getpid(), signal.SIGKILL)")
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode == -signal.SIGKILL
+    done = fedassay("run", plan, "-o", tmp_path / "out", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert comparable(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_a_random_instruction_and_resumed(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int
+) -> None:
+    """The timer's signal ends the process with no handler run, as kill -9 does, wherever it happens to be."""
+    instant = np.random.default_rng(100 + seed).uniform(0.2, 3.0)
+    hook = f"import signal; signal.setitimer(signal.ITIMER_VIRTUAL, {instant})"
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode in (0, -signal.SIGVTALRM)
+    again = ("--resume",) if done.returncode else ("--force",)
+    done = fedassay("run", plan, "-o", tmp_path / "out", *again)
+    assert done.returncode == 0, done.stderr
+    assert comparable(tmp_path / "out") == unbroken
+
+
+def test_a_full_disk_is_one_message_and_the_run_goes_on_later(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+) -> None:
+    # The writes of the second cell's transcript.
+    hook = _at_write(8, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))")
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "No space left on device" in line
+    assert str(tmp_path / "out") in line  # which file it was
+    assert not (tmp_path / "out" / "record.json").exists()
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.name.endswith(".tmp")]
+    assert len(list((tmp_path / "out" / ".cells").glob("*.json"))) == 1
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
+
+
+def workers(plan: Path, out: Path, hook: str, *args: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+    """A run with two workers, each of which runs HOOK as it starts."""
+    folder = out.parent / f"{out.name}-hook"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(hook)
+    done = fedassay("run", plan, "-o", out, "--jobs", "2", *args, environment={"PYTHONPATH": str(folder)})
+    assert done.returncode == expected, done.stderr
+    return done
+
+
+def _dying(flag: Path | None) -> str:
+    """In a worker, the cell `second` kills its process: once where `flag` is there, else always."""
+    once = "True" if flag is None else f"os.path.exists({str(flag)!r}) and (os.remove({str(flag)!r}) or True)"
+    return f"""
+import multiprocessing, os, signal
+if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in __import__('sys').orig_argv:
+    import fedassay.runner as runner
+    run = runner._Work.run
+    def dying(self):
+        if 'second' in self.cell.method.label and {once}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self)
+    runner._Work.run = dying
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_once_costs_nothing(plan: Path, unbroken: dict[str, Any], tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    flag.touch()
+    workers(plan, tmp_path / "out", _dying(flag))
+    assert not flag.exists()  # it did die
+    assert comparable(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+) -> None:
+    workers(plan, tmp_path / "out", _dying(None), expected=1)
+    record = load_record(tmp_path / "out")
+    (error,) = record.errors
+    assert (error.stage, "second" in error.cell) == ("worker", True)
+    assert "out of memory" in error.message
+    found = comparable(tmp_path / "out")
+    assert [found["cells"][i] for i in (0, 2)] == [unbroken["cells"][i] for i in (0, 2)]
+    assert {finding.verdict for finding in record.cells[1].findings} == {"not_run"}
+    # The lost cell is tried again, for it may have been the machine.
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
