@@ -125,7 +125,7 @@ def check(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset) 
 def run(full: bool = False, repeats: int = 3) -> measure.Row:
     """Times the three and returns the row of the performance table."""
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    preset, steps = GENERATORS["small"], 2
+    preset, steps = GENERATORS["small"], 4
     images, labels = data(64, 32, 3) if full else data(32, 16, 1)
     ours(images[:4], labels[:4], preset, 1)
     ours(images, labels, preset, 1)

@@ -1,0 +1,78 @@
+"""The same plan on a Ray cluster of two workers on this machine: the same record, and after a worker is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+PLAN = """
+name: ray
+seeds: [3]
+data: {name: digits, limit: 400, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+methods:
+  - fedcgs: {}
+  - fedcgs: {label: second, ridge: 0.5}
+  - fedcgs: {label: third, epsilon: 5}
+attacks: [label_distribution: {}]
+audits: [message: {}]
+"""
+
+# Every interpreter of the cluster runs this as it starts. Workers write down the cells they come to; at the cell
+# `second` the first of them kills itself.
+HOOK = """
+import sys
+if any('default_worker' in argument for argument in sys.orig_argv):
+    import os, signal
+    import fedassay.runner as runner
+    run = runner._Work.run
+    def counted(self):
+        with open({log!r}, 'a') as log:
+            log.write(self.cell.method.label + ' ')
+        if self.cell.method.label == 'second' and os.path.exists({flag!r}):
+            os.remove({flag!r})
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self)
+    runner._Work.run = counted
+"""
+
+
+def fedassay(*args: str | Path, path: Path | None = None) -> None:
+    before = os.environ.get("PYTHONPATH", "")
+    # Ray's workers are nice by default, and a busy machine would never come to them.
+    given = {**os.environ, "PYTHONPATH": f"{path}:{before}" if path else before, "RAY_worker_niceness": "0"}
+    command = [sys.executable, "-m", "fedassay", *map(str, args), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
+    assert done.returncode == 0, done.stderr
+
+
+def comparable(run: Path) -> dict[str, Any]:
+    content = json.loads((run / "record.json").read_text())
+    content.pop("environment")
+    for cell in content["cells"]:
+        cell.pop("seconds")
+    assert isinstance(content, dict)
+    return content
+
+
+def test_a_worker_killed_in_the_middle_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    flag, log, hook = tmp_path / "flag", tmp_path / "log", tmp_path / "hook"
+    flag.touch()
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(HOOK.format(flag=str(flag), log=str(log)))
+    fedassay("run", tmp_path / "plan.yaml", "-o", tmp_path / "here")
+    fedassay("run", tmp_path / "plan.yaml", "-o", tmp_path / "ray", "--engine", "ray", "--jobs", "2", path=hook)
+    assert not flag.exists()  # the worker did die
+    assert sorted(log.read_text().split()) == ["fedcgs", "second", "second", "third"]
+    assert comparable(tmp_path / "ray") == comparable(tmp_path / "here")
