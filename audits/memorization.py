@@ -30,7 +30,7 @@ from fedassay.audits.memorization_judging import (
     metrics_of,
     tested_metrics,
 )
-from fedassay.audits.memorization_scores import Scores, Search, distinct, match_classes, score, without
+from fedassay.audits.memorization_scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab
@@ -86,23 +86,22 @@ class MemorizationAudit(Parameters):
         if not owners:
             raise NotRunError("no client that sent a generator holds two different images")
         unseen, seeds = self._unseen(lab), lab.task.seeds.child("memorization")
+        dealt = deal([own for own, _ in owners], unseen, seeds.numpy("deal"))
         scores, names = [], []
-        for own, generator in owners:
-            matched, held = match_classes(own, unseen, seeds.numpy("heldout", own.name))
+        for (own, generator), held in zip(owners, dealt, strict=True):
+            matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
             if len(matched) < 2:
                 continue
             names.append(own.name)
             count = max(1, round(self.factor * len(own)))
-            given = (own, matched, unseen.take(held), self._search(lab, self.closest))
+            given = (own, matched, held.take(kept), self._search(lab, self.closest))
             scores.append(score(generator, count, *given, seeds.child(own.name), lab.task.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
         judged = self._judge(scores, lab, seeds.numpy("test"))
-        return [
-            self._finding(judged, names, self._positive(unseen, lab), self._negative(owners, unseen, lab), lab)
-        ]
+        return [self._finding(judged, names, self._positive(unseen, lab), self._negative(owners, dealt, lab), lab)]
 
     def _search(self, lab: Lab, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, lab.task.device, closest)
@@ -141,17 +140,18 @@ class MemorizationAudit(Parameters):
         made = lab.shared[key] = self._judge([found], lab, seeds.numpy("test"))
         return made
 
-    def _negative(self, owners: Sequence[tuple[Records, Generator]], unseen: Records, lab: Lab) -> Judged | None:
-        """The same generators, asked about one half of records that nobody trained on against the other half."""
+    def _negative(
+        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], lab: Lab
+    ) -> Judged | None:
+        """The same generators, asked about one half of their held-out records against the other half."""
         seeds = lab.task.seeds.child("memorization", "negative")
         scores = []
-        for own, generator in owners:
-            _, held = match_classes(own, unseen, seeds.numpy("heldout", own.name))
-            first, second = halves(unseen, held, seeds.numpy("halves", own.name))
+        for (own, generator), held in zip(owners, dealt, strict=True):
+            first, second = halves(held, seeds.numpy("halves", own.name))
             if len(first) < 2:
                 continue
             count = max(1, round(self.factor * len(first)))
-            given = (unseen.take(first), np.arange(len(first)), unseen.take(second), self._search(lab, 0))
+            given = (held.take(first), np.arange(len(first)), held.take(second), self._search(lab, 0))
             scores.append(score(generator, count, *given, seeds.child(own.name), lab.task.progress))
         return self._judge(scores, lab, seeds.numpy("test")) if scores else None
 

@@ -71,22 +71,13 @@ def overfit(
     return Overfitted(model, records.labels, classes, device)
 
 
-def halves(unseen: Records, held: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Two disjoint sets of records that nobody trained on, with the same number of each class.
-
-    Args:
-        unseen: All such records.
-        held: Positions of those that the result is compared with; each set has as many of a class as these
-            where there are twice as many in all, and half of all otherwise.
-        rng: Deals them out.
-    """
+def halves(held: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Positions of two disjoint sets of records that nobody trained on, with the same number of each class."""
     first: list[Ints] = [np.zeros(0, dtype=np.int64)]
     second: list[Ints] = [np.zeros(0, dtype=np.int64)]
-    rest = np.setdiff1d(np.arange(len(unseen)), held)
-    for label in np.unique(unseen.labels[held]):
-        own = held[unseen.labels[held] == label]
-        pool = rng.permutation(np.concatenate([own, rest[unseen.labels[rest] == label]]))
-        size = min(len(own), len(pool) // 2)
+    for label in np.unique(held.labels):
+        pool = rng.permutation(np.flatnonzero(held.labels == label))
+        size = len(pool) // 2
         first.append(pool[:size])
         second.append(pool[size : 2 * size])
     return np.sort(np.concatenate(first)), np.sort(np.concatenate(second))

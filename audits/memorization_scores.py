@@ -10,7 +10,7 @@ gallery, and a record's closeness is the smallest score of the generated images 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -134,6 +134,23 @@ def without(records: Records, others: Records) -> Records:
     known = {image.tobytes() for image in others.images}
     new = [row for row, image in enumerate(records.images) if image.tobytes() not in known]
     return records.take(np.array(new, dtype=np.int64))
+
+
+def deal(owners: Sequence[Records], unseen: Records, rng: np.random.Generator) -> list[Records]:
+    """Every unseen record to one owner at most, each class in proportion to what the owners hold of it.
+
+    One record held against two generators would make their results depend on each other, and a permutation test
+    over both would not be exact.
+    """
+    chosen: list[list[Ints]] = [[np.zeros(0, dtype=np.int64)] for _ in owners]
+    for label in np.unique(unseen.labels):
+        pool = rng.permutation(np.flatnonzero(unseen.labels == label))
+        wanted = np.array([int((own.labels == label).sum()) for own in owners])
+        share = min(1.0, len(pool) / max(1, wanted.sum()))
+        ends = np.floor(np.cumsum(wanted) * share + 1e-9).astype(np.int64)
+        for rows, start, end in zip(chosen, [0, *ends[:-1]], ends, strict=True):
+            rows.append(pool[start:end])
+    return [unseen.take(np.sort(np.concatenate(rows))) for rows in chosen]
 
 
 def match_classes(first: Records, second: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ import pytest
 from fedassay.audits import memorization_scores
 from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
-from fedassay.audits.memorization_scores import Search, distinct, match_classes, score, without
+from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
 from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.progress import SILENT, Progress
@@ -257,11 +257,27 @@ def test_classes_and_halves_match(make_task: MakeTask) -> None:
     rng = np.random.default_rng(0)
     ours, theirs = match_classes(own, unseen, rng)
     assert np.array_equal(np.bincount(own.labels[ours]), np.bincount(unseen.labels[theirs]))
-    first, second = halves(unseen, theirs, rng)
+    held = unseen.take(theirs)
+    first, second = halves(held, rng)
     assert not np.intersect1d(first, second).size
-    assert np.array_equal(np.bincount(unseen.labels[first]), np.bincount(unseen.labels[second]))
-    # There are three times as many held-out records: the control is as large as the result, but for rare classes.
-    assert 0.95 * len(theirs) <= len(first) <= len(theirs)
+    assert np.array_equal(np.bincount(held.labels[first]), np.bincount(held.labels[second]))
+    assert len(held) / 2 - 5 <= len(first) <= len(held) / 2
+
+
+@pytest.mark.parametrize("records", [90, 900])
+def test_a_held_out_record_is_held_against_one_generator(records: int, make_task: MakeTask) -> None:
+    """As many as a client has of each class where there are enough, in proportion otherwise."""
+    task = make_task(clients=3, records=records)
+    unseen = distinct(task.test)
+    dealt = deal(task.clients, unseen, np.random.default_rng(0))
+    images = [image.tobytes() for part in dealt for image in part.images]
+    assert len(images) == len(set(images)) <= len(unseen)
+    if records == 90:
+        for own, part in zip(task.clients, dealt, strict=True):
+            assert np.array_equal(np.bincount(own.labels, minlength=10), np.bincount(part.labels, minlength=10))
+    else:
+        assert len(images) > 0.95 * len(unseen)
+        assert max(map(len, dealt)) - min(map(len, dealt)) < 25
 
 
 def test_duplicates_are_dropped(make_task: MakeTask) -> None:
