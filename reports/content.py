@@ -9,11 +9,13 @@ from pathlib import Path
 from fedassay.atomic import write_text
 from fedassay.record import RunRecord
 from fedassay.reports.figures.corridor import corridor
+from fedassay.reports.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
 from fedassay.reports.figures.svg import Figure
 from fedassay.reports.figures.tradeoff import privacy_utility
-from fedassay.reports.figures.utility import accuracy_epsilon, bytes_up
+from fedassay.reports.figures.utility import bytes_up
 from fedassay.reports.finding_figures import figures_of, series_file
 from fedassay.reports.finding_tables import controls_table, every, findings_table, found
+from fedassay.reports.matrix import matrix_table
 from fedassay.reports.naming import slug
 from fedassay.reports.privacy_tables import (
     claims_table,
@@ -78,7 +80,7 @@ class Contents:
 
 def contents(record: RunRecord) -> Contents:
     """Everything that the report of a run says."""
-    tables = [verdicts_table(record), claims_table(record), utility_table(record)]
+    tables = [verdicts_table(record), matrix_table(record), claims_table(record), utility_table(record)]
     for audit, caption in (("reconstruction", "Reconstruction"), *section_five(record)):
         findings = found(record, [audit])
         if findings:
@@ -94,6 +96,7 @@ def contents(record: RunRecord) -> Contents:
         audit: figures_of(record, audit)
         for audit in ("reconstruction", *(name for name, _ in section_five(record)))
     }
+    attacked["reconstruction"] = (*reconstruction_epsilon(record), *attacked["reconstruction"])
     return Contents(
         tables=tuple(tables),
         corridor=corridor(record),

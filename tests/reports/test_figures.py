@@ -18,10 +18,11 @@ from fedassay.reports.ceiling import KAPPA, ceiling
 from fedassay.reports.content import contents
 from fedassay.reports.figures.corridor import corridor
 from fedassay.reports.figures.curves import Named, roc, sweep
+from fedassay.reports.figures.epsilon import accuracy_epsilon
 from fedassay.reports.figures.histogram import histogram
 from fedassay.reports.figures.svg import Figure, Scale, linear_scale, linear_ticks, log_scale, log_ticks, tag, text
 from fedassay.reports.figures.tradeoff import pareto, privacy_utility
-from fedassay.reports.figures.utility import accuracy_epsilon, bytes_up
+from fedassay.reports.figures.utility import bytes_up
 
 finite = st.floats(min_value=-1e6, max_value=1e6)
 positive = st.floats(min_value=1e-9, max_value=1e9)

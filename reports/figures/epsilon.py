@@ -1,0 +1,183 @@
+"""A measured figure against epsilon: one line per method entry, with a band; infinity beyond a break."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedassay.record import Metric, RunRecord
+from fedassay.reports.figures.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Datum,
+    Figure,
+    Frame,
+    Scale,
+    axis_break,
+    drawing,
+    extra_height,
+    legend,
+    linear_scale,
+    log_scale,
+    marker,
+    polygon,
+    polyline,
+    tag,
+    text,
+)
+from fedassay.reports.groups import Group, groups, labels, over_seeds
+from fedassay.reports.numbers import short, significant
+from fedassay.reports.privacy_tables import utility_over_seeds
+
+_SELECTIONS = ("all", "oracle_all")
+_IMAGES = {"ssim": "SSIM", "psnr": "PSNR (dB)", "lpips": "LPIPS"}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a plot shows against epsilon.
+
+    Attributes:
+        name: Of the figure.
+        title: Its title.
+        axis: What stands at the vertical axis.
+        column: Header of the value in the CSV.
+        single: The note where there is one seed.
+    """
+
+    name: str
+    title: str
+    axis: str
+    column: str
+    single: str
+
+
+def accuracy_epsilon(record: RunRecord) -> Figure | None:
+    """Accuracy against epsilon, one line per method entry, with a band over seeds."""
+    drawn = Drawn(
+        "accuracy_epsilon",
+        "Accuracy against epsilon",
+        "Accuracy",
+        "accuracy",
+        "One seed; a band is the 95 % interval over test records where the record holds one.",
+    )
+    return against_epsilon(record, drawn, lambda group: utility_over_seeds(group, "accuracy"))
+
+
+def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
+    """SSIM, PSNR and LPIPS of reconstructions against epsilon, as far as they were measured."""
+    found = []
+    for name, axis in _IMAGES.items():
+        drawn = Drawn(
+            f"{name}_epsilon",
+            f"{axis.partition(' ')[0]} of reconstructions against epsilon",
+            axis,
+            name,
+            "One seed; the mean over all private images of the source that comes closest in SSIM, with its "
+            "95 % interval. What it is worth, the baselines in the table below say.",
+        )
+        found.append(against_epsilon(record, drawn, lambda group, name=name: _closest(group, name)))
+    return tuple(figure for figure in found if figure is not None)
+
+
+def _closest(group: Group, name: str) -> Metric:
+    """A metric of the source whose reconstructions of all private images are closest in SSIM, over seeds."""
+    metrics: list[Metric] = []
+    for cell in group.cells:
+        usable = [
+            finding
+            for finding in cell.findings
+            if finding.audit == "reconstruction"
+            and finding.selection in _SELECTIONS
+            and "ssim" in finding.metrics
+            and finding.metrics["ssim"].value is not None
+        ]
+        if usable:
+            best = max(usable, key=lambda finding: finding.metrics["ssim"].value or 0.0)
+            metrics.append(best.metrics.get(name, Metric(value=None, reason="not measured")))
+    if len(metrics) == 1:
+        return metrics[0]
+    values = iter([metric.value for metric in metrics])
+    return over_seeds(group.cells[: len(metrics)], lambda _: next(values), "not measured")
+
+
+def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Metric]) -> Figure | None:
+    """A figure against epsilon; None where no finite epsilon was run or nothing was measured.
+
+    Args:
+        record: The run.
+        drawn: Titles.
+        read: The value of a group with its interval.
+    """
+    swept = {g.epsilon for g in groups(record)}
+    measured = [(g, read(g)) for g in groups(record)]
+    measured = [(group, metric) for group, metric in measured if metric.value is not None]
+    finite = sorted(epsilon for epsilon in swept if math.isfinite(epsilon))
+    if not measured or not finite:
+        return None
+    infinite = math.inf in swept
+    infinity = RIGHT - 10
+    x = log_scale(finite, LEFT + 6, RIGHT - (50 if infinite else 6))
+    values = [v for _, m in measured for v in (m.value, m.low, m.high) if v is not None]
+    frame = Frame(Scale(x.low, x.high, LEFT, RIGHT, log=True), linear_scale(values, BOTTOM, TOP, pad=0.1))
+    out = [_axis(frame, x, infinity if infinite else None, drawn.axis)]
+    order, ends = labels(record), []
+    for label in order:
+        line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].epsilon)
+        spots = [
+            (infinity if math.isinf(g.epsilon) else x(g.epsilon), frame.y(m.value), m, g)
+            for g, m in line
+            if m.value is not None
+        ]
+        index = order.index(label)
+        band = [
+            (a, frame.y(m.low), frame.y(m.high))
+            for a, _, m, _ in spots
+            if m.low is not None and m.high is not None
+        ]
+        if len(band) > 1:
+            out.append(
+                polygon(
+                    [(a, high) for a, _, high in band] + [(a, low) for a, low, _ in band[::-1]],
+                    f"band s{index % 8}",
+                )
+            )
+        out.append(polyline([(a, b) for a, b, _, _ in spots], f"line s{index % 8}"))
+        out += [marker(index, a, b, hollow=math.isinf(g.epsilon)) for a, b, _, g in spots]
+        if spots:
+            ends.append((label, index))
+    out += legend(ends, LEFT, HEIGHT - 2, WIDTH)
+    rows: tuple[tuple[Datum, ...], ...] = tuple(
+        (g.label, g.method, g.epsilon, g.delta, m.value, m.low, m.high, len(g.cells)) for g, m in measured
+    )
+    described = (
+        "; ".join(f"{g.label} at ε = {short(g.epsilon)}: {significant(m.value)}" for g, m in measured) + "."
+    )
+    several = any(len(g.cells) > 1 for g, _ in measured)
+    note = "Lines join the mean over seeds; the band is the range over seeds." if several else drawn.single
+    svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
+    columns = ("label", "method", "epsilon", "delta", drawn.column, "low", "high", "seeds")
+    return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
+
+
+def _axis(frame: Frame, x: Scale, infinity: float | None, title: str) -> str:
+    out = []
+    for tick in frame.y.ticks():
+        out.append(tag("line", x1=LEFT, x2=RIGHT, y1=frame.y(tick), y2=frame.y(tick), class_="grid"))
+        out.append(text(LEFT - 6, frame.y(tick) + 3.5, short(tick), "tick", "end"))
+    for tick in x.ticks(5):
+        out.append(tag("line", x1=x(tick), x2=x(tick), y1=BOTTOM, y2=BOTTOM + 4, class_="axis"))
+        out.append(text(x(tick), BOTTOM + 16, short(tick), "tick", "middle"))
+    if infinity is None:
+        out.append(tag("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"))
+    else:
+        out.append(axis_break(LEFT, RIGHT, (x.end + infinity) / 2, BOTTOM))
+        out.append(text(infinity, BOTTOM + 17, "∞", "tick infinity", "middle"))
+    out.append(text(RIGHT, BOTTOM + 31, "ε asked of the method", "axis-title", "end"))
+    out.append(text(LEFT - 34, TOP - 10, title, "axis-title"))
+    return "".join(out)

@@ -1,0 +1,71 @@
+"""The matrix of methods against audits: one verdict each, and why where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedassay.record import RunRecord, Verdict
+from fedassay.reports.finding_tables import cell_columns, name_value
+from fedassay.reports.groups import Group, groups
+from fedassay.reports.tables import Column, Row, Ruling, Table
+from fedassay.reports.verdicts import LOOKS, worst
+
+_CLAIM = "dp_claim"
+
+
+def matrix_table(record: RunRecord) -> Table:
+    """The worst verdict of every audit on every method entry and epsilon, over seeds, sources and selections.
+
+    Footnotes say why an audit could not run or could not conclude. Without rows where fewer than two audits
+    speak: the verdict strip says it all then.
+    """
+    audits = _audits(record)
+    columns = (*cell_columns(record, seed=False), *(Column(audit, _title(audit), "verdict") for audit in audits))
+    if len(audits) < 2:
+        return Table("matrix", "Method by audit", columns, ())
+    rows = tuple(
+        (
+            Row(
+                (
+                    name_value(group.label, group.method),
+                    group.method,
+                    group.epsilon,
+                    group.delta,
+                    *(_ruling(group, audit) for audit in audits),
+                )
+            ),
+        )
+        for group in groups(record)
+    )
+    note = "The worst verdict over sources, selections and seeds; each has its row in the sections below."
+    return Table("matrix", "Method by audit", columns, rows, note=note)
+
+
+def _audits(record: RunRecord) -> tuple[str, ...]:
+    """Every audit with a finding, in the record's order, the claims' first."""
+    found = dict.fromkeys(finding.audit for cell in record.cells for finding in cell.findings)
+    return tuple(sorted(found, key=lambda audit: audit != _CLAIM))
+
+
+def _title(audit: str) -> str:
+    return "Claim" if audit == _CLAIM else audit.replace("_", " ").capitalize()
+
+
+def _ruling(group: Group, audit: str) -> Ruling:
+    findings = [finding for cell in group.cells for finding in cell.findings if finding.audit == audit]
+    if audit == _CLAIM:
+        # A cell's own privacy verdict joins what the audit found on every mechanism.
+        pairs = [(cell.privacy.verdict, cell.privacy.reason) for cell in group.cells]
+    else:
+        pairs = [(finding.verdict, finding.reason) for finding in findings]
+    if not pairs:
+        return Ruling("not_run", "no finding in this cell; see the errors at the top of the page")
+    verdict = worst(verdict for verdict, _ in pairs)
+    return Ruling(verdict, _why(verdict, pairs))
+
+
+def _why(verdict: Verdict, pairs: Sequence[tuple[Verdict, str]]) -> str:
+    """The reason of a verdict that says nothing; others are explained where their figures are."""
+    if LOOKS[verdict].tone not in {"none", "unsure"}:
+        return ""
+    return next(reason for other, reason in pairs if other == verdict)
