@@ -110,7 +110,7 @@ class FedCGS(Parameters):
         noise = self._noise(task, width)
         transform = make_transform(self.expansion, noise is not None, task)
         messages = [self._message(client, task, transform, noise) for client in task.clients]
-        received = aggregate([_received(message) for message in messages])
+        received = aggregate(_received(message) for message in messages)
         model: FeatureModel | None = None
         further: list[Message] = []
         utility: dict[str, float] = {}

@@ -18,7 +18,7 @@ ever inverted: one Cholesky factorisation, C right-hand sides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,16 +88,18 @@ def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
     return Statistics(counts, sums, (second + second.T) / 2)
 
 
-def aggregate(parts: Sequence[Statistics]) -> Statistics:
-    """Statistics of the union: sums over the clients.
+def aggregate(parts: Iterable[Statistics]) -> Statistics:
+    """Statistics of the union: sums over the clients, taken one at a time.
 
     Raises:
         ValueError: Nothing is given.
     """
-    if not parts:
+    rest = iter(parts)
+    first = next(rest, None)
+    if first is None:
         raise ValueError("aggregate: at least one client's statistics are needed")
-    counts, sums, second = (parts[0].counts.copy(), parts[0].sums.copy(), parts[0].second.copy())
-    for part in parts[1:]:
+    counts, sums, second = first.counts.copy(), first.sums.copy(), first.second.copy()
+    for part in rest:
         counts += part.counts
         sums += part.sums
         second += part.second

@@ -109,9 +109,9 @@ class Message:
     receiver: str
     fields: Mapping[str, MessageField]
 
-    @cached_property
+    @property
     def serialized(self) -> bytes:
-        """The message as it goes over the wire (safetensors)."""
+        """The message as it goes over the wire (safetensors); made anew, for the arrays are held already."""
         arrays = {name: np.ascontiguousarray(item.values) for name, item in self.fields.items()}
         return save_tensors(arrays)
 
