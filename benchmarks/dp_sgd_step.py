@@ -142,7 +142,7 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         "row": "DP-SGD step of the diffusion U-Net",
         "ratio": round(ratio, 2),
         "target": TARGET,
-        "met": ratio >= AS_FAST,
+        "met": min(ratio, peer.cpu / mine.cpu) >= AS_FAST,
         "ratio_of_cpu": round(peer.cpu / mine.cpu, 2),
         "peer": "Opacus GradSampleModule (hooks) and DPOptimizer in a bare loop",
         "times_the_plain_step": round(over, 2),

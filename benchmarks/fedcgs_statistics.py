@@ -87,12 +87,13 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         lambda: peer(features, labels, CLASSES), lambda: ours(features, labels, CLASSES), repeats=repeats
     )
     ratio = theirs.elapsed / mine.elapsed
+    of_cpu = theirs.cpu / mine.cpu
     return {
         "row": f"FedCGS statistics and head, {RECORDS:,} x {WIDTH}, C = {CLASSES}",
         "ratio": round(ratio, 2),
         "target": TARGET,
-        "met": ratio >= TARGET and difference <= TOLERANCE,
-        "ratio_of_cpu": round(theirs.cpu / mine.cpu, 2),
+        "met": min(ratio, of_cpu) >= TARGET and difference <= TOLERANCE,
+        "ratio_of_cpu": round(of_cpu, 2),
         "peer": "path of the paper's released code (torch, float64, explicit inverse)",
         "largest_relative_difference": difference,
         "peer_seconds": round(theirs.elapsed, 3),

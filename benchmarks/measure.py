@@ -5,7 +5,8 @@ Every script has `check`, which asserts that both sides compute the same thing, 
 anything is timed and returns one row of the performance table:
 
     row, ratio, target, met      the ratio of elapsed times (or another figure the row names) against its target
-    ratio_of_cpu                 the same of processor time, which other processes disturb less
+    ratio_of_cpu                 the same of processor time, which other processes disturb less; a row with both is
+                                 met where the smaller of the two is
     peak_mib                     peak resident memory of ours, where it ran before its peer; else of the process
 """
 

@@ -70,12 +70,13 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     check(given, RERUNS, few)
     theirs, mine = measure.alternate(lambda: peer(given, few, 0), lambda: ours(given, RERUNS, 0), repeats=repeats)
     ratio = theirs.elapsed / few / (mine.elapsed / RERUNS)
+    of_cpu = theirs.cpu / few / (mine.cpu / RERUNS)
     return {
         "row": "empirical epsilon for a noised statistic, 10^5 reruns",
         "ratio": round(ratio, 1),
         "target": TARGET,
-        "met": ratio >= TARGET,
-        "ratio_of_cpu": round(theirs.cpu / few / (mine.cpu / RERUNS), 1),
+        "met": min(ratio, of_cpu) >= TARGET,
+        "ratio_of_cpu": round(of_cpu, 1),
         "peer": "one call of the mechanism a rerun, in Python",
         "peer_us_per_rerun": round(1e6 * theirs.elapsed / few / 2, 2),
         "ours_us_per_rerun": round(1e6 * mine.elapsed / RERUNS / 2, 3),

@@ -96,12 +96,13 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         lambda: peer(few, COMPONENTS), lambda: ours(groups, COMPONENTS), repeats=1 if full else repeats
     )
     ratio = theirs.elapsed / len(few) / (mine.elapsed / len(groups))
+    of_cpu = theirs.cpu / len(few) / (mine.cpu / len(groups))
     return {
         "row": "mixture fits: 50 clients x 100 classes x K = 10, diag, d = 512",
         "ratio": round(ratio, 1),
         "target": TARGET,
-        "met": ratio >= TARGET,
-        "ratio_of_cpu": round(theirs.cpu / len(few) / (mine.cpu / len(groups)), 1),
+        "met": min(ratio, of_cpu) >= TARGET,
+        "ratio_of_cpu": round(of_cpu, 1),
         "peer": "scikit-learn GaussianMixture in a loop",
         "likelihood_gap": round(gap, 5),
         "peer_ms_per_group": round(1e3 * theirs.elapsed / len(few), 2),

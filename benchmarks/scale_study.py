@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/scale_study.py [--full] [--only METHOD] [--output FILE]
 
 Methods run on synthetic images through the very `run` that plans call; records per client are few and fixed, so
-that what grows is the number of messages. Each point is a process of its own; memory is what its peak rose by while
-the method ran, with all messages held. The exponent is the slope of log seconds over log size between the last two
-points: 1 is linear growth. Prints Markdown; writes JSON where `--output` says.
+that what grows is the messages. Each point is a process of its own; memory is what its peak rose by while
+the method ran and its transcript was written. The exponent is the slope of log seconds over log size between the
+last two points: 1 is linear growth. Prints Markdown; writes JSON where `--output` says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,25 +73,33 @@ def task(clients: int, classes: int, width: int) -> Any:
     )
 
 
+def write(outcome: Any) -> None:
+    """What a run does with the messages of every method: count their bytes and write them."""
+    assert outcome.transcript.bytes_up > 0
+    assert outcome.transcript.bytes_down >= 0
+    with tempfile.TemporaryDirectory() as folder:
+        outcome.transcript.save(Path(folder))
+
+
 def fedcgs(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedcgs import FedCGS
 
     given = task(clients, classes, width)
-    return lambda: FedCGS().run(given)
+    return lambda: write(FedCGS().run(given))
 
 
 def fedpft(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedpft import FedPFT
 
     given = task(clients, classes, width)
-    return lambda: FedPFT(components=1).run(given)
+    return lambda: write(FedPFT(components=1).run(given))
 
 
 def fedlog(clients: int = 10, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedlog import FedLog
 
     given = task(clients, classes, width)
-    return lambda: FedLog(rounds=1).run(given)
+    return lambda: write(FedLog(rounds=1).run(given))
 
 
 def memorization(images: int = 1000) -> Callable[[], object]:

@@ -95,12 +95,13 @@ def run(full: bool = False, repeats: int = 1, epsilons: list[object] | None = No
     if before is not None:
         os.environ["FEDASSAY_CACHE"] = before
     ratio = sum(each.elapsed for each in alone) / len(few) * len(cells) / sweep.elapsed
+    of_cpu = sum(each.cpu for each in alone) / len(few) * len(cells) / sweep.cpu
     return {
         "row": f"a sweep of {len(cells)} cells",
         "ratio": round(ratio, 2),
         "target": TARGET,
-        "met": ratio >= TARGET,
-        "ratio_of_cpu": round(sum(each.cpu for each in alone) / len(few) * len(cells) / sweep.cpu, 2),
+        "met": min(ratio, of_cpu) >= TARGET,
+        "ratio_of_cpu": round(of_cpu, 2),
         "peer": "the cells one by one, each with an empty cache",
         "sweep_seconds": round(sweep.elapsed, 1),
         "peer_seconds_per_cell": round(sum(each.elapsed for each in alone) / len(few), 1),
