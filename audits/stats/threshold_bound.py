@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels, checked_scores
-from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.intervals import clopper_pearson, wilson
 
 _CANDIDATES = 150  # in each tail; more costs time and finds no larger bound
+_EXACT = 64  # events whose exact bound is computed: the best by score intervals; any choice is a valid one
 _NAME = "threshold (Clopper-Pearson)"
 
 
@@ -92,8 +93,29 @@ def _bounds(
     of_rare = np.repeat([len(zero), len(one)], 2)[:, None] * np.ones_like(rare)
     # Beta quantiles are all the cost, and an event that is no likelier on the one side shows nothing.
     promising = likely * of_rare > rare * of_likely
+    if promising.sum() > _EXACT:
+        promising &= _best(likely, of_likely, rare, of_rare, promising, delta, level)
     low = clopper_pearson(likely[promising], of_likely[promising], confidence=level, side="lower").low
     high = clopper_pearson(rare[promising], of_rare[promising], confidence=level, side="upper").high
     bounds = np.full(likely.shape, -math.inf)
     bounds[promising] = np.log(np.maximum(low - delta, 1e-300) / high)
     return np.where(bounds > math.log(1e-299), bounds, -math.inf)
+
+
+def _best(
+    likely: NDArray[np.int64],
+    of_likely: NDArray[np.float64],
+    rare: NDArray[np.int64],
+    of_rare: NDArray[np.float64],
+    among: NDArray[np.bool_],
+    delta: float,
+    level: float,
+) -> NDArray[np.bool_]:
+    """The `_EXACT` events with the largest bounds by Wilson's intervals, which need no beta quantile."""
+    two_sided = 2 * level - 1
+    low = wilson(likely[among], of_likely[among], confidence=two_sided).low
+    high = wilson(rare[among], of_rare[among], confidence=two_sided).high
+    rough = np.maximum(low - delta, 0) / high
+    chosen = np.zeros(among.shape, dtype=np.bool_)
+    chosen.flat[np.flatnonzero(among)[np.argpartition(rough, -_EXACT)[-_EXACT:]]] = True
+    return chosen
