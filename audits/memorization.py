@@ -7,7 +7,8 @@ adaptive distance to the training records (Carlini et al., "Extracting Training 
 section 5.1). A score under the threshold is a copy. How many of these there are depends on the data as well, so
 the verdict rests on a test that does not: the same images, held against records of the same classes that nobody
 trained on. Given the generator, training and held-out records are exchangeable if it has learnt nothing but
-their distribution; a leak is that more training than held-out records are given back.
+their distribution; a leak is that more training than held-out records are given back, or, where no claim of
+privacy allows membership some room, that training records lie closer to the generated images at all.
 
 A null result means that no images like the training records were drawn: it does not bound what another way of
 sampling, or of reading the weights, would find.
@@ -55,7 +56,7 @@ class MemorizationAudit(Parameters):
     """Whether generators that clients send give back training images: adaptive distance, held-out records."""
 
     reads: ClassVar[tuple[str, ...] | None] = None
-    tests_per_cell: ClassVar[int] = 1
+    tests_per_cell: ClassVar[int] = 2
 
     factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Generated images for each training record; 5 in the paper."""
@@ -165,16 +166,23 @@ class MemorizationAudit(Parameters):
             f"{values.min():.2f}; against held-out records {int((heldout < self.threshold).sum())} and "
             f"{heldout.min():.2f}); {judged.shown}"
         )
+        # A claim allows membership some room, and what of it is used is for the audits of claims to say.
+        claimed = lab.task.privacy.private
         verdict: Verdict = "no_leak_found"
         reason = f"no generated image is a copy: {shown}"
+        if judged.separated and claimed:
+            reason = f"{reason}; {judged.apart}, which is membership, not memorization"
         if negative is None:
             verdict, reason = "inconclusive", f"too few held-out records for a negative control; {shown}"
-        elif negative.flagged:
-            verdict, reason = "inconclusive", f"the negative control was flagged ({negative.shown}); {shown}"
+        elif negative.flagged or (negative.separated and not claimed):
+            which = negative.shown if negative.flagged else negative.apart
+            verdict, reason = "inconclusive", f"the negative control was flagged ({which}); {shown}"
         elif not positive.flagged:
             verdict, reason = "inconclusive", f"a model that knows its images by heart was missed; {shown}"
         elif judged.flagged:
             verdict, reason = "leak", f"training records are given back: {shown}"
+        elif judged.separated and not claimed:
+            verdict, reason = "leak", f"{judged.apart}: {shown}"
         elif copies:
             verdict, reason = (
                 "inconclusive",
@@ -200,7 +208,7 @@ class MemorizationAudit(Parameters):
                 if negative is None
                 else NegativeControl(
                     release="the same generators, one half of the held-out records against the other",
-                    flagged=negative.flagged,
+                    flagged=negative.flagged or (negative.separated and not claimed),
                     value=negative.copied.value,
                     n=negative.copied.n[0],
                     detail=negative.shown,

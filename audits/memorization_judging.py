@@ -52,6 +52,20 @@ class Judged:
         return self.copied.p <= self.level
 
     @property
+    def separated(self) -> bool:
+        """Whether training records lie closer to generated images than held-out ones, copies or not."""
+        return self.gap.p <= self.level
+
+    @property
+    def apart(self) -> str:
+        """The figures of that."""
+        gap = self.gap
+        return (
+            f"training records lie closer to generated images than held-out ones (gap {gap.value:.3f} "
+            f"[{gap.low:.3f}, {gap.high:.3f}], p = {gap.p:.2g})"
+        )
+
+    @property
     def shown(self) -> str:
         """The figures that the verdict rests on."""
         copied = self.copied

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fedassay.record import Metric, RunRecord
 from fedassay.reports.figures.svg import (
@@ -81,11 +82,11 @@ def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
             "One seed; the mean over all private images of the source that comes closest in SSIM, with its "
             "95 % interval. What it is worth, the baselines in the table below say.",
         )
-        found.append(against_epsilon(record, drawn, lambda group, name=name: _closest(group, name)))
+        found.append(against_epsilon(record, drawn, partial(_closest, name=name)))
     return tuple(figure for figure in found if figure is not None)
 
 
-def _closest(group: Group, name: str) -> Metric:
+def _closest(group: Group, *, name: str) -> Metric:
     """A metric of the source whose reconstructions of all private images are closest in SSIM, over seeds."""
     metrics: list[Metric] = []
     for cell in group.cells:

@@ -57,7 +57,7 @@ def assess(
 
     def run(generators: Mapping[str, Generator]) -> Finding:
         outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
-        lab = replace(make_lab(task, outcome=outcome), folder=tmp_path, shared=shared)
+        lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
         (finding,) = QUICK.assess(None, lab)
         return finding
 
@@ -109,6 +109,29 @@ def test_images_of_nobody_are_no_leak(assess: Callable[..., Finding], make_task:
     assert finding.verdict == "no_leak_found"
     assert finding.metrics["under_threshold"].value == 0
     assert "no generated image is a copy" in finding.reason
+
+
+@pytest.mark.parametrize(("epsilon", "verdict"), [(float("inf"), "leak"), (10.0, "no_leak_found")])
+def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
+    epsilon: float,
+    verdict: str,
+    make_task: MakeTask,
+    make_lab: MakeLab,
+    tmp_path: Path,
+    shared: dict[str, object],
+) -> None:
+    """Training images under so much noise that no score counts as a copy, yet each is nearest to its own."""
+    task = make_task(epsilon=epsilon)
+    outcome = Outcome(
+        Transcript("drawing", 10, ()),
+        None,
+        generators=_generators(task, lambda own: Drawing(own.images, spread=120.0)),
+    )
+    lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
+    (finding,) = QUICK.assess(None, lab)
+    assert finding.metrics["under_threshold"].value == 0
+    assert finding.verdict == verdict, finding.reason
+    assert "training records lie closer" in finding.reason
 
 
 def test_low_scores_alone_are_no_leak(assess: Callable[..., Finding], make_task: MakeTask) -> None:
