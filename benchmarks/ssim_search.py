@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from skimage.metrics import structural_similarity
 
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
+from fedassay.torchvision_compat import import_torchvision
 
 REQUIRED, GOAL = 90, 200
 PEER_PAIRS = (20, 150)
@@ -37,6 +38,7 @@ def skimage_matrix(x: images32.Images, y: images32.Images) -> NDArray[np.float64
 
 
 def torchmetrics_matrix(x: images32.Images, y: images32.Images) -> NDArray[np.float32] | None:
+    import_torchvision()  # torchmetrics imports it, and it may have to be mended first
     try:
         from torchmetrics.functional.image import structural_similarity_index_measure as measure
     except ImportError:
