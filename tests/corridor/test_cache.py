@@ -202,3 +202,19 @@ def test_digests_tell_apart_names_types_shapes_and_values() -> None:
     rows = np.array([[1, 2], [3, 4], [1, 2]], dtype=np.uint8)
     one, two, three = digest_records(rows)
     assert one == three != two
+
+
+def test_trim_removes_the_longest_unused_and_keeps_the_rest(folder: Path) -> None:
+    for number in range(4):
+        cache.cached_arrays({"n": number}, Counter({"x": np.zeros(1000)}))
+        for path in _entries(folder):
+            status = path.stat()
+            os.utime(path, (status.st_atime, status.st_mtime - 100))
+    one = cache.info().bytes // 4
+    left = cache.trim(2 * one + 100)
+    assert left.entries == 2
+    build = Counter({"x": np.zeros(1000)})
+    for number in (2, 3):
+        cache.cached_arrays({"n": number}, build)
+    assert build.calls == 0
+    assert cache.trim(0).entries == 0
