@@ -192,3 +192,27 @@ def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
     # The lost cell is tried again, for it may have been the machine.
     assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
     assert comparable(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+def test_ctrl_c_with_workers_is_one_line_and_resumable(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+) -> None:
+    hook = """
+from fedassay import engines
+seen, wait = [], engines.wait
+def interrupted(*args, **options):
+    if seen:
+        raise KeyboardInterrupt
+    seen.append(1)
+    return wait(*args, **options)
+engines.wait = interrupted
+"""
+    done = fedassay("run", plan, "-o", tmp_path / "out", "--jobs", "2", hook=hook)
+    assert done.returncode == 130
+    (line,) = done.stderr.strip().splitlines()
+    assert "--resume" in line
+    assert not (tmp_path / "out" / "record.json").exists()
+    assert list((tmp_path / "out" / ".cells").glob("*.json"))
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume", "--jobs", "2").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
