@@ -19,7 +19,7 @@ import measure
 import torch
 import yaml
 
-from fedassay import runner
+from fedassay import cell_work, runner
 from fedassay.record import CellRecord, RunRecord
 from fedassay.runner import RunOptions, run_scenario
 from fedassay.scenario import load_scenario
@@ -51,7 +51,7 @@ def plan(epsilons: list[object], methods: tuple[str, ...] = METHODS) -> str:
 def run_alone(text: str, folder: Path, name: str) -> RunRecord:
     """Runs a plan with an empty cache and nothing left in this process from earlier plans."""
     os.environ["FEDASSAY_CACHE"] = str(folder / f"{name}.cache")
-    for shared in (runner._prepared, runner._shared, runner._similarity):
+    for shared in (runner._prepared, runner._shared, cell_work.similarity_of):
         shared.cache_clear()
     (folder / f"{name}.yaml").write_text(text)
     assert isinstance(yaml.safe_load(text), dict)

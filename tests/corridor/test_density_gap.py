@@ -33,5 +33,5 @@ def test_classes_are_kept_apart() -> None:
 def test_constant_features_and_small_classes_are_left_out() -> None:
     features = np.column_stack([np.arange(20.0), np.ones(20)])
     labels = np.repeat([0, 1], [15, 5])
-    assert density_gap(features + [0, 9], labels, features, labels) == 0
+    assert density_gap(features + np.array([0, 9]), labels, features, labels) == 0
     assert density_gap(features[15:], labels[15:], features, labels) is None

@@ -158,13 +158,13 @@ def _dying(flag: Path | None) -> str:
     return f"""
 import multiprocessing, os, signal
 if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in __import__('sys').orig_argv:
-    import fedassay.runner as runner
-    run = runner._Work.run
+    import fedassay.cell_work as cell_work
+    run = cell_work.Work.run
     def dying(self):
         if 'second' in self.cell.method.label and {once}:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self)
-    runner._Work.run = dying
+    cell_work.Work.run = dying
 """
 
 

@@ -34,8 +34,8 @@ HOOK = """
 import sys
 if any('default_worker' in argument for argument in sys.orig_argv):
     import os, signal
-    import fedassay.runner as runner
-    run = runner._Work.run
+    import fedassay.cell_work as cell_work
+    run = cell_work.Work.run
     def counted(self):
         with open({log!r}, 'a') as log:
             log.write(self.cell.method.label + ' ')
@@ -43,7 +43,7 @@ if any('default_worker' in argument for argument in sys.orig_argv):
             os.remove({flag!r})
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self)
-    runner._Work.run = counted
+    cell_work.Work.run = counted
 """
 
 
