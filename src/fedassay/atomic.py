@@ -7,6 +7,7 @@ or none. Temporary names end in `.tmp` and start with a dot.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
@@ -48,7 +51,8 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        # Whatever feeds the file (a download) has errors of its own, which are not about it.
+        if error.filename is None and error.errno in _OF_THE_DISK:
             error.filename = str(path)
         raise
 
