@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from fedassay.audits.captured_images import captured_image_findings
 from fedassay.audits.captured_messages import captured_findings
 from fedassay.backbones.base import Backbone
 from fedassay.config import Component, Scenario
-from fedassay.errors import FedassayError, NotRunError
+from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
@@ -29,6 +27,7 @@ from fedassay.registry import entries, lookup
 from fedassay.release import PrivacyClaim, PrivacyTarget
 from fedassay.seeds import Seeds
 from fedassay.similarity.metrics import Similarity, make_similarity
+from fedassay.stages import stage
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import MANIFEST, Transcript
@@ -276,17 +275,8 @@ class Work:
             prefix="captured",
         )
 
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        """Time a stage; what fails in it is recorded and does not stop the other stages."""
-        started = time.perf_counter()
-        try:
-            with self.progress.step(name):
-                yield
-        except Exception as error:  # noqa: BLE001 - one failed part must not lose the others
-            self.errors.append(ErrorRecord(cell="captured", stage=name, message=_message(error)))
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+    def _stage(self, name: str) -> AbstractContextManager[None]:
+        return stage(name, "captured", name, self.progress, self.seconds, self.errors)
 
 
 def _width(transcript: Transcript) -> int:
@@ -331,10 +321,3 @@ def _digest(folder: Path) -> str:
 
 def _not_run(audit: str, attack: str | None, reason: str) -> Finding:
     return Finding(audit=audit, attack=attack, verdict="not_run", reason=reason)
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, FedassayError):
-        return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

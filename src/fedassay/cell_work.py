@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import time
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,7 +11,7 @@ from pathlib import Path
 from fedassay import runfolder
 from fedassay.audits.stats.intervals import wilson
 from fedassay.config import Cell, Component, Plan, Scenario
-from fedassay.errors import FedassayError, NotRunError
+from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
@@ -25,6 +22,7 @@ from fedassay.runfolder import FinishedCell
 from fedassay.seeds import Seeds
 from fedassay.shadow import MembershipGame, make_game, visible
 from fedassay.similarity.metrics import Similarity, make_similarity
+from fedassay.stages import stage
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import View
 from fedassay.vectors import VectorSource
@@ -237,19 +235,10 @@ class Work:
     def _all_not_run(self, reason: str) -> list[Finding]:
         return [_not_run(audit, None, reason) for audit in self.scenario.audits]
 
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        """Time a stage; what fails in it is recorded and does not stop the other stages."""
-        started = time.perf_counter()
-        try:
-            with self.progress.step(f"{self.cell.method.label}: {name}"):
-                yield
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise  # the next write would fail as well, and a resumed run must do this cell again
-            self.errors.append(ErrorRecord(cell=self.cell.key, stage=name, message=_message(error)))
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+    def _stage(self, name: str) -> AbstractContextManager[None]:
+        return stage(
+            name, self.cell.key, f"{self.cell.method.label}: {name}", self.progress, self.seconds, self.errors
+        )
 
 
 @lru_cache(maxsize=4)
@@ -262,13 +251,6 @@ def bounds_in(scenario: Scenario) -> int:
     """Number of one-sided tests in the whole run, for the correction of confidence levels."""
     per_cell = sum(int(getattr(audit.build, "tests_per_cell", 1)) for audit in scenario.audits)
     return max(1, per_cell * len(scenario.cells))
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, FedassayError):
-        return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
