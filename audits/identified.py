@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedassay.audits.inversion_truth import BETWEEN
 from fedassay.lab import Reconstruction
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
@@ -16,7 +17,8 @@ from fedassay.vectors import VectorSource
 TOLERANCE = 0.01
 """Largest relative error at which a vector is taken for a record's feature."""
 
-_BETWEEN = frozenset({"raw", "mixture_samples", "class_means", "class_sums", "gram_directions"})
+_NOBODYS = BETWEEN | {"raw"}
+"""Sources that messages offer themselves."""
 
 
 def identified(reconstruction: Reconstruction, clients: Sequence[Records], least: int) -> Reconstruction:
@@ -32,7 +34,7 @@ def identified(reconstruction: Reconstruction, clients: Sequence[Records], least
         least: Fewer identified vectors than this, or less than half of them, and it stays a set.
     """
     source = reconstruction.source
-    if source.paired or source.name in _BETWEEN or source.vectors.ndim != 2 or not len(source.vectors):
+    if source.paired or source.name in _NOBODYS or source.vectors.ndim != 2 or not len(source.vectors):
         return reconstruction
     owner = np.concatenate([np.full(len(client), i) for i, client in enumerate(clients)])
     row = np.concatenate([np.arange(len(client)) for client in clients])

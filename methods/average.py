@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.errors import DataError
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.heads import broadcast
 from fedassay.methods.local_heads import LocalHeads, received_heads, sent_heads
@@ -27,14 +26,7 @@ class Average(LocalHeads):
         Raises:
             DataError: No client has a record.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("average: no client has any record")
-        steps = self.steps(task)
-        messages = []
-        with task.progress.step("heads") as advance:
-            for number, client in enumerate(task.clients):
-                advance(number, len(task.clients))
-                messages.append(self.message(client, self.fit(client, steps, task), steps, task))
+        messages = self.train(task, "average")
         heads, weights = received_heads(messages)
         head = LinearHead(
             np.arange(task.classes),

@@ -25,9 +25,9 @@ from fedassay.privacy.mechanisms import Moments, clip_features, release_class_su
 from fedassay.privacy.postprocess import covariance_from_moments, moments_from_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums
-from fedassay.privacy.symmetric import project_psd
+from fedassay.privacy.symmetric import project_psd, psd_root
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact, public
+from fedassay.release import Claim, Release, exact, public
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.values import Floats, Ints, Parameters
@@ -176,21 +176,14 @@ class CCVR(Parameters):
             pooled.classes, pooled.counts, pooled.means, pooled.covariances, strict=True
         ):
             wanted = max(1, round(float(size * count / total)))
-            values, vectors = np.linalg.eigh(covariance)
-            factor = vectors * np.sqrt(np.maximum(values, 0.0))
-            features.append(mean + rng.standard_normal((wanted, len(mean))) @ factor.T)
+            features.append(mean + rng.standard_normal((wanted, len(mean))) @ psd_root(covariance).T)
             labels.append(np.full(wanted, label, dtype=np.int64))
         return np.concatenate(features), np.concatenate(labels)
 
     def _claim(self, task: Task) -> Claim:
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
-            "CCVR has no private form of its own",
+        return task.privacy.claim(
+            "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
+            "CCVR has no private form of its own"
         )
 
 

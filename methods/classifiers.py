@@ -20,7 +20,7 @@ from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import LocalNetwork, LocalTraining, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.local_training import PrivateSteps
-from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
+from fedassay.release import Claim, exact
 from fedassay.task import Records, Task
 from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Frozen
@@ -104,13 +104,8 @@ class Classifiers(Frozen):
 
     def claim(self, task: Task) -> Claim:
         """What a private run claims."""
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions",
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions"
         )
 
 

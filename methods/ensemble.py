@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.linear_head import LinearHead
 from fedassay.methods.classifiers import Classifiers, read
 from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
@@ -44,14 +43,7 @@ class EnsembleOfClients(LocalHeads):
         """
         if self.networks is not None:
             return self._of_networks(self.networks, task)
-        if not any(len(client) for client in task.clients):
-            raise DataError("ensemble: no client has any record")
-        steps = self.steps(task)
-        messages = []
-        with task.progress.step("heads") as advance:
-            for number, client in enumerate(task.clients):
-                advance(number, len(task.clients))
-                messages.append(self.message(client, self.fit(client, steps, task), steps, task))
+        messages = self.train(task, "ensemble")
         heads, _ = received_heads(messages)
         sent = float(len(messages) * task.classes * (task.backbone.width + 1))
         return Outcome(

@@ -31,7 +31,7 @@ from fedassay.methods.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import PrivateSteps
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, derived, exact, public
+from fedassay.release import Claim, Release, derived, exact, public
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.values import Frozen, Images, Parameters
@@ -242,13 +242,8 @@ class FedAvg(Parameters):
         return {"personalized_accuracy": found, "personalized_accuracy_global": averaged["personalized_accuracy"]}
 
     def _claim(self, task: Task) -> Claim:
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source=f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions",
+        return task.privacy.claim(
+            f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
         )
 
 

@@ -34,7 +34,7 @@ from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact
+from fedassay.release import Claim, Release, exact
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.values import Parameters
@@ -133,7 +133,7 @@ class FedCGS(Parameters):
                 "fedcgs",
                 task.classes,
                 (*messages, *further),
-                self._claim(task, noise),
+                self._claim(task),
                 () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
             ),
             model,
@@ -262,14 +262,9 @@ class FedCGS(Parameters):
             },
         )
 
-    def _claim(self, task: Task, noise: _Noise | None) -> Claim:
-        if noise is None:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form",
+    def _claim(self, task: Task) -> Claim:
+        return task.privacy.claim(
+            "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
         )
 
 

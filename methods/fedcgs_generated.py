@@ -9,6 +9,7 @@ import numpy as np
 from fedassay.gaussian_head import GlobalMoments
 from fedassay.linear_head import LinearHead
 from fedassay.methods.heads import HeadTraining
+from fedassay.privacy.symmetric import psd_root
 from fedassay.task import Task
 
 
@@ -25,9 +26,7 @@ def generated_head(found: GlobalMoments, records: float, training: HeadTraining,
         task: Seeds, device and progress.
     """
     rng = task.seeds.numpy("generated")
-    values, vectors = np.linalg.eigh(found.covariance)
-    # Noise and rounding leave eigenvalues below zero: those directions carry no variance.
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    root = psd_root(found.covariance)
     features, labels = [], []
     for mean, prior, number in zip(found.means, found.priors, found.classes, strict=True):
         size = max(1, math.floor(prior * max(records, 1.0) + 0.5))

@@ -27,7 +27,7 @@ from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.progress import Progress
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim, Release, exact
+from fedassay.release import Claim, Release, exact
 from fedassay.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
@@ -265,14 +265,9 @@ class FedCVAE(Parameters):
         return {"label histogram": found}
 
     def _claim(self, task: Task) -> Claim:
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
-            "label histogram, by privacy loss distributions",
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
+            "label histogram, by privacy loss distributions"
         )
 
 

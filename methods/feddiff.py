@@ -43,7 +43,7 @@ from fedassay.nets.private_generators import PrivateTraining, train_generator_pr
 from fedassay.privacy import reruns
 from fedassay.progress import Advance
 from fedassay.registry import register
-from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
+from fedassay.release import Claim, exact
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.values import Parameters
@@ -289,12 +289,7 @@ class FedDiff(Parameters):
         return found
 
     def _claim(self, task: Task) -> Claim:
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
-            "magnitude, by privacy loss distributions",
+        return task.privacy.claim(
+            "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
+            "magnitude, by privacy loss distributions"
         )

@@ -28,7 +28,7 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
-from fedassay.release import Claim, NoClaim, PrivacyClaim, PrivacyTarget, Release, exact
+from fedassay.release import Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.values import Floats
 
 Mechanism = Literal["tight", "paper", "released_code"]
@@ -172,9 +172,7 @@ def claimed(target: PrivacyTarget, protected: Protection | None, clip: float) ->
     """What a run claims, and what its transcript must say with it."""
     if protected is None:
         return NoClaim(), ()
-    claim = PrivacyClaim(
-        epsilon=target.epsilon, delta=target.delta, adjacency=target.adjacency, source=protected.source
-    )
+    claim = target.claim(protected.source)
     said = [f"features are clipped to [-{clip:g}, {clip:g}] inside the mechanism"]
     if protected.counts:
         said.append("the number of records n_i leaves exactly, in every round")

@@ -17,7 +17,7 @@ from fedassay.mixtures.em import FLOOR
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.privacy.reruns import Experiment
-from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
+from fedassay.release import Claim, exact
 from fedassay.task import Task
 from fedassay.values import Floats, Parameters
 
@@ -112,16 +112,9 @@ class MixtureParameters(Parameters):
 
     def claim(self, task: Task) -> Claim:
         """What a run claims."""
-        if not task.privacy.private:
-            return NoClaim()
         several = max(self.components_of(len(task.clients))) > 1
         source = "DP-EM (Park et al. 2017), analytic calibration" if several else _SOURCES[self.mechanism]
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source=source,
-        )
+        return task.privacy.claim(source)
 
     def ledger_notes(self, task: Task) -> tuple[str, ...]:
         """What a reader of the ledger must know."""

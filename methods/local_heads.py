@@ -13,12 +13,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.errors import DataError
 from fedassay.linear_head import LinearHead
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import probabilities
 from fedassay.nets.local_training import PrivateSteps, train_privately
-from fedassay.release import Claim, NoClaim, PrivacyClaim, exact
+from fedassay.release import Claim, exact
 from fedassay.task import Records, Task
 from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Floats, Ints, Parameters
@@ -101,15 +102,26 @@ class LocalHeads(Parameters):
             fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
         return Message(0, client.name, receiver, fields)
 
+    def train(self, task: Task, method: str) -> list[Message]:
+        """Every client's head, on its way to the server.
+
+        Raises:
+            DataError: No client has a record.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError(f"{method}: no client has any record")
+        steps = self.steps(task)
+        messages = []
+        with task.progress.step("heads") as advance:
+            for number, client in enumerate(task.clients):
+                advance(number, len(task.clients))
+                messages.append(self.message(client, self.fit(client, steps, task), steps, task))
+        return messages
+
     def claim(self, task: Task) -> Claim:
         """What a private run claims."""
-        if not task.privacy.private:
-            return NoClaim()
-        return PrivacyClaim(
-            epsilon=task.privacy.epsilon,
-            delta=task.privacy.delta,
-            adjacency=task.privacy.adjacency,
-            source="DP-SGD with Poisson sampling on each client's head, by privacy loss distributions",
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's head, by privacy loss distributions"
         )
 
 

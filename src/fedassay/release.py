@@ -152,3 +152,9 @@ class PrivacyTarget(Frozen):
     def private(self) -> bool:
         """Whether anything is to be noised."""
         return self.epsilon != float("inf")
+
+    def claim(self, source: str) -> Claim:
+        """What a run that was asked for this claims: it, from `source`, or nothing where nothing is noised."""
+        if not self.private:
+            return NoClaim()
+        return PrivacyClaim(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, source=source)

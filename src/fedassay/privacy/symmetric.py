@@ -102,3 +102,12 @@ def project_psd(matrix: NDArray[np.float64], *, floor: float = 0.0) -> NDArray[n
     values, vectors = np.linalg.eigh(symmetric)
     raised = (vectors * np.maximum(values, floor)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
     return np.asarray((raised + np.swapaxes(raised, -1, -2)) / 2, dtype=np.float64)
+
+
+def psd_root(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A root R with R R^T the nearest positive semi-definite matrix, for a symmetric (d, d) one.
+
+    Noise and rounding leave eigenvalues below zero: those directions carry no variance.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
