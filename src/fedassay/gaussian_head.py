@@ -70,6 +70,7 @@ def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
     Raises:
         ValueError: Shapes do not match or a label is out of range.
     """
+    from scipy.linalg.blas import dsyrk
     from scipy.sparse import csr_array
 
     if features.ndim != 2 or labels.shape != (len(features),):
@@ -78,14 +79,17 @@ def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
         raise ValueError(f"statistics: labels must lie in 0..{classes - 1}, given {labels.min()}..{labels.max()}")
     width = features.shape[1]
     counts = np.bincount(labels, minlength=classes).astype(np.float64)
-    sums, second = np.zeros((classes, width)), np.zeros((width, width))
+    sums, second = np.zeros((classes, width)), np.zeros((width, width), order="F")
     one_hot = csr_array((np.ones(len(labels)), labels, np.arange(len(labels) + 1)), shape=(len(labels), classes))
     # Block by block: what is converted to float64 is still in cache when it is summed.
+    block = np.empty((min(_BLOCK, len(labels)), width))
     for start in range(0, len(labels), _BLOCK):
-        rows = np.asarray(features[start : start + _BLOCK], dtype=np.float64)
+        rows = block[: len(features[start : start + _BLOCK])]
+        rows[:] = features[start : start + _BLOCK]
         sums += one_hot[start : start + _BLOCK].T @ rows
-        second += rows.T @ rows
-    return Statistics(counts, sums, (second + second.T) / 2)
+        # One triangle of the product, added in place: half of the work, and no second matrix.
+        second = dsyrk(1.0, rows.T, beta=1.0, c=second, lower=1, overwrite_c=1)
+    return Statistics(counts, sums, np.tril(second) + np.tril(second, -1).T)
 
 
 def aggregate(parts: Iterable[Statistics]) -> Statistics:

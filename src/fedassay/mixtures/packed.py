@@ -91,8 +91,9 @@ class Mixtures:
     def select(self, groups: Sequence[int] | Ints) -> Mixtures:
         """The mixtures of some groups, in the order given."""
         chosen = np.asarray(groups, dtype=np.int64)
-        spans = list(self.spans())
-        rows = np.concatenate([np.arange(spans[g].start, spans[g].stop) for g in chosen] or [chosen])
+        sizes, first = self.components[chosen], np.cumsum(self.components) - self.components
+        before = np.cumsum(sizes) - sizes
+        rows = np.arange(int(sizes.sum())) + np.repeat(first[chosen] - before, sizes)
         return Mixtures(
             self.family,
             self.components[chosen],
