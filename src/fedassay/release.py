@@ -7,9 +7,10 @@ field without a mechanism is `exact` and counts as such everywhere.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.values import Extended, Frozen
@@ -23,6 +24,8 @@ this transcript and nothing else (post-processing). `gaussian`: normal noise of 
 statistic of stated L2 sensitivity. `pure`: a mechanism of stated pure epsilon (Laplace and the
 like). `dp_sgd`: Poisson-subsampled Gaussian steps.
 """
+
+_CELL = re.compile(r"all|class/(0|[1-9][0-9]*)")
 
 
 class Release(Frozen):
@@ -38,7 +41,8 @@ class Release(Frozen):
             the concatenated statistic, one ledger entry, one joint sensitivity repeated on each.
         cells: The disjoint sets of records that the blocks of the release speak of. ("all",) is the
             whole client; ("class/0", "class/4") means that the first block of the field is a function
-            of class 0's records alone, and so on. Blocks of different cells compose in parallel.
+            of class 0's records alone, and so on. Blocks of different cells compose in parallel. No other
+            sets can be named: what a record may move between is known of classes only.
         noise_scale: `gaussian`: standard deviation per isometric coordinate, one per cell.
         sensitivity: `gaussian`: exact L2 sensitivity of the (joint, weighted) statistic, one per cell: how
             far that cell's block can move between any two neighbours. Under `replace_one` that covers a
@@ -67,6 +71,16 @@ class Release(Frozen):
     sampling_rate: float | None = Field(default=None, gt=0, le=1)
     steps: int | None = Field(default=None, ge=0)
     note: str = ""
+
+    @field_validator("cells")
+    @classmethod
+    def _known_cells(cls, cells: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [cell for cell in cells if not _CELL.fullmatch(cell)]
+        if unknown or len(set(cells)) < len(cells) or not cells:
+            raise ValueError(
+                f'cells must be "all" or "class/" and a number, at least one and each once, given {cells}'
+            )
+        return cells
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -68,6 +68,39 @@ def test_rounds_compose_even_of_one_group() -> None:
     assert _mu(_transcript({"a": _gaussian(0.3, group="g")}, rounds=4)) == pytest.approx(0.6)
 
 
+def test_fields_of_one_group_with_other_noise_or_none_count_by_themselves() -> None:
+    for_each = _transcript({"a": _gaussian(0.3, group="g"), "b": _gaussian(0.4, group="g")})
+    assert _mu(for_each) == pytest.approx(0.5)
+    hidden = exact().model_copy(update={"group": "g"})
+    assert math.isinf(
+        account(_transcript({"a": _gaussian(0.3, group="g"), "b": hidden}), "add_remove", DELTA).epsilon
+    )
+    noted = _gaussian(0.3, group="g").model_copy(update={"note": "half of it"})
+    assert _mu(_transcript({"a": _gaussian(0.3, group="g"), "b": noted})) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("sender", ["server", "aggregate"])
+def test_what_speaks_of_all_records_adds_to_every_clients_own(sender: str) -> None:
+    clients = _transcript({"a": _gaussian((0.3, 0.1))}, {"a": _gaussian(0.1)})
+    noised = Message(1, sender, "client/0", {"b": _field(_gaussian((0.4, 0.0)))})
+    both = Transcript("test", 3, (*clients.messages, noised))
+    assert _mu(both) == pytest.approx(0.5)
+    assert _mu(Transcript("test", 3, (noised,))) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("cells", [(), ("even", "odd"), ("class/0", "class/0"), ("class/00",)])
+def test_cells_that_the_accountant_does_not_know_are_refused(cells: tuple[str, ...]) -> None:
+    many = tuple(1.0 for _ in cells)
+    with pytest.raises(ValueError, match="cells must be"):
+        Release(
+            mechanism="gaussian",
+            adjacency="replace_one_same_label",
+            cells=cells,
+            noise_scale=many,
+            sensitivity=many,
+        )
+
+
 def test_clients_compose_in_parallel() -> None:
     assert _mu(_transcript({"a": _gaussian(0.3)}, {"a": _gaussian(0.4)})) == pytest.approx(0.4)
 

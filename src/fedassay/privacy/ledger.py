@@ -4,7 +4,8 @@ The worst record decides. A record sits at one client and in one class; what can
 releases over the whole client (cell `all`) and those over its own class (cell `class/c`). Releases
 over other clients and other classes are computed from other records and compose in parallel. Under
 `replace_one` a record is replaced within its class, or it leaves one class for another and two class
-cells change at once: both are added up, and the worse one counts.
+cells change at once: both are added up, and the worse one counts. What the server, or a secure sum, gives
+away is of every client's records: it is added to each client's own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fedassay.privacy.accounting import (
 from fedassay.privacy.adjacency import Adjacency, class_counts_public
 from fedassay.record import LedgerRow
 from fedassay.release import PrivacyClaim, PrivacyTarget, Release
-from fedassay.transcript import SERVER, MessageField, Transcript
+from fedassay.transcript import AGGREGATE, SERVER, MessageField, Transcript
 
 _ALL = "all"
 
@@ -90,17 +91,29 @@ def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[
     """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
     found: dict[str, dict[str, list[_Entry]]] = {}
     for number, message in enumerate(transcript.messages):
-        seen: set[str] = set()
+        seen: set[Release] = set()
         cells = found.setdefault(message.sender, {_ALL: []})
         for name, item in message.fields.items():
-            group = item.release.group
-            if group is not None and group in seen:
+            # One draw of noise has one scale: fields that share a group's name but not its release are two.
+            joint = item.release.model_copy(update={"note": ""})
+            if joint.group is not None and joint in seen:
                 continue
-            if group is not None:
-                seen.add(group)
+            seen.add(joint)
             where = f"{name} in message {number} of {message.sender}"
             for cell, entry in _of_release(item.release, adjacency, stated, where):
                 cells.setdefault(cell, []).append(entry)
+    return _with_everybodys(found)
+
+
+def _with_everybodys(found: dict[str, dict[str, list[_Entry]]]) -> dict[str, dict[str, list[_Entry]]]:
+    """The clients' entries, each with those of the server and of secure sums, which speak of all records."""
+    common = [found.pop(sender) for sender in (SERVER, AGGREGATE) if sender in found]
+    if not found:
+        found[SERVER] = {_ALL: []}
+    for cells in found.values():
+        for shared in common:
+            for name, entries in shared.items():
+                cells.setdefault(name, []).extend(entries)
     return found
 
 
