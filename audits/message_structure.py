@@ -64,6 +64,8 @@ def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = Non
         verdict, shown = "inconclusive", f"the negative control was flagged; {shown}"
     elif not told and (shows.positive is None or not shows.positive.caught):
         verdict, shown = "inconclusive", f"no control shows that the rules work here; {shown}"
+    elif not told and "missing_noise" in rules:
+        verdict, shown = "inconclusive", f"whether noise was left out, the messages alone do not say; {shown}"
     return Finding(
         audit="message",
         attack=result.attack,

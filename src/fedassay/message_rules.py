@@ -16,6 +16,9 @@ from fedassay.mixtures.packed import unpack_lower
 from fedassay.transcript import AGGREGATE, Message, MessageField
 from fedassay.values import Floats, Ints
 
+_RESOLVED = 1e3
+"""A type that is so much finer than the noise on a field leaves less than one entry in a thousand at 0."""
+
 
 @dataclass(frozen=True)
 class Remark:
@@ -219,29 +222,54 @@ def _same(first: Matrix, second: Floats, tolerance: float) -> bool:
 
 
 def _missing_noise(message: Message, classes: int) -> Iterator[Remark]:
-    """Declared noise that is not there: zeros or whole numbers where Gaussian noise leaves none."""
+    """Declared noise that is not there: zeros or whole numbers where Gaussian noise leaves none.
+
+    Whoever rounds or clamps what has been noised leaves the same traces and gives nothing away by that; so
+    nothing counts as disclosed.
+    """
     del classes
     for name, item in message.fields.items():
-        noise = noise_of(item)
-        values = item.values
-        if noise == 0 or values.size == 0 or values.dtype.kind != "f":
+        noise, values = noise_of(item), item.values
+        if values.size == 0 or values.dtype.kind != "f" or noise < _RESOLVED * _finest(values):
             continue
         exact = float(np.mean(values == 0))
-        if exact > 0 and noise > 1e-6 and (values >= 0).all():
+        if exact > 0 and (values >= 0).all():
             why = f"{exact:.0%} of the entries are exactly 0 and none is negative"
         elif exact > 0.01:
             why = f"{exact:.0%} of the entries are exactly 0"
-        elif item.kind == "class_counts" and noise > 0.05 and np.array_equal(values, np.rint(values)):
-            why = "all counts are whole"
-        elif item.kind == "second_moment":
-            lowest = float(np.linalg.eigvalsh(square(values))[0])
-            if lowest < -0.1 * noise * float(np.sqrt(2 * square(values).shape[0])):
+        elif item.kind == "class_counts" and np.array_equal(values, np.rint(values)):
+            # Large numbers are whole in any type; only fractions that it can hold can be missed.
+            if noise < 0.05 or float(np.spacing(np.abs(values).max())) > 0.01:
                 continue
-            why = f"the smallest eigenvalue is {lowest:.2g}, where noise alone reaches far below 0"
+            why = "all counts are whole"
+        elif item.kind == "second_moment" and (alike := _alike(values, noise)) is not None:
+            why = f"its smallest eigenvalues are alike, at {alike:.2g}, where noise sets eigenvalues apart"
         else:
             continue
         text = f"{name} declares Gaussian noise of scale {noise:.3g}, but {why}: it was left out, or clamped away"
-        yield Remark("missing_noise", message.sender, name, np.array([noise]), text, True)
+        yield Remark("missing_noise", message.sender, name, np.array([noise]), text, False)
+
+
+def _finest(values: Floats) -> float:
+    """The smallest number above 0 that the type of an array can hold."""
+    return float(np.finfo(values.dtype).smallest_subnormal)
+
+
+def _alike(values: Floats, noise: float) -> float | None:
+    """The three smallest eigenvalues of a second moment, where they are one number; else None.
+
+    What a second moment is says nothing of noise that is small beside it. But whatever it is, symmetric noise
+    keeps its eigenvalues apart: k of them lie within w of a point with a probability of the order of
+    (w sqrt(d) / noise)^k at most (Aizenman et al. 2017, "Matrix regularizing effects of Gaussian perturbations").
+    """
+    moment = square(values)
+    width = len(moment)
+    reach = noise / float(np.sqrt(width))
+    rounding = 8 * roundoff(values) * float(np.abs(moment).max()) * float(np.sqrt(width))
+    if width < 3 or rounding > 1e-2 * reach:
+        return None
+    lowest = np.linalg.eigvalsh(moment)[:3]
+    return float(lowest[0]) if lowest[2] - lowest[0] <= max(1e-3 * reach, rounding) else None
 
 
 def _unprotected(message: Message) -> Iterator[Remark]:

@@ -15,6 +15,7 @@ from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
+from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.progress import SILENT
 from fedassay.release import Release, exact
 from fedassay.seeds import Seeds
@@ -190,6 +191,46 @@ def test_noise_that_is_missing_is_missed() -> None:
         for name, item in declared.items()
     }
     assert "missing_noise" not in rules(attacked(sent(**there)))
+
+
+def _noised_sums(width: int, records: int, scale: float, kind: type, seed: int) -> Message:
+    rng = np.random.default_rng(seed)
+    own = rng.normal(size=(records, width))
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    released = release_shared_sums(own, rng.integers(3, size=records), 3, sigmas=(scale,) * 3, rng=rng)
+    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(1.0,))
+    kinds: tuple[FieldKind, ...] = ("class_counts", "class_sums", "second_moment")
+    return sent(
+        **{
+            name: MessageField(part.astype(kind), name, release)
+            for name, part in zip(kinds, released, strict=True)
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "records", "scale", "kind"),
+    [
+        (32, 2000, 1.0, np.float64),  # the second moment drowns the noise: no eigenvalue is negative
+        (64, 200, 5.0, np.float32),
+        (2, 50, 5.0, np.float64),
+        (3, 2, 5.0, np.float64),
+        (16, 6000, 1.0, np.float16),  # float16 holds whole numbers only from 1024 on
+        (16, 6000, 2e-6, np.float16),
+    ],
+)
+def test_noise_that_is_there_is_never_missed(width: int, records: int, scale: float, kind: type) -> None:
+    messages = [_noised_sums(width, records, scale, kind, seed) for seed in range(40)]
+    for message in messages:
+        assert "missing_noise" not in rules(attacked(message))
+
+
+def test_rounding_and_clamping_what_was_noised_disclose_nothing() -> None:
+    rng = np.random.default_rng(0)
+    whole = np.maximum(np.rint(rng.normal(0, 0.5, 3) + [0, 5, 9]), 0.0)
+    result = attacked(sent(N=MessageField(whole, "class_counts", NOISE)))
+    assert "missing_noise" in rules(result)
+    assert not result.artifacts["discloses"].any()
 
 
 def test_noised_singletons_are_left_out_where_nothing_is_left_of_them() -> None:
