@@ -122,6 +122,7 @@ _SMALLEST_PLD_DELTA = 1e-12
 _REFINEMENT = 5.0
 _CONVERGED = 1e-3
 _FINEST_STEPS = 5
+_LARGEST_PLD_EPSILON = 1e7  # the grids of larger losses fit into no memory
 
 
 def compose(events: Iterable[Event], delta: float) -> Total:
@@ -155,9 +156,7 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         elif isinstance(event, PureEvent):
             pure.append(event.epsilon)
         elif isinstance(event, SubsampledGaussianEvent) and event.sampling_rate == 1:
-            # Without sampling DP-SGD is a plain Gaussian mechanism, of twice the reach under replacement.
-            reach = 1.0 if event.adjacency == "add_remove" else 2.0
-            mus.append(reach * math.sqrt(event.steps) / event.noise_multiplier if event.steps else 0.0)
+            mus.append(_mu_of_steps(event))
         elif isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
             sampled.append(event)
     mu = compose_mu(mus)
@@ -166,6 +165,10 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         return Total(epsilon_of(mu, delta), mu, "exact (Gaussian composition)")
     if not sampled:
         return _with_pure(mu, tuple(sorted(pure)), delta)
+    unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
+    bound = math.fsum(pure) + epsilon_of(unsampled, delta)
+    if bound == 0 or bound > _LARGEST_PLD_EPSILON:
+        return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
     epsilon = _by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
     return Total(epsilon, None, "privacy loss distribution")
 
@@ -224,6 +227,17 @@ def calibrate_noise_multiplier(
     return high
 
 
+def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
+    """Gaussian-DP parameter of DP-SGD without sampling: a Gaussian mechanism, of twice the reach under replacement.
+
+    With sampling it gives no more away: the hockey-stick divergence is jointly convex.
+    """
+    if not event.steps:
+        return 0.0
+    reach = 1.0 if event.adjacency == "add_remove" else 2.0
+    return reach * math.sqrt(event.steps) / event.noise_multiplier
+
+
 def _no_guarantee(event: Event) -> str | None:
     """Why this event alone makes the total infinite; None if it does not."""
     if isinstance(event, Unbounded):
@@ -240,7 +254,7 @@ def _no_guarantee(event: Event) -> str | None:
 def _with_pure(mu: float, pure: tuple[float, ...], delta: float) -> Total:
     """Gaussians and pure events: basic composition, or PLD where that is tighter (it need not be)."""
     basic = math.fsum(pure) + epsilon_of(mu, delta)
-    if delta < _SMALLEST_PLD_DELTA or (mu == 0 and len(pure) == 1):
+    if delta < _SMALLEST_PLD_DELTA or basic > _LARGEST_PLD_EPSILON or (mu == 0 and len(pure) == 1):
         return Total(basic, None, "basic composition")
     by_pld = _by_pld(mu, pure, (), delta)
     if by_pld < basic:

@@ -230,6 +230,23 @@ def test_never_below_the_truth_where_it_is_known():
         assert truth <= total.epsilon <= 1.005 * truth
 
 
+def test_full_batches_bound_what_no_grid_can_hold():
+    """Losses of 10^11, and noise that leaves none: answered at once by the bound without sampling."""
+    for adjacency, reach in (("add_remove", 1.0), ("replace_one", 2.0)):
+        for noise, steps in ((1e-6, 10), (1.0, 10**15)):
+            total = compose([SubsampledGaussianEvent(noise, 0.01, steps, adjacency)], DELTA)
+            assert total.epsilon == pytest.approx(epsilon_of(reach * math.sqrt(steps) / noise, DELTA))
+        assert compose([SubsampledGaussianEvent(1e200, 0.01, 10, adjacency)], DELTA).epsilon == 0
+        sampled = SubsampledGaussianEvent(0.5, 0.2, 20, adjacency)
+        assert compose([sampled], DELTA).epsilon < epsilon_of(reach * math.sqrt(20) / 0.5, DELTA)
+
+
+@pytest.mark.parametrize("pure", [800.0, 1e10])
+def test_large_pure_events_compose(pure):
+    total = compose([PureEvent(pure), PureEvent(0.1), GaussianEvent(1.0)], DELTA)
+    assert pure < total.epsilon <= pure + 0.1 + epsilon_of(1.0, DELTA)
+
+
 def test_calibrated_noise_fits_and_a_little_less_does_not():
     for adjacency in ("add_remove", "replace_one"):
         others = [GaussianEvent(0.1)]
