@@ -116,6 +116,20 @@ def test_a_record_that_moves_changes_two_classes() -> None:
     assert _mu(moving, "replace_one") == pytest.approx(0.5)
 
 
+def test_thousands_of_classes_are_added_up_as_few_are() -> None:
+    mus = tuple(0.001 * (1 + number % 977) for number in range(5000))
+    many = _transcript({"a": _gaussian(mus, "replace_one")})
+    assert _mu(many, "replace_one") == pytest.approx(math.sqrt(2) * max(mus))
+    own = tuple(float(value) for value in mus)
+    pure = Release(
+        mechanism="pure",
+        adjacency="add_remove",
+        cells=tuple(f"class/{number}" for number in range(len(own))),
+        pure_epsilon=own,
+    )
+    assert account(_transcript({"a": pure}), "add_remove", DELTA).epsilon == pytest.approx(max(own))
+
+
 def test_whole_client_and_class_releases_add_up() -> None:
     both = _transcript({"a": _gaussian((0.3, 0.1)), "b": _gaussian(0.4)})
     assert _mu(both) == pytest.approx(0.5)

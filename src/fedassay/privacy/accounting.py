@@ -228,7 +228,7 @@ def calibrate_noise_multiplier(
 
 
 def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
-    """Gaussian-DP parameter of DP-SGD without sampling: a Gaussian mechanism, of twice the reach under replacement.
+    """Gaussian-DP parameter of DP-SGD on full batches: a Gaussian mechanism, of twice the reach under replacement.
 
     With sampling it gives no more away: the hockey-stick divergence is jointly convex.
     """

@@ -177,14 +177,32 @@ def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, d
     for cells in cells_of.values():
         whole = [entry.inside for entry in cells[_ALL]]
         classes = [part for name, part in cells.items() if name != _ALL]
-        changes = [[entry.inside for entry in part] for part in classes] or [[]]
+        changes = _foremost([[entry.inside for entry in part] for part in classes], 1) or [[]]
         if adjacency == "replace_one":
-            changes += [[entry.across for entry in first + second] for first, second in combinations(classes, 2)]
+            moved = _foremost([[entry.across for entry in part] for part in classes], 2)
+            changes += [first + second for first, second in combinations(moved, 2)]
         for change in changes:
             candidates[tuple(sorted([*whole, *change], key=repr))] = None
     # Most clients release alike, so few distinct compositions remain.
     totals = [compose(list(candidate), delta) for candidate in _undominated(list(candidates))]
     return max(totals, key=lambda total: total.epsilon)
+
+
+def _foremost(parts: list[list[Event]], kept: int) -> list[list[Event]]:
+    """The parts of which the worst `kept` together are made: of those alike in all but one number, the largest."""
+    alike: dict[object, list[tuple[float, int]]] = {}
+    for number, part in enumerate(parts):
+        pure = tuple(sorted(event.epsilon for event in part if isinstance(event, PureEvent)))
+        mus = [event.mu**2 for event in part if isinstance(event, GaussianEvent)]
+        key: object = pure
+        size = math.fsum(mus)
+        if len(pure) == len(part) == 1:
+            key, size = "pure", pure[0]
+        elif len(pure) + len(mus) < len(part):
+            key, size = "unbounded", math.inf
+        alike.setdefault(key, []).append((size, -number))
+    chosen = [-place for group in alike.values() for _, place in sorted(group, reverse=True)[:kept]]
+    return [parts[number] for number in sorted(chosen)]
 
 
 def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
