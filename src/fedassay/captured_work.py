@@ -38,6 +38,9 @@ MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution"
 
 _CONTROLS = 4
 _KNOWN = 48
+_WIDEST = 2048
+_LARGEST = 1 << 24
+"""Width of controls without a plan, and its product with the number of classes, at most."""
 _DELTA = 1e-5
 
 _NEEDS = {
@@ -208,7 +211,8 @@ class Work:
         size, known = _CONTROLS, self._known()
         if known is not None and len(known) >= size:
             return known.take(np.arange(size), "control")
-        width = _width(self.transcript)
+        # The rules are about arithmetic, whatever the width: controls need not be as large as what is audited.
+        width = min(_width(self.transcript), _WIDEST, max(1, _LARGEST // self.transcript.classes))
         features = np.maximum(np.random.default_rng(0).normal(size=(size, width)), 0).astype(np.float32)
         labels = np.arange(size) % self.transcript.classes
         return Records("control", np.zeros((size, 1, 1, 1), np.uint8), labels, lambda _images: features)

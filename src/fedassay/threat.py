@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
+from fedassay.errors import DataError
 from fedassay.release import derived
 from fedassay.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
 from fedassay.values import Frozen
@@ -61,7 +62,11 @@ class View:
 
 
 def view(transcript: Transcript, threat: ThreatModel) -> View:
-    """Filter a transcript: rounds first, then who can see what."""
+    """Filter a transcript: rounds first, then who can see what.
+
+    Raises:
+        DataError: Fields that are to be summed over their senders are of different shapes.
+    """
     rounds = {message.round for message in transcript.messages}
     wanted = {
         "all": rounds,
@@ -104,6 +109,11 @@ def _aggregate(clients: list[Message], number: int, classes: int, everything: bo
                 spread = np.zeros((classes, *values.shape[1:]), values.dtype)
                 spread[ids] = values
                 values = spread
+            if name in sums and sums[name].values.shape != values.shape:
+                raise DataError(
+                    f"{message.sender}: field {name!r} of shape {values.shape} cannot be summed with another "
+                    f"sender's of shape {sums[name].values.shape} in round {number}"
+                )
             if name in sums:
                 values = values + sums[name].values
             release = derived("sum over the senders of the round") if everything else item.release

@@ -21,6 +21,9 @@ MAX_CLASSES = 100_000
 MAX_COUNT = 1e9
 """Records a class; a larger number is no count."""
 
+MAX_BLOCKS = 1 << 27
+"""Classes times features: sums of the few classes that a message names are spread over all of them."""
+
 _SIDES = {
     "features": 2,
     "labels": 1,
@@ -52,7 +55,7 @@ def _problems(message: Message, classes: int) -> Iterator[str]:
             yield f"{what} must be integers, given {values.dtype}"
     yield from _indices(message, classes)
     yield from _lengths(message, classes)
-    yield from _widths(message)
+    yield from _widths(message, classes)
 
 
 def _indices(message: Message, classes: int) -> Iterator[str]:
@@ -99,10 +102,12 @@ def _lengths(message: Message, classes: int) -> Iterator[str]:
         yield f"{components} mixture components for {present} classes, and no component_counts"
 
 
-def _widths(message: Message) -> Iterator[str]:
+def _widths(message: Message, classes: int) -> Iterator[str]:
     """The feature width, which all sums, means and moments of a message share."""
     held: dict[str, NDArray[Any]] = {item.kind: item.values for item in message.fields.values()}
     width = next((held[kind].shape[1] for kind in ("class_sums", "class_means") if kind in held), None)
+    if width is not None and width * classes > MAX_BLOCKS:
+        yield f"class sums or means of width {width} for {classes} classes; at most {MAX_BLOCKS} numbers in all"
     moment = held.get("second_moment")
     if moment is not None:
         square = moment.ndim == 2 and moment.shape[0] == moment.shape[1]

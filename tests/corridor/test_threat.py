@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from fedassay.errors import DataError
 from fedassay.release import derived, exact
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import Message, MessageField, Transcript
@@ -52,6 +54,14 @@ def test_aggregate_sees_nothing_of_a_single_client() -> None:
 
 def test_broadcast_sees_the_server_only() -> None:
     assert [m.sender for m in view(_transcript(), ThreatModel(view="broadcast")).messages] == ["server"]
+
+
+def test_sums_of_different_shapes_are_refused() -> None:
+    field = {"x": MessageField(np.zeros(3), "other", exact(), additive=True, secure=True)}
+    longer = {"x": MessageField(np.zeros(4), "other", exact(), additive=True, secure=True)}
+    messages = (Message(0, "client/0", "server", field), Message(0, "client/1", "server", longer))
+    with pytest.raises(DataError, match="client/1: field 'x' of shape"):
+        view(Transcript("captured", 3, messages), ThreatModel())
 
 
 def test_rounds() -> None:

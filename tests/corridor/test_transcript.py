@@ -117,6 +117,16 @@ def test_shapes_that_contradict_the_classes_are_refused(tmp_path: Path) -> None:
         load_transcript(tmp_path)
 
 
+def test_a_few_sums_of_very_many_classes_are_refused(tmp_path: Path) -> None:
+    fields = {
+        "ids": MessageField(np.array([7]), "class_ids", exact("labels")),
+        "sums": MessageField(np.zeros((1, 2000), np.float16), "class_sums", exact()),
+    }
+    Transcript("captured", 100_000, (Message(0, "client/0", "server", fields),)).save(tmp_path)
+    with pytest.raises(DataError, match="width 2000 for 100000 classes"):
+        load_transcript(tmp_path)
+
+
 def test_an_absent_manifest_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=MANIFEST):
         load_transcript(tmp_path)
