@@ -133,6 +133,7 @@ def log_scale(values: Sequence[float], start: float, end: float) -> Scale:
     low, high = math.floor(low * 2 - 0.3) / 2, math.ceil(high * 2 + 0.3) / 2
     if high - low < 1:
         low, high = low - 0.5, high + 0.5
+    low, high = max(low, -307.0), min(high, 308.0)  # decades that a float can hold
     return Scale(10**low, 10**high, start, end, log=True)
 
 

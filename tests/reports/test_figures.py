@@ -55,6 +55,12 @@ def test_linear_ticks_are_evenly_spaced_round_numbers(low: float, span: float) -
     assert all(step == pytest.approx(steps[0], rel=1e-5) for step in steps)
 
 
+def test_a_log_scale_ends_where_floats_do() -> None:
+    scale = log_scale([5e-324, 1.7e308], 0.0, 100.0)
+    assert 0 < scale.low < scale.high < math.inf
+    assert 1 <= len(scale.ticks(5)) <= 12
+
+
 def test_log_ticks_are_thinned() -> None:
     assert log_ticks(1e-12, 1, 5) == [1e-12, 1e-9, 1e-6, 1e-3, 1.0]
 
