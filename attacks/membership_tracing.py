@@ -174,7 +174,7 @@ def _sums(message: Message, classes: int, width: int, sizes: Ints | None) -> tup
         counts = sizes.astype(np.float64)
     found = field_of(message, "class_sums") or field_of(message, "class_means")
     sums = None if own.sums is None else _spread(own.sums, own.order, classes)
-    if found is not None and found[1].kind == "class_means" and sums is None and found[1].values.ndim == 2:
+    if found is not None and found[1].kind == "class_means" and sums is None and len(found[1].shape) == 2:
         sums = _spread(found[1].values.astype(np.float64), own.order, classes) * counts[:, None]
     mixtures = message_mixtures(message)
     if sums is None and mixtures is not None and mixtures.groups:

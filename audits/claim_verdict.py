@@ -111,9 +111,9 @@ def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcr
 def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:
     """Which fields leave exactly, and what that means under the claim's adjacency."""
     fields = {name: item for message in transcript.messages for name, item in message.fields.items()}
-    sent = [_field_words(name, fields[name]) for name in names if fields[name].values.size]
+    sent = [_field_words(name, fields[name]) for name in names if fields[name].size]
     # A field without values stands for a dependence on the records that no message shows.
-    unsent = [_field_words(name, fields[name]) for name in names if not fields[name].values.size]
+    unsent = [_field_words(name, fields[name]) for name in names if not fields[name].size]
     clauses = []
     if sent:
         many = len(sent) > 1 or sent[0].rstrip(")").endswith("s")

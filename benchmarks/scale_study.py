@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def task(clients: int, classes: int, width: int) -> Any:
         labels = rng.integers(0, classes, number)
         values = means[labels] + rng.normal(size=(number, width)).astype(np.float32)
         images = np.clip(127 + 40 * values[:, : side * side], 0, 255).astype(np.uint8).reshape(-1, side, side, 1)
-        return Records(name, images, labels, lambda images: images.reshape(len(images), -1) / np.float32(255))
+        found = Records(name, images, labels, lambda images: images.reshape(len(images), -1) / np.float32(255))
+        assert found.features.shape == (number, side * side)  # computed here: a method's input, like the images
+        return found
 
     class Given:
         """A backbone of which the methods read only the width."""
@@ -73,33 +76,39 @@ def task(clients: int, classes: int, width: int) -> Any:
     )
 
 
-def write(outcome: Any) -> None:
-    """What a run does with the messages of every method: count their bytes and write them."""
-    assert outcome.transcript.bytes_up > 0
-    assert outcome.transcript.bytes_down >= 0
+def work(method: Any, given: Any) -> None:
+    """What a run does with every method: keep its messages, account for them, count their bytes, write them."""
+    from fedassay.privacy.ledger import account, ledger_rows
+    from fedassay.spool import Spool
+
     with tempfile.TemporaryDirectory() as folder:
-        outcome.transcript.save(Path(folder))
+        transcript = method.run(replace(given, spool=Spool(Path(folder)))).transcript
+        assert transcript.bytes_up > 0
+        assert transcript.bytes_down >= 0
+        transcript.save(Path(folder) / "transcript")
+        account(transcript, "add_remove", 1e-5)
+        ledger_rows(transcript, "add_remove")
 
 
 def fedcgs(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedcgs import FedCGS
 
     given = task(clients, classes, width)
-    return lambda: write(FedCGS().run(given))
+    return lambda: work(FedCGS(), given)
 
 
 def fedpft(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedpft import FedPFT
 
     given = task(clients, classes, width)
-    return lambda: write(FedPFT(components=1).run(given))
+    return lambda: work(FedPFT(components=1), given)
 
 
 def fedlog(clients: int = 10, classes: int = 10, width: int = 64) -> Callable[[], object]:
     from fedassay.methods.fedlog import FedLog
 
     given = task(clients, classes, width)
-    return lambda: write(FedLog(rounds=1).run(given))
+    return lambda: work(FedLog(rounds=1), given)
 
 
 def memorization(images: int = 1000) -> Callable[[], object]:

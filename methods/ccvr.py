@@ -102,12 +102,12 @@ class CCVR(Parameters):
         averaged = self.fedavg.run(task, other=0.0 if noise is None else noise.mu)
         network = averaged_network(self.fedavg, averaged, task)
         body = network[0]
-        messages = [self._message(client, body, noise, task) for client in task.clients]
+        messages = task.spool.keep_all(self._message(client, body, noise, task) for client in task.clients)
         pooled = pool([_received(message) for message in messages])
         features, labels = self._sample(pooled, task)
         head = self.head.fit(features, labels, task)
         transform = (lambda rows: rows) if noise is None else clip_features
-        sent = sum(float(np.prod(item.values.shape)) for message in messages for item in message.fields.values())
+        sent = sum(float(item.size) for message in messages for item in message.fields.values())
         before = float(np.mean(outputs(network, task.test.images).argmax(axis=1) == task.test.labels))
         return Outcome(
             Transcript(

@@ -87,7 +87,7 @@ class Classifiers(Frozen):
                 network = self.network(index, client, task)
                 training(network, head_loss, task.seeds, 0)
                 networks.append(network)
-                messages.append(_message(client, network, steps, task, method))
+                messages.append(task.spool.keep(_message(client, network, steps, task, method)))
         return networks, messages
 
     def received(self, messages: Sequence[Message], task: Task) -> list[LocalNetwork]:

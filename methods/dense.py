@@ -78,7 +78,7 @@ class Dense(Parameters):
         student = self._distill(members, task)
         ensemble = Ensemble([of_network(member) for member in members], "logits")
         fields = {"parameters": MessageField(read(student.module), "parameters", derived())}
-        sent = float(sum(message.fields["parameters"].values.size for message in messages))
+        sent = float(sum(message.fields["parameters"].size for message in messages))
         return Outcome(
             Transcript(
                 "dense",

@@ -56,7 +56,7 @@ class EnsembleOfClients(LocalHeads):
     def _of_networks(self, networks: Classifiers, task: Task) -> Outcome:
         _, messages = networks.train(task, "ensemble")
         members = networks.received(messages, task)
-        sent = float(sum(message.fields["parameters"].values.size for message in messages))
+        sent = float(sum(message.fields["parameters"].size for message in messages))
         return Outcome(
             Transcript("ensemble", task.classes, tuple(messages), networks.claim(task)),
             Ensemble([of_network(member) for member in members], self.combine),

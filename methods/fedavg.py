@@ -135,16 +135,18 @@ class FedAvg(Parameters):
         run = fingerprint(self, task)
         current = sites[0].read()
         kept = kept_rounds(task.scratch, run, modules)
-        messages = [_broadcast(0, client, current, public("random initialisation")) for client in task.clients]
+        start = public("random initialisation")
+        messages = task.spool.keep_all(_broadcast(0, client, current, start) for client in task.clients)
         history: list[Measured] = []
         with task.progress.step("rounds") as advance:
             for number in range(self.rounds):
                 advance(number, self.rounds)
                 fresh = number >= len(kept)
                 sent = self._train(number, sites, current, steps, task) if fresh else kept[number]
-                messages += [_upload(number, client, sent, release) for client in task.clients]
+                messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
                 current = _average(task.clients, sent, equally=steps is not None)
-                messages += [_broadcast(number, client, current, derived()) for client in task.clients]
+                answer = (_broadcast(number, client, current, derived()) for client in task.clients)
+                messages += task.spool.keep_all(answer)
                 if fresh:
                     measured = self._measure(sites, current, task)
                     sent["personalized"] = np.array([] if measured is None else [measured])

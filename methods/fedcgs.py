@@ -109,7 +109,7 @@ class FedCGS(Parameters):
         width = self.expansion or task.backbone.width
         noise = self._noise(task, width)
         transform = make_transform(self.expansion, noise is not None, task)
-        messages = [self._message(client, task, transform, noise) for client in task.clients]
+        messages = task.spool.keep_all(self._message(client, task, transform, noise) for client in task.clients)
         received = aggregate(_received(message) for message in messages)
         model: FeatureModel | None = None
         further: list[Message] = []

@@ -100,7 +100,8 @@ class FedCVAE(Parameters):
         with task.progress.step("autoencoders") as advance:
             for number, client in enumerate(task.clients):
                 advance(number, len(task.clients))
-                messages.append(self._message(client, self._train(client, noise, task), noise, task))
+                message = self._message(client, self._train(client, noise, task), noise, task)
+                messages.append(task.spool.keep(message))
         generators = self._generators(messages, task)
         if not generators:
             raise DataError("fedcvae: no client's histogram has a positive count")
@@ -117,7 +118,7 @@ class FedCVAE(Parameters):
             rate=self.classifier.learning_rate,
             generator=generator,
         )
-        sent = float(sum(message.fields["decoder"].values.size for message in messages))
+        sent = float(sum(message.fields["decoder"].size for message in messages))
         return Outcome(
             Transcript("fedcvae", task.classes, tuple(messages), self._claim(task)),
             Ensemble([of_network(classifier)]),

@@ -124,14 +124,16 @@ class FedDiff(Parameters):
         if not any(len(client) for client in task.clients):
             raise DataError("feddiff: no client has any record")
         budget, run = self._budget(task), fingerprint(self, task)
-        messages = [self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)]
+        messages = task.spool.keep_all(
+            self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)
+        )
         generators = self._generators(messages, task)
         if not generators:
             raise DataError("feddiff: no client's histogram has a positive count")
         sampled, notes = self._sampled(generators, messages, run, task)
         with task.progress.step("global classifier"):
             classifier = self.classifier.fit(sampled, task, "classifier")
-        sent = float(sum(message.fields["weights"].values.size for message in messages))
+        sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
             Transcript("feddiff", task.classes, tuple(messages), self._claim(task)),
             Ensemble([of_network(classifier)]),

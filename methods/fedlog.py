@@ -136,9 +136,9 @@ class FedLog(Parameters):
                 advance(number, self.rounds)
                 done = number < len(kept)
                 sent = kept[number] if done else self._round(number, bodies, shared, protected, task)
-                received = [upload(number, client, sent, protected) for client in task.clients]
+                received = task.spool.keep_all(upload(number, client, sent, protected) for client in task.clients)
                 shared, answer = self._answer(number, received, protected, task, notes)
-                messages += received + answer
+                messages += received + task.spool.keep_all(answer)
                 if not done:
                     sent["personalized"] = self._measured(number, bodies, shared, protected, task)
                     keep_round(task.scratch, run, number, sent, modules)

@@ -62,8 +62,8 @@ def summed(received: Sequence[Message]) -> dict[str, MessageField]:
     fields = {}
     for name, item in received[0].fields.items():
         if item.additive:
-            values = [message.fields[name].values.astype(np.float64) for message in received]
-            total: NDArray[np.generic] = np.asarray(sum(values)).astype(item.values.dtype)
+            whole = sum(message.fields[name].values.astype(np.float64) for message in received)
+            total: NDArray[np.generic] = np.asarray(whole).astype(item.dtype)
             fields[name] = MessageField(total, item.kind, derived())
     return fields
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,16 +11,20 @@ from fedassay.errors import DataError
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.fedpft_messages import mixture_message, synthesise
-from fedassay.methods.fedpft_parameters import MixtureParameters, worst
+from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.methods.heads import broadcast
+from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
-from fedassay.task import Outcome, Task
+from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import Message, Transcript
 from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 _LISTED = 10
 """Clients whose bound is written out in the notes."""
+
+_TOGETHER = 20_000
+"""Records of the clients whose mixtures are fitted together: enough for long stacks, few enough to hold."""
 
 
 @register("method", "fedpft")
@@ -50,11 +54,15 @@ class FedPFT(MixtureParameters):
         wanted = self.components_of(len(task.clients))
         if not any(len(client) for client in task.clients):
             raise DataError("fedpft: no client has any record")
-        fitted = self.fit(task.clients, wanted, task)
-        messages = [
-            mixture_message(client.name, own, self.transport)
-            for client, own in zip(task.clients, fitted, strict=True)
-        ]
+        messages: list[Message] = []
+        worst: Experiment | None = None
+        for block in _blocks(task.clients):
+            fitted = self.fit(task.clients[block], wanted[block], task)
+            messages += task.spool.keep_all(
+                mixture_message(client.name, own, self.transport)
+                for client, own in zip(task.clients[block], fitted, strict=True)
+            )
+            worst = least_protected(fitted, worst)
         features, labels = synthesise(messages, task)
         head = self.head.fit(features, labels, task)
         utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
@@ -70,9 +78,9 @@ class FedPFT(MixtureParameters):
             ),
             FeatureModel(head, self.clip if task.privacy.private else None),
             utility=utility,
-            communication=self.closed_form(fitted, task.backbone.width),
-            mechanisms=worst(fitted),
-            notes=(*self.shortened(task.clients, fitted, wanted), *remarks),
+            communication=self.closed_form(messages, task.backbone.width),
+            mechanisms=mechanisms(worst, messages),
+            notes=(*self.shortened(messages, wanted), *remarks),
         )
 
     def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:
@@ -120,6 +128,17 @@ class FedPFT(MixtureParameters):
             f"Theorem 6.1: loss at most {listed}{'; ...' if len(found) > _LISTED else ''}; vacuous (1 or more) at "
             f"{vacuous} of {len(found)} clients",
         )
+
+
+def _blocks(clients: Sequence[Records]) -> Iterator[slice]:
+    """Runs of clients with at most `_TOGETHER` records, or of one client."""
+    start, held = 0, 0
+    for index, client in enumerate(clients):
+        if index > start and held + len(client) > _TOGETHER:
+            yield slice(start, index)
+            start, held = index, 0
+        held += len(client)
+    yield slice(start, len(clients))
 
 
 def _unchanged(features: Floats) -> Floats:

@@ -8,8 +8,9 @@ import numpy as np
 
 from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel
-from fedassay.methods.fedpft_messages import ClientMixtures, mixture_message, sample_message
-from fedassay.methods.fedpft_parameters import MixtureParameters, worst
+from fedassay.methods.fedpft_messages import mixture_message, sample_message
+from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
+from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
 from fedassay.release import exact
 from fedassay.task import Outcome, Records, Task
@@ -70,7 +71,7 @@ class FedPFTChain(MixtureParameters):
             raise DataError("fedpft_chain: no client has any record")
         messages: list[Message] = []
         united: list[United] = []
-        fitted: list[ClientMixtures] = []
+        worst: Experiment | None = None
         asked: list[int] = []
         notes: list[str] = []
         for hop, index in enumerate(line):
@@ -82,14 +83,14 @@ class FedPFTChain(MixtureParameters):
             receiver = task.clients[line[hop + 1]].name
             if not len(client) and messages and not (task.privacy.private and self.counts == "noised"):
                 messages.append(_handed_on(messages[-1], client.name, receiver))
-                fitted.append(fitted[-1])
                 asked.append(asked[-1])
                 notes.append(f"{client.name} has no records and hands on what it got")
                 continue
             (mixtures,) = self.fit([own], [wanted[index]], task)
-            fitted.append(mixtures)
+            worst = least_protected([mixtures], worst)
             asked.append(wanted[index])
-            messages.append(mixture_message(own.name, mixtures, self.transport, number=hop, receiver=receiver))
+            message = mixture_message(own.name, mixtures, self.transport, number=hop, receiver=receiver)
+            messages.append(task.spool.keep(message))
         models = self._models(united, task)
         untaught = [own.name for own in united if own.name not in models]
         if untaught:
@@ -105,9 +106,9 @@ class FedPFTChain(MixtureParameters):
                 f"accuracy_{name}": float(np.mean(model.predict(task.test) == task.test.labels))
                 for name, model in models.items()
             },
-            communication=self.closed_form(fitted, task.backbone.width),
-            mechanisms=worst(fitted),
-            notes=(*notes, *self.shortened(united[:-1], fitted, asked)),
+            communication=self.closed_form(messages, task.backbone.width),
+            mechanisms=mechanisms(worst, messages),
+            notes=(*notes, *self.shortened(messages, asked)),
         )
 
     def _line(self, task: Task) -> tuple[int, ...]:

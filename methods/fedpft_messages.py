@@ -130,7 +130,15 @@ def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
     drawn = [sample_message(message, task) for message in messages]
     if not sum(len(labels) for _, labels in drawn):
         raise DataError("fedpft: no client has sent a class with a usable count; there is nothing to sample")
-    return np.concatenate([features for features, _ in drawn]), np.concatenate([labels for _, labels in drawn])
+    labels = np.concatenate([own for _, own in drawn])
+    features = np.empty((len(labels), drawn[0][0].shape[1]), dtype=np.float32)
+    # Front to back, dropping each client's part once it is copied: two copies at no time.
+    end = 0
+    for index, (own, _) in enumerate(drawn):
+        end += len(own)
+        features[end - len(own) : end] = own
+        drawn[index] = (own[:0], labels[:0])
+    return features, labels
 
 
 def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:

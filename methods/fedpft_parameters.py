@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,8 @@ from fedassay.privacy.mechanisms import clip_features
 from fedassay.privacy.reruns import Experiment
 from fedassay.release import Claim, exact
 from fedassay.task import Task
-from fedassay.values import Floats, Parameters
+from fedassay.transcript import Message
+from fedassay.values import Floats, Ints, Parameters
 
 _SOURCES: dict[Mechanism, str] = {
     "tight": "joint Gaussian mechanism on the mixtures' moments, analytic calibration at the exact sensitivity",
@@ -127,28 +128,29 @@ class MixtureParameters(Parameters):
             notes += _PUBLISHED_NOTES
         return tuple(notes)
 
-    def shortened(
-        self, owners: Sequence[FeatureSet], fitted: Sequence[ClientMixtures], wanted: Sequence[int]
-    ) -> tuple[str, ...]:
-        """Which mixtures have fewer components than asked for."""
+    def shortened(self, messages: Sequence[Message], wanted: Sequence[int]) -> tuple[str, ...]:
+        """Which mixtures have fewer components than asked for; `wanted` of each message's."""
+        sent = [(message.fields["class_ids"].values, _components(message)) for message in messages]
         short = [
-            f"{owner.name}: class {label} has {int(size)} of {parts}"
-            for owner, own, parts in zip(owners, fitted, wanted, strict=True)
-            for label, size in zip(own.classes, own.mixtures.components, strict=True)
+            f"{message.sender}: class {label} has {int(size)} of {parts}"
+            for message, (classes, sizes), parts in zip(messages, sent, wanted, strict=True)
+            for label, size in zip(classes, sizes, strict=True)
             if size < parts
         ]
         if not short:
             return ()
         shown = "; ".join(short[:8]) + ("; ..." if len(short) > 8 else "")
-        total = sum(len(own.classes) for own in fitted)
+        total = sum(len(classes) for classes, _ in sent)
         return (
             f"{len(short)} of {total} mixtures have fewer components than asked for, for want of records "
             f"({shown})",
         )
 
-    def closed_form(self, fitted: Sequence[ClientMixtures], width: int) -> dict[str, float]:
+    def closed_form(self, messages: Sequence[Message], width: int) -> dict[str, float]:
         """Parameters and bytes sent by the paper's equations 9 to 11: without counts and framing."""
-        sent = sum(parameters_sent(self.covariance, width, int(own.mixtures.components.sum())) for own in fitted)
+        sent = sum(
+            parameters_sent(self.covariance, width, int(_components(message).sum())) for message in messages
+        )
         return {
             "paper_parameters_up": float(sent),
             "paper_bytes_up": float(sent * np.dtype(self.transport).itemsize),
@@ -201,9 +203,19 @@ def fit_clients(
     ]
 
 
-def worst(fitted: Sequence[ClientMixtures]) -> dict[str, Experiment]:
-    """The noised statistic of the client that it protects least."""
+def least_protected(fitted: Iterable[ClientMixtures], known: Experiment | None = None) -> Experiment | None:
+    """The noised statistic of the client that it protects least; `known` is that of clients seen before."""
     found = [own.experiment for own in fitted if own.experiment is not None]
-    several = any(own.mixtures.components.max(initial=1) > 1 for own in fitted)
+    return max([*([known] if known else []), *found], key=lambda experiment: experiment.mu, default=None)
+
+
+def mechanisms(worst: Experiment | None, messages: Sequence[Message]) -> dict[str, Experiment]:
+    """The least protected client's statistic under the name that says what it is."""
+    several = any(_components(message).max(initial=1) > 1 for message in messages)
     name = "mixtures (first step of DP-EM)" if several else "mixtures"
-    return {name: max(found, key=lambda experiment: experiment.mu)} if found else {}
+    return {name: worst} if worst else {}
+
+
+def _components(message: Message) -> Ints:
+    """Components of each mixture of a message, shape (P,)."""
+    return np.asarray(message.fields["component_counts"].values, dtype=np.int64)

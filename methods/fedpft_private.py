@@ -43,7 +43,7 @@ from fedassay.privacy.paper_formulas import (
 from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
-from fedassay.release import Release, exact, public
+from fedassay.release import Release, derived, exact, public
 from fedassay.task import Task
 from fedassay.values import Floats, Ints
 
@@ -108,15 +108,20 @@ class PrivateFit:
             stated.append(published)
             means.append(mean)
             covariances.append(covariance)
-        moments = Release(
-            mechanism="gaussian",
-            adjacency="replace_one_same_label",
-            group=_GROUP,
-            cells=tuple(f"class/{label}" for label in classes),
-            noise_scale=tuple(scales),
-            sensitivity=tuple(moved),
-            stated_sensitivity=None if self.mechanism == "tight" else tuple(stated),
-            note="the noise scale depends on the class count, which leaves exactly",
+        # Of no class there are no moments: an empty array, which the empty list of classes tells already.
+        moments = (
+            derived()
+            if not len(classes)
+            else Release(
+                mechanism="gaussian",
+                adjacency="replace_one_same_label",
+                group=_GROUP,
+                cells=tuple(f"class/{label}" for label in classes),
+                noise_scale=tuple(scales),
+                sensitivity=tuple(moved),
+                stated_sensitivity=None if self.mechanism == "tight" else tuple(stated),
+                note="the noise scale depends on the class count, which leaves exactly",
+            )
         )
         return ClientMixtures(
             classes.astype(np.int64),

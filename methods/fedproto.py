@@ -118,9 +118,10 @@ class FedProto(Parameters):
                 advance(number, self.rounds)
                 fresh = number >= len(kept)
                 sent = self._round(number, networks, shared, protected, task) if fresh else kept[number]
-                received = [_upload(number, client, sent, protected) for client in task.clients]
+                received = task.spool.keep_all(_upload(number, client, sent, protected) for client in task.clients)
                 shared = self._aggregate(received, protected)
-                messages += received + [_broadcast(number, client, shared) for client in task.clients]
+                answer = task.spool.keep_all(_broadcast(number, client, shared) for client in task.clients)
+                messages += received + answer
                 if fresh:
                     scores = [_scores(network.module, task.classes) for network in networks]
                     measured = personalized(scores, list(range(len(scores))), task.clients, task.test).mean
@@ -251,7 +252,7 @@ def weighted_means(received: Sequence[Message]) -> Prototypes:
     """Class means over all clients from every client's means and counts (equation 6)."""
     ids = [message.fields["class_ids"].values for message in received]
     classes = np.unique(np.concatenate(ids))
-    width = received[0].fields["prototypes"].values.shape[1]
+    width = received[0].fields["prototypes"].shape[1]
     sums, counts = np.zeros((len(classes), width)), np.zeros(len(classes))
     for message, own in zip(received, ids, strict=True):
         rows = np.searchsorted(classes, own)

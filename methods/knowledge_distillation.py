@@ -56,10 +56,10 @@ class KnowledgeDistillation(LocalHeads):
             raise PlanError("knowledge_distillation: 1 client; a source and a destination are needed")
         *sources, destination = task.clients
         steps = self.steps(task)
-        messages = [
+        messages = task.spool.keep_all(
             self.message(source, self.fit(source, steps, task), steps, task, destination.name)
             for source in sources
-        ]
+        )
         teachers, _ = received_heads(messages)
         # The destination's head stays with it: a private run need not noise it.
         student = self.fit(destination, None, task)

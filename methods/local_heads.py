@@ -115,7 +115,8 @@ class LocalHeads(Parameters):
         with task.progress.step("heads") as advance:
             for number, client in enumerate(task.clients):
                 advance(number, len(task.clients))
-                messages.append(self.message(client, self.fit(client, steps, task), steps, task))
+                message = self.message(client, self.fit(client, steps, task), steps, task)
+                messages.append(task.spool.keep(message))
         return messages
 
     def claim(self, task: Task) -> Claim:

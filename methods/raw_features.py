@@ -37,7 +37,7 @@ class RawFeatures(Parameters):
         Raises:
             DataError: There are no records at all.
         """
-        messages = [
+        messages = task.spool.keep_all(
             Message(
                 0,
                 client.name,
@@ -50,7 +50,7 @@ class RawFeatures(Parameters):
                 },
             )
             for client in task.clients
-        ]
+        )
         features = np.concatenate([message.fields["features"].values for message in messages])
         labels = np.concatenate([message.fields["labels"].values for message in messages]).astype(np.int64)
         if not len(labels):

@@ -22,6 +22,7 @@ from fedassay.runfolder import FinishedCell
 from fedassay.seeds import Seeds
 from fedassay.shadow import MembershipGame, make_game, visible
 from fedassay.similarity.metrics import Similarity, make_similarity
+from fedassay.spool import Spool
 from fedassay.stages import stage
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import View
@@ -90,6 +91,7 @@ class Work:
             progress=self.progress,
             # Reruns on other records must not continue the cell's own checkpoints.
             scratch=runfolder.scratch(self.folder, self.cell.key) if seeds is None else None,
+            spool=Spool(runfolder.scratch(self.folder, self.cell.key)),
         )
 
     def _attack(self, seen: View) -> tuple[dict[str, AttackResult], dict[str, str]]:

@@ -157,7 +157,7 @@ def _lbfgs(
     spread = inputs.std(0, correction=0)
     # A feature that never moves teaches nothing: its weight stays at 0 instead of exploding.
     scale = torch.where(spread > 1e-6 * spread.max(), spread, torch.inf)
-    standard = (inputs - centre) / scale
+    standard = (inputs - centre).div_(scale)  # in place: this is the largest array of a run of many clients
     matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
     bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
     optimiser = torch.optim.LBFGS(

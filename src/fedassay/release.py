@@ -8,6 +8,7 @@ field without a mechanism is `exact` and counts as such everywhere.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -103,16 +104,20 @@ class Release(Frozen):
         return self
 
 
+# Every field of every message has a release, and most of them are one of few: these are the same objects.
+@lru_cache(maxsize=256)
 def exact(depends_on: Literal["records", "labels"] = "records", note: str = "") -> Release:
     """A field that leaves as it is."""
     return Release(mechanism="exact", depends_on=depends_on, note=note)
 
 
+@lru_cache(maxsize=256)
 def public(note: str = "") -> Release:
     """A field that depends on no private record."""
     return Release(mechanism="public", note=note)
 
 
+@lru_cache(maxsize=256)
 def derived(note: str = "") -> Release:
     """A field computed from what this transcript already holds."""
     return Release(mechanism="derived", note=note)

@@ -13,6 +13,7 @@ import numpy as np
 from fedassay.progress import Progress
 from fedassay.release import PrivacyTarget
 from fedassay.seeds import Seeds
+from fedassay.spool import Spool
 from fedassay.transcript import Transcript
 from fedassay.values import Floats, Images, Ints
 
@@ -72,6 +73,7 @@ class Task:
         device: `cpu` or `cuda`.
         progress: Where long steps report.
         scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
+        spool: Where clients' messages wait.
     """
 
     clients: tuple[Records, ...]
@@ -84,6 +86,7 @@ class Task:
     device: str
     progress: Progress
     scratch: Path | None = None
+    spool: Spool = field(default_factory=Spool)
 
 
 class Model(Protocol):

@@ -104,7 +104,7 @@ def _aggregate(clients: list[Message], number: int, classes: int, everything: bo
             if not (item.additive and (everything or item.secure)):
                 continue
             # Sums are exact in the ring that secure aggregation works in; float64 stands in for it.
-            values = item.values.astype(np.int64 if item.values.dtype.kind in "iu" else np.float64)
+            values = item.values.astype(np.int64 if item.dtype.kind in "iu" else np.float64)
             if ids is not None and item.kind in {"class_counts", "class_sums"}:
                 spread = np.zeros((classes, *values.shape[1:]), values.dtype)
                 spread[ids] = values

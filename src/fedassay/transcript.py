@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -41,13 +41,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from fedassay.atomic import write_bytes, write_text
+from fedassay.atomic import open_atomic, write_bytes
 from fedassay.errors import DataError
 from fedassay.release import Claim, NoClaim, Release
+from fedassay.stored import UNREADABLE, StoredArray
 from fedassay.transcript_shapes import MAX_CLASSES, shape_problem
 from fedassay.values import Frozen
 
@@ -55,8 +55,10 @@ FORMAT = 1
 """Version of the transcript format on disk."""
 
 MANIFEST = "transcript.json"
-_MAX_BYTES = 8 << 30
-_MAX_MANIFEST = 64 << 20
+_MAX_MESSAGE = 4 << 30
+_MAX_MANIFEST = 256 << 20
+_HELD = 64 << 20
+"""Bytes of arrays that a transcript which is read may take in memory; the rest is read when it is asked for."""
 
 FieldKind = Literal[
     "features",
@@ -86,39 +88,88 @@ class MessageField:
     """One array of a message.
 
     Attributes:
-        values: The array as sent (its dtype is the transport's).
+        sent: The array as sent (its dtype is the transport's), or where it lies.
         kind: What the array means.
         release: How it was protected.
         additive: Whether the sum over the senders of a round is what the server needs.
         secure: Whether it travels under secure aggregation: nobody sees more than that sum.
     """
 
-    values: NDArray[Any]
+    sent: NDArray[Any] | StoredArray
     kind: FieldKind
     release: Release
     additive: bool = False
     secure: bool = False
 
+    @property
+    def values(self) -> NDArray[Any]:
+        """The array; read anew each time where it lies in a file."""
+        return self.sent.read() if isinstance(self.sent, StoredArray) else self.sent
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, for which nothing is read."""
+        return self.sent.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its type, for which nothing is read."""
+        return self.sent.dtype
+
+    @property
+    def size(self) -> int:
+        """Number of its entries, for which nothing is read."""
+        return self.sent.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array alone, for which nothing is read."""
+        return self.sent.nbytes
+
 
 @dataclass(frozen=True)
 class Message:
-    """What one party sends another in one round."""
+    """What one party sends another in one round.
+
+    Attributes:
+        round: The round, from 0.
+        sender: `client/3`, `server`.
+        receiver: The same.
+        fields: The arrays by name.
+        file: Where the message lies as serialized; None: only in memory.
+    """
 
     round: int
     sender: str
     receiver: str
     fields: Mapping[str, MessageField]
+    file: Path | None = field(default=None, repr=False, compare=False)
 
     @property
     def serialized(self) -> bytes:
         """The message as it goes over the wire (safetensors); made anew, for the arrays are held already."""
+        if self.file is not None:
+            return self.file.read_bytes()
         arrays = {name: np.ascontiguousarray(item.values) for name, item in self.fields.items()}
         return save_tensors(arrays)
 
     @cached_property
     def nbytes(self) -> int:
         """Bytes as serialized, framing included."""
-        return len(self.serialized)
+        return len(self.serialized) if self.file is None else self.file.stat().st_size
+
+    def left_in(self, file: Path, owner: object = None) -> Message:
+        """The same message, its arrays read when they are asked for from `file`, which holds it as serialized.
+
+        Args:
+            file: The file.
+            owner: Kept alive as long as the message: whatever removes the file.
+        """
+        fields = {
+            name: replace(item, sent=StoredArray(file, name, item.shape, item.dtype, owner))
+            for name, item in self.fields.items()
+        }
+        return replace(self, fields=fields, file=file)
 
     def of_kind(self, kind: FieldKind) -> NDArray[Any] | None:
         """The array of the first field of that kind, or None."""
@@ -160,32 +211,34 @@ class Transcript:
     def save(self, folder: Path) -> None:
         """Write the transcript into `folder`; the manifest comes last, so a partial write is no transcript."""
         folder.mkdir(parents=True, exist_ok=True)
-        records = []
         for number, message in enumerate(self.messages):
-            name = f"{number:05d}.safetensors"
-            write_bytes(folder / name, message.serialized)
-            fields = {
-                key: _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
-                for key, item in message.fields.items()
-            }
-            records.append(
-                _MessageRecord(
-                    round=message.round,
-                    sender=message.sender,
-                    receiver=message.receiver,
-                    file=name,
-                    fields=fields,
-                )
+            write_bytes(folder / _file_name(number), message.serialized)
+        # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
+        with open_atomic(folder / MANIFEST) as stream:
+            stream.write(
+                f'{{\n "format": {FORMAT},\n "method": {json.dumps(self.method)},\n "classes": {self.classes},\n'
+                f' "claim": {self.claim.model_dump_json()},\n "notes": {json.dumps(self.notes)},\n'
+                ' "messages": ['.encode()
             )
-        manifest = _Manifest(
-            format=FORMAT,
-            method=self.method,
-            classes=self.classes,
-            claim=self.claim,
-            notes=self.notes,
-            messages=tuple(records),
-        )
-        write_text(folder / MANIFEST, manifest.model_dump_json(indent=1, exclude_defaults=False) + "\n")
+            for number, message in enumerate(self.messages):
+                stream.write(f"{',' if number else ''}\n  {_said_of(message, _file_name(number))}".encode())
+            stream.write(b"\n ]\n}\n")
+
+
+def _file_name(number: int) -> str:
+    return f"{number:05d}.safetensors"
+
+
+def _said_of(message: Message, file: str) -> str:
+    """The entry of a message in the manifest, as JSON."""
+    fields = {
+        name: _FieldRecord(kind=item.kind, release=item.release, additive=item.additive, secure=item.secure)
+        for name, item in message.fields.items()
+    }
+    record = _MessageRecord(
+        round=message.round, sender=message.sender, receiver=message.receiver, file=file, fields=fields
+    )
+    return record.model_dump_json(exclude_defaults=True)
 
 
 class _FieldRecord(Frozen):
@@ -235,17 +288,18 @@ def load_transcript(folder: Path) -> Transcript:
             f"{path}: {where or 'top level'}: {problem['msg']} ({error.error_count()} problem(s) in all)"
         ) from None
     files = _files(folder, manifest)
-    messages = tuple(
-        _load_message(file, record, manifest.classes)
-        for file, record in zip(files, manifest.messages, strict=True)
-    )
-    return Transcript(manifest.method, manifest.classes, messages, manifest.claim, manifest.notes)
+    messages, held = [], 0
+    for file, record in zip(files, manifest.messages, strict=True):
+        arrays = _load_arrays(file, record)
+        held += sum(array.nbytes for array in arrays.values())
+        message = _message(file, record, arrays, manifest.classes)
+        messages.append(message if held <= _HELD else message.left_in(file))
+    return Transcript(manifest.method, manifest.classes, tuple(messages), manifest.claim, manifest.notes)
 
 
 def _files(folder: Path, manifest: _Manifest) -> list[Path]:
     """The file of every message: inside the folder, there, named once, and small enough to be read."""
     named: dict[Path, str] = {}
-    total = 0
     for record in manifest.messages:
         path = folder / record.file
         if not path.resolve().is_relative_to(folder.resolve()):
@@ -256,27 +310,31 @@ def _files(folder: Path, manifest: _Manifest) -> list[Path]:
             # A few bytes of manifest could otherwise ask for the same gigabyte any number of times.
             raise DataError(f"{folder / MANIFEST}: file {record.file!r} is named twice; one file is one message")
         named[path.resolve()] = record.file
-        total += path.stat().st_size
-        if total > _MAX_BYTES:
-            raise DataError(f"{folder}: messages of more than {_MAX_BYTES >> 30} GiB in all are refused")
+        if path.stat().st_size > _MAX_MESSAGE:
+            raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_MAX_MESSAGE >> 30} GiB are refused")
     return [folder / record.file for record in manifest.messages]
 
 
-def _load_message(path: Path, record: _MessageRecord, classes: int) -> Message:
+def _load_arrays(path: Path, record: _MessageRecord) -> dict[str, NDArray[Any]]:
     try:
         arrays = load_tensors(path.read_bytes())
-    except (SafetensorError, KeyError, ValueError, TypeError, json.JSONDecodeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
     if set(arrays) != set(record.fields):
         raise DataError(
             f"{path}: holds the fields {sorted(arrays)}, but {MANIFEST} declares {sorted(record.fields)}"
         )
-    fields = {}
-    for name, about in record.fields.items():
-        values = arrays[name]
+    for name, values in arrays.items():
         if values.dtype.kind in "fc" and not np.isfinite(values).all():
             raise DataError(f"{path}: field {name!r} holds NaN or infinite values; every value must be finite")
-        fields[name] = MessageField(values, about.kind, about.release, about.additive, about.secure)
+    return arrays
+
+
+def _message(path: Path, record: _MessageRecord, arrays: dict[str, NDArray[Any]], classes: int) -> Message:
+    fields = {
+        name: MessageField(arrays[name], about.kind, about.release, about.additive, about.secure)
+        for name, about in record.fields.items()
+    }
     message = Message(record.round, record.sender, record.receiver, fields)
     problem = shape_problem(message, classes)
     if problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from fedassay.privacy.ledger import account, exact_fields, ledger_rows
 from fedassay.registry import entries, lookup
 from fedassay.release import NoClaim, PrivacyClaim
+from fedassay.spool import Spool
 from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER, load_transcript, shape_problem
 
@@ -61,9 +63,19 @@ def _measured(folder: Path, down: int) -> int:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_same_seed_gives_the_same_bytes(name: str, make_task: Callable[..., Task]) -> None:
-    first, second = (_run(name, make_task()).transcript for _ in range(2))
+def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
+    name: str, make_task: Callable[..., Task], tmp_path: Path
+) -> None:
+    here = _run(name, make_task())
+    on_disk = _run(name, replace(make_task(), spool=Spool(tmp_path, limit=0)))
+    first, second = here.transcript, on_disk.transcript
     assert [m.serialized for m in first.messages] == [m.serialized for m in second.messages]
+    assert (first.bytes_up, first.bytes_down) == (second.bytes_up, second.bytes_down)
+    assert ledger_rows(first, "add_remove") == ledger_rows(second, "add_remove")
+    assert here.utility == on_disk.utility
+    if name != "centralized":
+        # Its messages are the records, which are in memory anyway.
+        assert all(message.file is not None for message in second.from_clients())
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -301,7 +301,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "pickle": (_pickled, "not a safetensors file"),
     "object array": (_object_array, "not a safetensors file"),
     "compressed bomb": (_compressed_bomb, "not a safetensors file"),
-    "sparse bomb": (_sparse_bomb, "more than 8 GiB"),
+    "sparse bomb": (_sparse_bomb, "more than 4 GiB"),
     "header bomb": (_header_bomb, "not a safetensors file"),
     "repeated file": (_repeated, "named twice"),
     "too many classes": (_claims_classes, "classes"),

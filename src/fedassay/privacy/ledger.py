@@ -243,8 +243,8 @@ def _row(
         direction=direction,
         messages=len(items),
         shape=_shapes(items),
-        dtype=str(first.values.dtype),
-        nbytes=sum(item.values.nbytes for item in items),
+        dtype=str(first.dtype),
+        nbytes=sum(item.nbytes for item in items),
         mechanism="+".join(mechanisms),
         exact=exact,
         public_under_adjacency=exact and not any(_breaks(item.release, adjacency) for item in items),
@@ -260,7 +260,7 @@ def _row(
 
 
 def _shapes(items: list[MessageField]) -> str:
-    shapes = np.array([[*item.values.shape] for item in items if item.values.ndim == items[0].values.ndim])
+    shapes = np.array([[*item.shape] for item in items if len(item.shape) == len(items[0].shape)])
     if shapes.size == 0:
         return "()"
     low, high = shapes.min(axis=0), shapes.max(axis=0)
