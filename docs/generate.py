@@ -8,19 +8,21 @@ source. Hand-written pages are picked up where they are.
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-from importlib import import_module
-from itertools import pairwise
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
 
 from fedassay.cli import cli
+from fedassay.config import Plan
+from fedassay.plan_keys import SECTION, Key, entry_keys, every_key, keys
 from fedassay.registry import Entry, entries, lookup
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +36,8 @@ KINDS = {
     "dataset": ("datasets", "What `data.name` can be."),
     "backbone": ("backbones", "What `backbone.name` can be, beside torchvision's own names."),
 }
+ENTRIES = ("method", "attack", "audit")
+"""Kinds whose entries in a plan have keys of their own."""
 FIRST = [
     {"Home": "index.md"},
     {"Tutorial": "tutorial.md"},
@@ -170,10 +174,12 @@ def _component(kind: str, entry: Entry) -> str:
     own = (ast.get_docstring(node) or "").partition("\n")[2].strip()
     own = re.sub(r"^Attributes:\n(?:    .*\n|\n)*(?:    .*)?", "", own, flags=re.MULTILINE).strip()
     own = re.sub(r"^(Args|Returns|Raises):", r"*\1*:", own, flags=re.MULTILINE)
-    table = _parameters(kind, entry.name)
+    component = lookup(kind, entry.name)  # type: ignore[arg-type]
+    table = _table(keys(component), "../plans.md") if kind in ENTRIES else ""
     parts = [f"# {entry.name}", entry.summary, _prose(own), _prose(ast.get_docstring(tree) or "")]
     if table:
-        parts += ["## Parameters", "Keys of its entry in a plan.", table]
+        more = " Every method's entry takes [some more](../plans.md#methods)." if kind == "method" else ""
+        parts += ["## Parameters", f"Keys of its entry in a plan.{more}", table]
     if kind == "attack":
         reads = [audit.name for audit in _all("audit") if _reads(audit, entry.name)]
         if reads:
@@ -223,58 +229,58 @@ def _cell(text: str) -> str:
     return " ".join(_escaped(text).split()).replace("|", "\\|")
 
 
-def _parameters(kind: str, name: str) -> str:
-    """Fields, inherited ones too, with their types, defaults, bounds and what the source says of them."""
-    model = lookup(kind, name)  # type: ignore[arg-type]
-    fields = getattr(model, "model_fields", {})
-    texts: dict[str, str] = {}
-    for owner in reversed(model.__mro__ if isinstance(model, type) else ()):
-        if owner.__module__.startswith("fedassay."):
-            texts |= _texts(owner)
-    rows = []
-    for key, about in fields.items():
-        limits = [
-            f"{sign} {getattr(item, attribute):g}"
-            for item in about.metadata
-            for attribute, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
-            if getattr(item, attribute, None) is not None
-        ]
-        shown = _code(_type(about.annotation)) + "".join(f", {limit}" for limit in limits)
-        default = "" if about.is_required() else _code(repr(about.get_default(call_default_factory=True)))
-        rows.append(f"| `{key}` | {shown} | {default} | {_cell(texts.get(key, ''))} |")
-    return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows]) if rows else ""
+def _table(rows: Iterable[Key], page: str = "") -> str:
+    """Keys with their types, defaults and what is said of them; sections are links into `page`."""
+    lines = [f"| `{key.name}` | {_kind(key, page)} | {_default(key)} | {_cell(key.about)} |" for key in rows]
+    head = "| key | type | default | what it does |\n|---|---|---|---|\n"
+    return f'<div class="keys" markdown>\n\n{head}' + "\n".join(lines) + "\n\n</div>" if lines else ""
 
 
-def _texts(owner: type) -> dict[str, str]:
-    """What stands below each field of a class, or beside its name under `Attributes:`."""
-    node = ast.parse(inspect.getsource(owner)).body[0]
-    assert isinstance(node, ast.ClassDef)
-    found = {}
-    listed = re.search(r"^Attributes:\n(.*?)(?:\n\S|\Z)", ast.get_docstring(node) or "", re.DOTALL | re.MULTILINE)
-    for entry in re.finditer(
-        r"^    (\w+): (.*?)(?=^    \w+: |\Z)", listed[1] if listed else "", re.DOTALL | re.MULTILINE
-    ):
-        found[entry[1]] = " ".join(entry[2].split())
-    for item, after in pairwise(node.body):
-        said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and said:
-            found[item.target.id] = str(after.value.value)  # type: ignore[union-attr, attr-defined]
+def _kind(key: Key, page: str) -> str:
+    text = key.allowed.replace("<", "&lt;")
+    text = re.sub(
+        r"(?<=one of )[\w.]+( \| [\w.]+)+", lambda found: f"`{found[0]}`".replace(" | ", "` \\| `"), text
+    )
+    # A bound does not break.
+    text = re.sub(r"(?<= in )(\S+), ", r"\1,&nbsp;", text)
+    text = re.sub(r"(>=?|&lt;=?) (?=\d)", r"\1&nbsp;", text)
+    text = re.sub(r"\b(null|\.inf)|(?<= )\.inf", lambda found: f"`{found[0]}`", text)
+    if key.allowed == "list of: entry":
+        return f"list of [entries]({page}#{key.name})"
+    return text.replace(SECTION, f"[section]({page}#{_places()[key.sections[0]]})") if key.sections else text
+
+
+def _default(key: Key) -> str:
+    return "required" if key.default is None else f"`{key.default}`".replace("|", "\\|")
+
+
+@cache
+def _places() -> dict[type[BaseModel], str]:
+    """Where the page of plan keys has the table of each model: an anchor."""
+    found: dict[type[BaseModel], str] = {section: path.replace(".", "-") for path, section in _plan_sections()}
+    for kind in ENTRIES:
+        found |= {lookup(kind, entry.name): f"{kind}-{entry.name}" for entry in _all(kind)}  # type: ignore[arg-type]
+    for section in _shared():
+        found.setdefault(section, section.__name__.lower())
     return found
 
 
-def _type(annotation: Any) -> str:
-    """A type as a reader needs it: no modules, no bounds (they stand beside it)."""
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation.__name__
-    text = re.sub(r"<class '([^']*)'>", r"\1", str(annotation))
-    text = re.sub(r"typing\.|(?:fedassay|pydantic)(?:\.\w+)*\.", "", text)
-    text = re.sub(r"Annotated\[(\w+), .*?\)(?:\])", r"\1", text)
-    return text.replace("NoneType", "None").replace(" | ", " or ")
+def _plan_sections() -> list[tuple[str, type[BaseModel]]]:
+    """The plan's own sections by their paths, in the order of its keys."""
+    return [(key.name, section) for key in every_key(Plan) for section in key.sections]
 
 
-def _code(text: str) -> str:
-    # A bar would end the cell of a table, even in code.
-    return f"`{text}`".replace("|", "/")
+@cache
+def _shared() -> dict[type[BaseModel], list[str]]:
+    """Sections of entries, each with the places where it stands."""
+    found: dict[type[BaseModel], list[str]] = {}
+    for kind in ENTRIES:
+        for entry in _all(kind):
+            component = lookup(kind, entry.name)  # type: ignore[arg-type]
+            for key in every_key(component):
+                for section in key.sections:
+                    found.setdefault(section, []).append(f"[{entry.name}](#{kind}-{entry.name}) `{key.name}`")
+    return found
 
 
 def _reads(audit: Entry, attack: str) -> bool:
@@ -317,40 +323,48 @@ def _command_line() -> str:
 
 
 def _plans() -> str:
-    """The starting plan, and every section's keys from its model."""
+    """The starting plan, and every key: the plan's own, those of what it lists, those of sections of these."""
     starter = (PACKAGE / "starter.yaml").read_text(encoding="utf-8")
     parts = [
         "# Plans",
         "A plan says what is run: data, clients, backbone, what is asked of privacy, who the adversary is, and "
         "the methods, attacks and audits. Unknown keys are refused by name. `fedassay init` writes this one:",
         f"```yaml\n{starter}```",
-        "## Every key",
         "`path`, `weights` and `trunk` are absolute, or beside the plan, or under `FEDASSAY_DATA`, or under "
-        "`FEDASSAY_WEIGHTS`. Method entries take `label`, `epsilon`, `delta` and `adjacency` beside their own "
-        "parameters. `--set a.b=c` overrides a key from the command line.",
+        "`FEDASSAY_WEIGHTS`. `--set a.b=c` overrides a key from the command line. "
+        "A section whose default is `{}` has its own keys' defaults.",
+        "## Keys of a plan",
+        _table(keys(Plan)),
     ]
-    config, threat = import_module("fedassay.config"), import_module("fedassay.threat")
-    for key, model in (
-        ("", config.Plan),
-        ("data", config.DataSpec),
-        ("data.split", config.Split),
-        ("data.attacker_from", config.AttackerData),
-        ("clients", config.ClientsSpec),
-        ("backbone", config.BackboneSpec),
-        ("similarity.lpips", config.LpipsSpec),
-        ("privacy", config.PrivacySpec),
-        ("threat", threat.ThreatModel),
-    ):
-        rows, texts = [], _texts(model)
-        for name, about in model.model_fields.items():
-            section = re.search(r"Spec|ThreatModel|Split|AttackerData", str(about.annotation))
-            shown = "a section" if section else _code(_type(about.annotation))
-            default = "" if section or about.is_required() else _code(repr(about.default))
-            rows.append(f"| `{name}` | {shown} | {default} | {_cell(texts.get(name, ''))} |")
-        parts.append(
-            f"### {key or 'Top level'}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows)
-        )
+    for path, section in _plan_sections():
+        parts += [_heading("###", path, _places()[section]), _table(keys(section))]
+    for kind in ENTRIES:
+        folder, about = KINDS[kind]
+        parts += [_heading("##", folder.capitalize(), folder), _entry_note(kind, about)]
+        if kind == "method":
+            parts += ["Every entry takes these beside its own:", _table(entry_keys())]
+        for entry in _all(kind):
+            component = lookup(kind, entry.name)  # type: ignore[arg-type]
+            parts += [
+                _heading("###", entry.name, _places()[component]),
+                f"{_cell(entry.summary)} [More]({folder}/{entry.name}.md).",
+                _table(keys(component)) or "No keys.",
+            ]
+    parts += ["## Sections of entries", "An entry's key whose type is a section holds the keys of one of these."]
+    for section, places in _shared().items():
+        if _places()[section] == section.__name__.lower():
+            summary = (section.__doc__ or "").partition("\n")[0]
+            parts += [_heading("###", section.__name__, _places()[section]), _cell(summary)]
+            parts += [f"Stands in: {', '.join(places)}.", _table(keys(section))]
     return "\n\n".join(parts) + "\n"
+
+
+def _entry_note(kind: str, about: str) -> str:
+    return f"{about} On the command line, `fedassay list {KINDS[kind][0]} NAME` prints the keys of one."
+
+
+def _heading(level: str, title: str, anchor: str) -> str:
+    return f"{level} {_escaped(title)} {{#{anchor}}}"
 
 
 def _api_index() -> str:

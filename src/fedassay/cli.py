@@ -213,19 +213,23 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
 
 @cli.command("list")
 @click.argument("what", type=click.Choice(_LISTED))
+@click.argument("name", required=False)
 @click.option("--quiet", is_flag=True, help="Print the names only.")
 @_json
-def list_(what: str, quiet: bool, as_json: bool) -> int:
-    """List what a plan can name."""
-    from fedassay.console import listing
+def list_(what: str, name: str | None, quiet: bool, as_json: bool) -> int:
+    """List what a plan can name; with the NAME of a method, attack or audit, its keys."""
+    from fedassay.console import component_keys, listing, print_keys
 
+    if name is not None:
+        print_keys(component_keys(what, name), quiet, as_json)
+        return 0
     rows = listing(what)
     if as_json:
-        click.echo(json.dumps([{"name": name, "summary": summary} for name, summary in rows], indent=1))
+        click.echo(json.dumps([{"name": listed, "summary": summary} for listed, summary in rows], indent=1))
     else:
-        width = max((len(name) for name, _ in rows), default=0)
-        for name, summary in rows:
-            click.echo(name if quiet else f"{name:<{width}}  {summary}".rstrip())
+        width = max((len(listed) for listed, _ in rows), default=0)
+        for listed, summary in rows:
+            click.echo(listed if quiet else f"{listed:<{width}}  {summary}".rstrip())
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import textwrap
 from importlib import resources
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import click
 from fedassay.atomic import write_text
 from fedassay.config import Scenario
 from fedassay.errors import PlanError
+from fedassay.plan_keys import Key, entry_keys, every_key
 from fedassay.record import CellRecord, Finding, RunRecord
-from fedassay.registry import Kind, entries
+from fedassay.registry import Kind, entries, lookup
 
 _KINDS: dict[str, Kind] = {
     "methods": "method",
@@ -52,6 +55,34 @@ def _configs() -> list[tuple[str, str]]:
             first = path.read_text(encoding="utf-8").partition("\n")[0]
             found.append((f"configs/{path.relative_to(folder)}", first.lstrip("# ") if first[:1] == "#" else ""))
     return found
+
+
+def component_keys(what: str, name: str) -> list[Key]:
+    """The plan keys of a registered method, attack or audit, those inside sections under their paths.
+
+    Raises:
+        PlanError: Nothing of this kind has keys, or there is no such name.
+    """
+    kind = _KINDS.get(what)
+    if kind not in ("method", "attack", "audit"):
+        raise PlanError(f"list {what} {name}: {what} have no keys of their own; allowed: methods, attacks, audits")
+    return [*every_key(lookup(kind, name)), *(entry_keys() if kind == "method" else ())]
+
+
+def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
+    """What each key may be and does, its text indented below it; the names alone if `quiet`."""
+    if as_json:
+        rows = [{"key": key.name, "type": key.allowed, "default": key.default, "about": key.about} for key in keys]
+        click.echo(json.dumps(rows, indent=1))
+        return
+    if quiet:
+        click.echo("\n".join(key.name for key in keys))
+        return
+    width = min(shutil.get_terminal_size().columns, 100)
+    for key in keys:
+        default = "must be given" if key.default is None else f"default {key.default}"
+        click.echo(f"{click.style(key.name, bold=True)}  {key.allowed}; {default}")
+        click.echo(textwrap.fill(key.about, width, initial_indent="    ", subsequent_indent="    "))
 
 
 def print_cells(scenario: Scenario, as_json: bool) -> None:

@@ -45,4 +45,9 @@ class Frozen(BaseModel):
 
 
 class Parameters(Frozen):
-    """The plan parameters of a registered component: its fields are its keys in a plan."""
+    """The plan parameters of a registered component: its fields are its keys in a plan.
+
+    What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan_keys`).
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)

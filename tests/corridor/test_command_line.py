@@ -124,6 +124,24 @@ def test_what_is_not_a_terminal_gets_no_colours_and_no_bars(tmp_path: Path) -> N
     assert "\x1b" not in done.stdout + done.stderr
 
 
+def test_list_prints_the_keys_of_one_component() -> None:
+    text = CliRunner().invoke(cli, ["list", "audits", "dp_claim"])
+    assert text.exit_code == 0
+    first, about, *_ = text.output.splitlines()
+    assert first == "mode  one of mechanism | rerun | auto; default mechanism"
+    assert about.startswith("    What is run again")
+    names = CliRunner().invoke(cli, ["list", "methods", "fedcgs", "--quiet"]).output.splitlines()
+    assert {"ridge", "personalize.lambda", "label", "adjacency"} <= set(names)
+    rows = json.loads(CliRunner().invoke(cli, ["list", "methods", "fedcgs", "--json"]).output)
+    assert [row["key"] for row in rows] == names
+
+
+@pytest.mark.parametrize(("what", "name"), [("datasets", "digits"), ("methods", "fedpf")])
+def test_list_says_what_has_keys(what: str, name: str) -> None:
+    with pytest.raises(PlanError, match="allowed: "):
+        CliRunner().invoke(cli, ["list", what, name], catch_exceptions=False)
+
+
 def _in_a_terminal(code: str) -> str:
     ours, theirs = pty.openpty()
     with subprocess.Popen(

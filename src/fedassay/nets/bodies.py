@@ -18,13 +18,7 @@ from fedassay.errors import PlanError
 from fedassay.values import Frozen
 
 BodyName = Literal["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
-"""The bodies there are.
-
-`linear`: one layer. `mlp`: two layers. `mlp_deep`: three. `cnn`: two 3x3 convolutions, for images of any
-size. `lenet_mnist`, `lenet_cifar`: paper 002, table A.1 (without dropout), for images of 16 pixels or
-more. `lenet_cifar_small`: the latter without its second fully connected layer, as in the paper's
-experiment with flexible architectures.
-"""
+"""The bodies there are; `BodySpec` says what each is."""
 
 _HIDDEN: dict[BodyName, int] = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
 
@@ -33,7 +27,10 @@ class BodySpec(Frozen):
     """One body of a plan.
 
     Attributes:
-        name: See `BodyName`.
+        name: Its architecture. `linear`: one layer. `mlp`: two layers. `mlp_deep`: three. `cnn`: two 3x3
+            convolutions, for images of any size. `lenet_mnist`, `lenet_cifar`: paper 002, table A.1 (without
+            dropout), for images of 16 pixels or more. `lenet_cifar_small`: the latter without its second fully
+            connected layer, as in the paper's experiment with flexible architectures.
         hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.
         width: Number of features m that the body is meant for; None: whatever the method's is.
     """

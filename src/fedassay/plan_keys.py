@@ -1,0 +1,252 @@
+"""The keys of a plan: what each may be, what it is when left out, and what it does.
+
+Every table of keys, on the command line and in the documentation, is made here. Types and defaults are read
+from the models that check a plan. The words are those of the source: `Attributes:` in a model's docstring, or the
+string below a field. The plan's own sections are few and closed; theirs stand here (`_SECTIONS`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, PlainSerializer
+from pydantic.fields import FieldInfo
+
+from fedassay.config import (
+    AttackerData,
+    BackboneSpec,
+    ClientsSpec,
+    DataSpec,
+    LpipsSpec,
+    Plan,
+    PrivacySpec,
+    SimilaritySpec,
+    Split,
+)
+
+SECTION = "section"
+"""What stands in a type for a mapping whose keys are those of another model."""
+
+_SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+
+_DATA = {
+    "name": "The data set, as `fedassay list datasets` names it.",
+    "root": "Folder of torchvision's data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`.",
+    "path": "File or folder of your own images (`npz`, `image_folder`).",
+    "limit": "Keep at most so many records of the training and of the test set each, drawn at random by class.",
+    "size": "Resize all images to a square of this side, in pixels; `null`: as they are.",
+}
+
+_SECTIONS: dict[type[BaseModel], dict[str, str]] = {
+    Plan: {
+        "name": "Names the run; letters, digits, points, underscores and hyphens.",
+        "seeds": "One run of every method for each; a seed drives split, partition, initialisation and noise. "
+        "`null`: the noise is drawn from the system, and nobody can draw it again. A single seed needs no list.",
+        "data": "The images, and who holds which.",
+        "clients": "How many clients there are, and how the private records are spread over them.",
+        "backbone": "The frozen network that makes features of images.",
+        "similarity": "How images are compared, beside PSNR and SSIM.",
+        "privacy": "What is asked of differential privacy; an entry of `methods` may say otherwise for itself.",
+        "threat": "What the adversary sees and holds.",
+        "methods": "What the clients send, and how the server learns from it; run one by one.",
+        "attacks": "Run in this order on every method; later ones know what earlier ones recovered.",
+        "audits": "What is judged; an audit that reads an attack needs that attack in the plan.",
+    },
+    DataSpec: {
+        **_DATA,
+        "split": "Shares of the records by who holds them.",
+        "test_domain": "Leave this domain out of training and make it the test set; for data with domains.",
+        "attacker_from": "Take the adversary's images from another data set; `null`: from `split.attacker`.",
+    },
+    AttackerData: _DATA,
+    Split: {
+        "private": "The clients' records: what audits are about.",
+        "attacker": "The adversary's own records, of the same distribution; attacks that train need some.",
+        "public": "Records known to everybody; `small_cnn` is trained on them.",
+        "test": "Records that accuracy is measured on; `null` where the data set has a test set of its own.",
+    },
+    ClientsSpec: {
+        "count": "Number of clients.",
+        "partition": "How labels differ between clients. `iid`: not at all. `dirichlet`: shares of each class "
+        "drawn with concentration `alpha`. `disjoint_labels`: every class at one client. `dominant_classes`: "
+        "most records of a client are of a few classes. `domains`: no client sees two domains, unless there "
+        "are fewer clients than domains.",
+        "alpha": "Concentration of `dirichlet`; the smaller, the fewer classes a client holds.",
+        "min_records": "Fewest records of a client; `dirichlet` sees to it, others are refused if they miss it.",
+        "dominant": "Number of classes that dominate at a client, for `dominant_classes`.",
+        "uniform_share": "Share of a client's records drawn from all classes, for `dominant_classes`.",
+    },
+    BackboneSpec: {
+        "name": "The network, as `fedassay list backbones` names it.",
+        "weights": "`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. "
+        "`null`: the network's own choice. Not every network takes every one.",
+        "input_size": "Side in pixels that images are resized to; `null`: the network's own.",
+    },
+    SimilaritySpec: {"lpips": "Measure LPIPS as well; `null`: PSNR and SSIM only."},
+    LpipsSpec: {
+        "net": "The network that LPIPS compares images by: AlexNet or SqueezeNet.",
+        "trunk": "A file to use in place of torchvision's own weights of that network.",
+    },
+    PrivacySpec: {
+        "epsilon": "Every method is run once for each; `.inf`: no noise and no claim.",
+        "delta": "Every finite epsilon is run once for each; far below one over the records of a client.",
+        "adjacency": "What one record may do between neighbouring data sets; `null`: the method's own choice.",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a plan.
+
+    Attributes:
+        name: As a plan writes it, without the section it is in.
+        allowed: What it may be, in words: `number in (0, 1]`, `one of a | b`, `section, or null`.
+        default: What it is when left out, as YAML or as the key that it is read from; None: it must be given.
+        about: What it does; empty where nobody says.
+        sections: Models of the sections that it may hold.
+        listed: Whether it holds a list of them.
+    """
+
+    name: str
+    allowed: str
+    default: str | None
+    about: str
+    sections: tuple[type[BaseModel], ...] = ()
+    listed: bool = False
+
+
+def keys(model: type[BaseModel]) -> tuple[Key, ...]:
+    """The keys of a section or of a registered component, inherited ones too, in the order of its fields."""
+    texts = described(model)
+    found = []
+    for name, field in model.model_fields.items():
+        kind = _type(field.annotation, field.metadata)
+        default = None if field.is_required() else _yaml(field.get_default(call_default_factory=True))
+        sections = tuple(_models(field.annotation))
+        listed = bool(sections) and "list of" in kind
+        found.append(Key(field.alias or name, kind, default, texts.get(name, ""), sections, listed))
+    return tuple(found)
+
+
+def entry_keys() -> tuple[Key, ...]:
+    """The keys that every entry of `methods` takes beside the method's own."""
+    label = "Names the entry in the report, where no other may have the name; `null`: the method's name."
+    return (
+        Key("label", "text, or null", "null", label),
+        *(
+            Key(key.name, key.allowed, f"privacy.{key.name}", f"In place of `privacy.{key.name}`, for this entry.")
+            for key in keys(PrivacySpec)
+        ),
+    )
+
+
+def every_key(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """The same with what stands inside sections, each under its path: `head.solver`, `bodies[].name`."""
+    for key in keys(model):
+        path = prefix + key.name
+        yield Key(path, key.allowed, key.default, key.about, key.sections, key.listed)
+        for section in key.sections:
+            yield from every_key(section, f"{path}[]." if key.listed else f"{path}.")
+
+
+def described(model: type[BaseModel]) -> dict[str, str]:
+    """What is said of each key; a class's own words go before those of the class it inherits from."""
+    found: dict[str, str] = {}
+    # Pydantic's own base class has an `Attributes:` section too, which is not about keys.
+    for owner in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        found |= _attributes(inspect.cleandoc(owner.__dict__.get("__doc__") or ""))
+        found |= _SECTIONS.get(owner, {})
+    found |= {name: field.description for name, field in model.model_fields.items() if field.description}
+    # Python's None is what a plan writes as null.
+    return {name: re.sub(r"`?\bNone\b`?", "`null`", " ".join(text.split())) for name, text in found.items()}
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Name and text of every entry under `Attributes:`."""
+    listed = re.search(r"^Attributes:\n(.*?)(?=^\S|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    entries = re.finditer(
+        r"^    (\w+): (.*?)(?=^    \w|\Z)", listed[1] if listed else "", re.DOTALL | re.MULTILINE
+    )
+    return {entry[1]: entry[2] for entry in entries}
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """A type as somebody who writes a plan needs it."""
+    parts = get_args(annotation)
+    match get_origin(annotation):
+        case kind if kind is Annotated:
+            # A `Field` among the annotations keeps its bounds to itself.
+            inner = [bound for item in parts[1:] for bound in (item.metadata if _is_field(item) else [item])]
+            return _type(parts[0], inner)
+        case kind if kind is Literal:
+            return "one of " + " | ".join(map(str, parts)) if len(parts) > 1 else str(parts[0])
+        case kind if kind in (Union, UnionType):
+            return _union([part for part in parts if part is not NoneType], metadata, NoneType in parts)
+        case kind if kind is tuple:
+            element = _type(parts[0]).replace(", or ", " or ")
+            # Where something reads the value before it is checked, one stands for a list of one.
+            alone = any(isinstance(item, BeforeValidator) for item in metadata)
+            return f"{element}, or a list of these" if alone else f"list of: {element}"
+        case kind if kind is dict:
+            return "entry"
+    if issubclass(annotation, BaseModel):
+        return SECTION
+    infinite = ", or .inf" if any(isinstance(item, PlainSerializer) for item in metadata) else ""
+    return _SIMPLE[annotation] + _limits(metadata) + infinite
+
+
+def _is_field(item: object) -> bool:
+    return isinstance(item, FieldInfo)
+
+
+def _union(parts: list[Any], metadata: Sequence[Any], null: bool) -> str:
+    texts = [_type(part, metadata) for part in parts if get_origin(part) is not tuple]
+    for part in parts:
+        if get_origin(part) is tuple:
+            alone = _type(get_args(part)[0]) in texts
+            texts.append("a list of these" if alone else _type(part, metadata))
+    return ", or ".join([*texts, *(["null"] if null else [])])
+
+
+def _limits(metadata: Sequence[Any]) -> str:
+    """Bounds: one alone as it is, two as an interval."""
+    bounds = {
+        name: value
+        for item in metadata
+        for name in ("gt", "ge", "lt", "le")
+        if (value := getattr(item, name, None)) is not None
+    }
+    low, high = bounds.keys() & {"gt", "ge"}, bounds.keys() & {"lt", "le"}
+    if low and high:
+        (at, to) = (*low, *high)
+        return f" in {'(' if at == 'gt' else '['}{bounds[at]:g}, {bounds[to]:g}{')' if to == 'lt' else ']'}"
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    return "".join(f" {signs[name]} {value:g}" for name, value in bounds.items())
+
+
+def _yaml(value: Any) -> str:
+    """A default as a plan would write it; a section shows what differs from its own defaults."""
+    text: str = yaml.safe_dump(_plain(value), default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        given = value.model_fields_set
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields if name in given}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
