@@ -174,7 +174,7 @@ def _of_experiments(
     selection: str, words: str, variants: Sequence[Experiment], lab: Lab, claim: PrivacyClaim, releases: int
 ) -> Finding:
     """Release every variant equally often on both sides, and both controls likewise."""
-    each = max(1, releases // len(variants))
+    each = max(2, releases // len(variants))
 
     def parts(what: str, used: Sequence[Experiment]) -> list[Scores]:
         rng = lab.task.seeds.numpy("membership", selection, what)
@@ -182,8 +182,9 @@ def _of_experiments(
 
     allowed = allowed_by(claim, replaced=False)
     weak = [with_mu(variant, _TOO_LITTLE * mu_of(claim.epsilon, claim.delta)) for variant in variants]
-    same = _joined(parts("negative", variants))[0]
-    half = len(same) // 2
+    same = [zero for zero, _ in parts("negative", variants)]
+    half = each // 2  # of every record's releases: records differ in how far they can move the statistic
+    silent = _joined([(zero[:half], zero[half : 2 * half]) for zero in same])
     audited = parts("audited", variants)
     # The record that its noise protects least, known before anything is drawn.
     worst = audited[int(np.argmax([variant.mu for variant in variants]))]
@@ -193,7 +194,7 @@ def _of_experiments(
         lab,
         _joined(audited),
         (_joined(parts("positive", weak)), "the same with a tenth of the noise that the claim needs"),
-        ((same[:half], same[half : 2 * half]), "the same with the record out on both sides"),
+        (silent, "the same with the record out on both sides"),
         allowed,
         "releases are scored by their exact likelihood ratio, before projection or rounding; all other records "
         "and the noise's law are known; the Gaussian-DP estimate of epsilon, of the record protected least, rests "

@@ -205,6 +205,17 @@ def test_too_little_noise_is_caught_on_the_worst_neighbours(make_task: MakeTask,
     assert finding.verdict == "leak", finding.reason
 
 
+def test_records_that_weigh_differently_do_not_fail_the_negative_control(
+    make_task: MakeTask, make_lab: MakeLab
+) -> None:
+    task = make_task(clients=2, records=100, epsilon=10.0, adjacency="replace_one_same_label")
+    audit = MembershipAudit(trials=0, releases=20_000)
+    lab = make_lab(task, FedPFT(components=1), bounds=20)
+    finding = assessed(lab, RATIO.run, audit)["informed/real_records"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert controls_hold(finding)
+
+
 def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_lab: MakeLab) -> None:
     lab = make_lab(make_task(clients=2, records=60, epsilon=1.0), FedLog(rounds=2, local_epochs=1), bounds=20)
     found = assessed(lab, RATIO.run, MembershipAudit(releases=3000))
