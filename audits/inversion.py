@@ -8,7 +8,6 @@ closer to these; images inverted from raw features of records that nobody holds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from fedassay.audits.inversion_pictures import figure
 from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates, hold, make_pool
 from fedassay.audits.message_truth import encoder
 from fedassay.audits.selections import nearest_feature
-from fedassay.audits.simulation import pooled
+from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
@@ -35,10 +34,7 @@ from fedassay.record import (
     unmeasured,
 )
 from fedassay.registry import register
-from fedassay.release import exact
 from fedassay.task import Records
-from fedassay.threat import View
-from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Ints, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
@@ -126,7 +122,7 @@ class InversionAudit(Parameters):
         rng = np.random.default_rng(0)
         private = pooled(lab.task.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
-        result = lab.attack(_raw_view([private.take(chosen, _HELD), held_out], lab))
+        result = lab.attack(raw_view([private.take(chosen, _HELD), held_out], lab))
         made = next(item for item in result.reconstructions if item.source.name == "raw")
         senders = np.array(made.source.senders)
         controls = []
@@ -269,15 +265,6 @@ def _said(shown: Shown) -> str:
 
 def _gain(shown: Shown) -> float:
     return float((shown.psnr - shown.fresh_psnr).mean())
-
-
-def _raw_view(owners: Sequence[Records], lab: Lab) -> View:
-    messages = []
-    for records in owners:
-        fields = {"features": MessageField(records.features, "features", exact())}
-        fields["labels"] = MessageField(records.labels, "labels", exact("labels"))
-        messages.append(Message(0, records.name, SERVER, fields))
-    return View(tuple(messages), lab.task.classes, lab.threat)
 
 
 def _not_run(attack: str, source: str, reason: str) -> Finding:

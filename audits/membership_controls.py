@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.simulation import raw_view
 from fedassay.lab import Lab
 from fedassay.progress import Progress
-from fedassay.release import exact
 from fedassay.seeds import Seeds
 from fedassay.shadow import MembershipGame, joined
 from fedassay.task import Generator, Records
 from fedassay.threat import View
-from fedassay.transcript import SERVER, Message, MessageField
 from fedassay.values import Images, Ints
 
 Matrix = NDArray[np.float64]
@@ -120,7 +119,7 @@ def leaking(source: str, lab: Lab) -> tuple[View, MembershipGame]:
     game = lab.game
     assert game is not None
     builders: Mapping[str, Callable[[Sequence[Records]], View]] = {
-        "messages": lambda clients: _raw(clients, lab),
+        "messages": lambda clients: raw_view(clients, lab),
         "model": lambda clients: _memorized(clients, lab),
         "generator": lambda clients: _generators(clients, lab),
     }
@@ -144,23 +143,6 @@ def leaking(source: str, lab: Lab) -> tuple[View, MembershipGame]:
         kept={},
     )
     return build(clients), control
-
-
-def _raw(clients: Sequence[Records], lab: Lab) -> View:
-    messages = [
-        Message(
-            0,
-            client.name,
-            SERVER,
-            {
-                "features": MessageField(client.features, "features", exact()),
-                "labels": MessageField(client.labels, "labels", exact("labels")),
-            },
-        )
-        for client in clients
-        if len(client)
-    ]
-    return View(tuple(messages), lab.task.classes, lab.threat)
 
 
 def _memorized(clients: Sequence[Records], lab: Lab) -> View:

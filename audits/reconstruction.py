@@ -18,7 +18,7 @@ from fedassay.audits.identified import identified
 from fedassay.audits.judging import Judged, judge
 from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
-from fedassay.audits.simulation import fresh_clients, pooled
+from fedassay.audits.simulation import fresh_clients, pooled, raw_view
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.pictures import write_grid
@@ -32,10 +32,8 @@ from fedassay.record import (
     Series,
 )
 from fedassay.registry import register
-from fedassay.release import exact
 from fedassay.task import Records
-from fedassay.threat import View, view
-from fedassay.transcript import Message, MessageField
+from fedassay.threat import view
 from fedassay.values import Images, Ints, Parameters
 from fedassay.vectors import VectorSource
 
@@ -138,7 +136,7 @@ class ReconstructionAudit(Parameters):
             found = [item for item in lab.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
             found = []
-        item = found[0] if found else _only(lab.attack(_raw_view(pooled(clients), lab)))
+        item = found[0] if found else _only(lab.attack(raw_view([pooled(clients, "control")], lab)))
         return item.images[:, 0]
 
     def _truth(self, lab: Lab) -> Truth:
@@ -171,7 +169,7 @@ class ReconstructionAudit(Parameters):
         where = {owner: position for position, owner in enumerate(_owners(lab.task.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
         records = pooled(lab.task.clients).take(positions, "control")
-        made = records, truth.closest[chosen], _only(lab.attack(_raw_view(records, lab)))
+        made = records, truth.closest[chosen], _only(lab.attack(raw_view([records], lab)))
         lab.shared[key] = made
         return made
 
@@ -185,7 +183,7 @@ class ReconstructionAudit(Parameters):
         order = lab.task.seeds.numpy("reconstruction", "shuffle").permutation(size)
         wrong = np.empty(size, np.int64)
         wrong[order] = np.roll(order, 1)
-        negative = _only(lab.attack(_raw_view(records.take(wrong), lab)))
+        negative = _only(lab.attack(raw_view([records.take(wrong)], lab)))
         known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
         found = {}
         for kind, raw in (("positive", positive), ("negative", negative)):
@@ -290,12 +288,6 @@ def _examples(scored: Scored, count: int) -> Ints:
 
 def _owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:
     return [(client.name, row) for client in clients for row in range(len(client))]
-
-
-def _raw_view(records: Records, lab: Lab) -> View:
-    fields = {"features": MessageField(records.features, "features", exact())}
-    fields["labels"] = MessageField(records.labels, "labels", exact("labels"))
-    return View((Message(0, "control", "server", fields),), lab.task.classes, lab.threat)
 
 
 def _only(result: AttackResult) -> Reconstruction:

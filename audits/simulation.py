@@ -1,7 +1,8 @@
-"""Clients that could have been: fresh records dealt out as the private ones are.
+"""Releases for controls: of clients that could have been, and of raw features.
 
 What a method makes of records that no client holds is a release that cannot leak anything about the
-private ones: the negative control of questions about sets of reconstructions.
+private ones: the negative control of questions about sets of reconstructions. Raw features are what leaks
+most: the positive control of attacks on features, and on records that nobody holds the negative one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.errors import NotRunError
+from fedassay.lab import Lab
+from fedassay.release import exact
 from fedassay.task import Records, Task
+from fedassay.threat import View
+from fedassay.transcript import SERVER, Message, MessageField
 
 
 def fresh_clients(task: Task, fresh: Records) -> tuple[Records, ...]:
@@ -56,3 +61,21 @@ def pooled(clients: Sequence[Records], name: str = "private") -> Records:
         np.concatenate([client.labels for client in clients]),
         lambda _images: np.concatenate([client.features for client in clients]),
     )
+
+
+def raw_view(owners: Sequence[Records], lab: Lab) -> View:
+    """What is seen where every owner of records sends their features and labels as they are."""
+    messages = [
+        Message(
+            0,
+            records.name,
+            SERVER,
+            {
+                "features": MessageField(records.features, "features", exact()),
+                "labels": MessageField(records.labels, "labels", exact("labels")),
+            },
+        )
+        for records in owners
+        if len(records)
+    ]
+    return View(tuple(messages), lab.task.classes, lab.threat)
