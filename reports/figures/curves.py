@@ -108,8 +108,7 @@ def sweep(name: str, about: str, series: Series) -> Figure | None:
     if len(xs) < 2 or not ys:
         return None
     x, y = _axis(xs, _LEFT, _RIGHT, 10.0), _axis(ys, _BOTTOM, _TOP, 100.0)
-    frame = Frame(Scale(x.low, x.high, _LEFT, _RIGHT, x.log), y)
-    out = [frame.axes(columns[0], "")]
+    out = [Frame(x, y).axes(columns[0], "")]
     for index, (_, values) in enumerate(curves.items()):
         piece: list[tuple[float, float]] = []
         for at, value in zip(across, values, strict=False):

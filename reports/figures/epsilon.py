@@ -18,8 +18,6 @@ from fedassay.reports.figures.svg import (
     Datum,
     Figure,
     Frame,
-    Scale,
-    axis_break,
     drawing,
     extra_height,
     legend,
@@ -28,8 +26,6 @@ from fedassay.reports.figures.svg import (
     marker,
     polygon,
     polyline,
-    tag,
-    text,
 )
 from fedassay.reports.groups import Group, groups, labels, over_seeds
 from fedassay.reports.numbers import short, significant
@@ -122,19 +118,15 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
     if not measured or not finite:
         return None
     infinite = math.inf in swept
-    infinity = RIGHT - 10
     x = log_scale(finite, LEFT + 6, RIGHT - (50 if infinite else 6))
     values = [v for _, m in measured for v in (m.value, m.low, m.high) if v is not None]
-    frame = Frame(Scale(x.low, x.high, LEFT, RIGHT, log=True), linear_scale(values, BOTTOM, TOP, pad=0.1))
-    out = [_axis(frame, x, infinity if infinite else None, drawn.axis)]
+    y = linear_scale(values, BOTTOM, TOP, pad=0.1)
+    frame = Frame(x, y, LEFT, RIGHT, RIGHT - 10 if infinite else None)
+    out = [frame.axes("ε asked of the method", drawn.axis)]
     order, ends = labels(record), []
     for label in order:
         line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].epsilon)
-        spots = [
-            (infinity if math.isinf(g.epsilon) else x(g.epsilon), frame.y(m.value), m, g)
-            for g, m in line
-            if m.value is not None
-        ]
+        spots = [(frame.across(g.epsilon), frame.y(m.value), m, g) for g, m in line if m.value is not None]
         index = order.index(label)
         band = [
             (a, frame.y(m.low), frame.y(m.high))
@@ -164,21 +156,3 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
     svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
     columns = ("label", "method", "epsilon", "delta", drawn.column, "low", "high", "seeds")
     return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
-
-
-def _axis(frame: Frame, x: Scale, infinity: float | None, title: str) -> str:
-    out = []
-    for tick in frame.y.ticks():
-        out.append(tag("line", x1=LEFT, x2=RIGHT, y1=frame.y(tick), y2=frame.y(tick), class_="grid"))
-        out.append(text(LEFT - 6, frame.y(tick) + 3.5, short(tick), "tick", "end"))
-    for tick in x.ticks(5):
-        out.append(tag("line", x1=x(tick), x2=x(tick), y1=BOTTOM, y2=BOTTOM + 4, class_="axis"))
-        out.append(text(x(tick), BOTTOM + 16, short(tick), "tick", "middle"))
-    if infinity is None:
-        out.append(tag("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"))
-    else:
-        out.append(axis_break(LEFT, RIGHT, (x.end + infinity) / 2, BOTTOM))
-        out.append(text(infinity, BOTTOM + 17, "∞", "tick infinity", "middle"))
-    out.append(text(RIGHT, BOTTOM + 31, "ε asked of the method", "axis-title", "end"))
-    out.append(text(LEFT - 34, TOP - 10, title, "axis-title"))
-    return "".join(out)

@@ -172,16 +172,44 @@ def log_ticks(low: float, high: float, about: int) -> list[float]:
     return decades
 
 
+def axis_break(left: float, right: float, middle: float, y: float) -> str:
+    """A horizontal axis with a break at `middle`, beyond which infinity stands."""
+    out = [
+        tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"),
+        tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"),
+    ]
+    for shift in (-4, 4):
+        out.append(tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis"))
+    return "".join(out)
+
+
 @dataclass(frozen=True)
 class Frame:
-    """The plotting area of a panel, with its two scales."""
+    """The plotting area of a panel, with its two scales.
+
+    Attributes:
+        x: The horizontal scale.
+        y: The vertical one.
+        left: Where the plotting area begins; None: where `x` does.
+        right: Where it ends.
+        infinity: Pixel of infinity, beyond a break of the horizontal axis; None: no infinity.
+    """
 
     x: Scale
     y: Scale
+    left: float | None = None
+    right: float | None = None
+    infinity: float | None = None
+
+    def across(self, value: float) -> float:
+        """The horizontal pixel of a number that may be infinite."""
+        return self.infinity if self.infinity is not None and math.isinf(value) else self.x(value)
 
     def axes(self, x_title: str, y_title: str, x_ticks: int = 5, y_ticks: int = 5) -> str:
         """Grid lines, tick labels and axis titles."""
-        left, right, top, bottom = self.x.start, self.x.end, self.y.end, self.y.start
+        left = self.x.start if self.left is None else self.left
+        right = self.x.end if self.right is None else self.right
+        top, bottom = self.y.end, self.y.start
         out = []
         for tick in self.y.ticks(y_ticks):
             out.append(tag("line", x1=left, x2=right, y1=self.y(tick), y2=self.y(tick), class_="grid"))
@@ -189,7 +217,11 @@ class Frame:
         for tick in self.x.ticks(x_ticks):
             out.append(tag("line", x1=self.x(tick), x2=self.x(tick), y1=bottom, y2=bottom + 4, class_="axis"))
             out.append(text(self.x(tick), bottom + 16, short(tick), "tick", "middle"))
-        out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
+        if self.infinity is None:
+            out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
+        else:
+            out.append(axis_break(left, right, (self.x.end + self.infinity) / 2, bottom))
+            out.append(text(self.infinity, bottom + 17, "∞", "tick infinity", "middle"))
         out.append(text(right, bottom + 32, x_title, "axis-title", "end"))
         out.append(text(left - 34, top - 10, y_title, "axis-title"))
         return "".join(out)
@@ -257,14 +289,3 @@ def extra_height(entries: Sequence[tuple[str, int]], width: float) -> float:
             x, lines = LEFT, lines + 1
         x += step
     return 16.0 * lines
-
-
-def axis_break(left: float, right: float, middle: float, y: float) -> str:
-    """A horizontal axis with a break at `middle`, beyond which infinity stands."""
-    out = [
-        tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"),
-        tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"),
-    ]
-    for shift in (-4, 4):
-        out.append(tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis"))
-    return "".join(out)
