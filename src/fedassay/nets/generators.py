@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.nets.presets import TINY, Preset
+from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.training import train
 from fedassay.nets.whitening import Whitening
@@ -30,29 +30,24 @@ GeneratorName = Literal["tiny", "small", "paper"]
 and 5.8 million parameters at 32x32, paper 004's FedDiff_s and FedDiff.
 """
 
-_TINY = replace(
-    TINY,
+_TINY = Preset(
     name="tiny",
+    architecture="film",
     width=192,
     blocks=3,
     embedding=96,
-    whiten=False,
-    dropout=0.0,
+    direct=True,
     steps=0,
     batch=32,
     learning_rate=2e-3,
     warmup=50,
     ema=0.99,
+    prediction="sample",
     sampling_steps=40,
     guidance=1.5,
-    centres=0,
-    spread=1.0,
-    held_out=0.0,
-    ssim_weight=0.0,
 )
 
-_PAPER = replace(
-    _TINY,
+_PAPER = Preset(
     name="paper",
     architecture="unet",
     width=24,
@@ -60,7 +55,7 @@ _PAPER = replace(
     multipliers=(1, 2, 4, 8),
     attention_levels=(1,),
     embedding=96,
-    direct=False,
+    steps=0,
     batch=128,
     learning_rate=3e-4,
     warmup=200,
@@ -68,6 +63,7 @@ _PAPER = replace(
     prediction="epsilon",
     beta_schedule="linear",
     sampling_steps=1000,
+    guidance=1.5,
 )
 
 GENERATORS: dict[GeneratorName, Preset] = {

@@ -21,9 +21,11 @@ BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 """Names as in diffusers; the last is the cosine schedule (Nichol & Dhariwal 2021)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """Everything that decides what a training run computes, apart from data and seed.
+
+    Defaults are what all presets have in common, and none of this project's additions to the papers' model.
 
     Attributes:
         name: How plans call it.
@@ -63,29 +65,29 @@ class Preset:
     architecture: Architecture
     width: int
     blocks: int
-    multipliers: tuple[int, ...]
-    attention_levels: tuple[int, ...]
+    multipliers: tuple[int, ...] = ()
+    attention_levels: tuple[int, ...] = ()
     embedding: int
-    whiten: bool
-    direct: bool
-    dropout: float
+    whiten: bool = False
+    direct: bool = False
+    dropout: float = 0.0
     steps: int
     batch: int
     learning_rate: float
     warmup: int
-    weight_decay: float
-    clip: float
+    weight_decay: float = 0.0
+    clip: float = 1.0
     ema: float
-    condition_dropout: float
+    condition_dropout: float = 0.1
     prediction: Prediction
-    beta_schedule: BetaSchedule
-    timesteps: int
+    beta_schedule: BetaSchedule = "squaredcos_cap_v2"
+    timesteps: int = 1000
     sampling_steps: int
     guidance: float
-    centres: int
-    spread: float
-    held_out: float
-    ssim_weight: float
+    centres: int = 0
+    spread: float = 1.0
+    held_out: float = 0.0
+    ssim_weight: float = 0.0
 
 
 TINY = Preset(
@@ -93,8 +95,6 @@ TINY = Preset(
     architecture="film",
     width=256,
     blocks=4,
-    multipliers=(),
-    attention_levels=(),
     embedding=128,
     whiten=True,
     direct=True,
@@ -103,13 +103,8 @@ TINY = Preset(
     batch=128,
     learning_rate=1.5e-3,
     warmup=50,
-    weight_decay=0.0,
-    clip=1.0,
     ema=0.999,
-    condition_dropout=0.1,
     prediction="sample",
-    beta_schedule="squaredcos_cap_v2",
-    timesteps=1000,
     sampling_steps=25,
     guidance=1.0,
     centres=2000,
@@ -134,26 +129,15 @@ PAPER = Preset(
     multipliers=(1, 2, 2, 2),
     attention_levels=(1,),
     embedding=512,
-    whiten=False,
-    direct=False,
     dropout=0.1,
     steps=100_000,
     batch=128,
     learning_rate=2e-4,
     warmup=5000,
-    weight_decay=0.0,
-    clip=1.0,
     ema=0.9999,
-    condition_dropout=0.1,
     prediction="v_prediction",
-    beta_schedule="squaredcos_cap_v2",
-    timesteps=1000,
     sampling_steps=100,
     guidance=2.0,
-    centres=0,
-    spread=1.0,
-    held_out=0.0,
-    ssim_weight=0.0,
 )
 """32x32 colour on a GPU, in hours: the attack as paper 000, appendix E.3, describes it.
 
