@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,7 @@ import pytest
 
 from fedassay.record import load_record
 
-PLAN = """
-name: faults
-seeds: [3]
-data: {name: digits, limit: 400, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
-clients: {count: 2, partition: iid}
-backbone: {name: pixels}
-methods:
-  - fedcgs: {}
-  - fedcgs: {label: second, ridge: 0.5}
-  - fedcgs: {label: third, epsilon: 5}
-attacks: [label_distribution: {}]
-audits: [message: {}]
-"""
+Comparable = Callable[[Path], dict[str, Any]]
 
 # Runs the command line in a fresh interpreter; HOOK breaks it at a chosen place.
 RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
@@ -42,28 +30,19 @@ def fedassay(
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plan(tmp_path_factory: pytest.TempPathFactory, three_cells: str) -> Path:
     path = tmp_path_factory.mktemp("faults") / "plan.yaml"
-    path.write_text(PLAN)
+    path.write_text(three_cells)
     return path
 
 
 @pytest.fixture(scope="module")
-def unbroken(plan: Path) -> dict[str, Any]:
+def unbroken(plan: Path, comparable: Comparable) -> dict[str, Any]:
     """The record of a run that nothing interrupts, and how often it flushed a file to the disk."""
     out = plan.parent / "unbroken"
     done = fedassay("run", plan, "-o", out, hook=_counting(plan.parent / "writes"))
     assert done.returncode == 0, done.stderr
     return comparable(out)
-
-
-def comparable(run: Path) -> dict[str, Any]:
-    content = json.loads((run / "record.json").read_text())
-    content.pop("environment")
-    for cell in content["cells"]:
-        cell.pop("seconds")
-    assert isinstance(content, dict)
-    return content
 
 
 def _counting(file: Path) -> str:
@@ -96,7 +75,7 @@ os.fsync = broken
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_a_random_write_and_resumed(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int, comparable: Comparable
 ) -> None:
     writes = (plan.parent / "writes").stat().st_size
     assert writes > 10
@@ -112,7 +91,7 @@ def test_killed_at_a_random_write_and_resumed(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_a_random_instruction_and_resumed(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int, comparable: Comparable
 ) -> None:
     """The timer's signal ends the process with no handler run, as kill -9 does, wherever it happens to be."""
     instant = np.random.default_rng(100 + seed).uniform(0.2, 3.0)
@@ -126,7 +105,7 @@ def test_killed_at_a_random_instruction_and_resumed(
 
 
 def test_a_full_disk_is_one_message_and_the_run_goes_on_later(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     # The writes of the second cell's transcript.
     hook = _at_write(8, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))")
@@ -169,7 +148,9 @@ if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in _
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_once_costs_nothing(plan: Path, unbroken: dict[str, Any], tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_once_costs_nothing(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
+) -> None:
     flag = tmp_path / "flag"
     flag.touch()
     workers(plan, tmp_path / "out", _dying(flag))
@@ -179,7 +160,7 @@ def test_a_worker_that_is_killed_once_costs_nothing(plan: Path, unbroken: dict[s
 
 @pytest.mark.slow
 def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     workers(plan, tmp_path / "out", _dying(None), expected=1)
     record = load_record(tmp_path / "out")
@@ -196,7 +177,7 @@ def test_a_cell_whose_worker_always_dies_says_so_and_the_others_are_there(
 
 @pytest.mark.slow
 def test_ctrl_c_with_workers_is_one_line_and_resumable(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     hook = """
 from fedassay import engines
