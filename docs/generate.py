@@ -47,6 +47,7 @@ FIRST = [
             {"Record a Flower app": "howto/flower.md"},
             {"Use your own images": "howto/own-images.md"},
             {"Gate a deployment in CI": "howto/gate-ci.md"},
+            {"Run large plans": "howto/large-runs.md"},
             {"Add an attack": "howto/add-attack.md"},
             {"Add a method": "howto/add-method.md"},
         ]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from fedassay.errors import PlanError
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.release import PrivacyTarget
+from fedassay.resources import Resources
 from fedassay.threat import ThreatModel
 from fedassay.values import Extended, Frozen
 
@@ -120,6 +121,7 @@ class Plan(Frozen):
     methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
     attacks: tuple[dict[str, dict[str, Any]], ...] = ()
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
+    resources: Resources = Resources()
 
     @model_validator(mode="before")
     @classmethod

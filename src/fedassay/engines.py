@@ -5,7 +5,7 @@ the worker that had it died (killed, or out of memory) and died again when the c
 pure function of the plan, so trying it again changes nothing; its result is stored whole or not at all, so one
 that dies in the middle leaves nothing that counts.
 
-Workers share the cores: workers times threads is at most the cores that this process may use. They end with the
+How many workers there are and how many threads each has is `fedassay.resources`'s to say. They end with the
 process that started them, however that ends.
 """
 
@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedassay.errors import PlanError
+from fedassay.resources import Resources
 
 if TYPE_CHECKING:
     from fedassay.runfolder import FinishedCell
@@ -34,26 +35,14 @@ Done = Iterator[tuple[str, "FinishedCell | None"]]
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def threads_each(jobs: int) -> int:
-    """Threads of each of `jobs` workers: no more than the cores in all, nor than OMP_NUM_THREADS allows."""
-    share = max(1, cores() // jobs)
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(share, int(asked)) if asked.isdigit() and int(asked) > 0 else share
-
-
 def run_here(keys: Sequence[str], work: Work) -> Done:
     """One cell after the other, in this process."""
     for key in keys:
         yield key, work(key)
 
 
-def run_local(keys: Sequence[str], work: Work, jobs: int) -> Done:
-    """Several cells at once, each in a worker process that goes on to the next cell when it is done.
+def run_local(keys: Sequence[str], work: Work, jobs: int, threads: int) -> Done:
+    """Several cells at once, each in a worker process of `threads` that goes on to the next cell when it is done.
 
     Where a worker dies, all that were at work then are tried again, one by one and in a process of their own each:
     what dies again is lost, the rest goes on.
@@ -61,21 +50,20 @@ def run_local(keys: Sequence[str], work: Work, jobs: int) -> Done:
     waiting = list(keys)
     while waiting:
         suspects: list[str] = []
-        for key, result in _pooled(waiting, work, jobs, suspects):
+        for key, result in _pooled(waiting, work, jobs, threads, suspects):
             waiting.remove(key)
             yield key, result
         for key in suspects:
             waiting.remove(key)
             again: list[str] = []
-            finished = list(_pooled([key], work, 1, again, threads_each(jobs)))
+            finished = list(_pooled([key], work, 1, threads, again))
             yield (key, None) if again else finished[0]
 
 
 def _pooled(
-    keys: Sequence[str], work: Work, jobs: int, suspects: list[str], threads: int | None = None
+    keys: Sequence[str], work: Work, jobs: int, threads: int, suspects: list[str]
 ) -> Iterator[tuple[str, FinishedCell]]:
     """Cells from one pool of workers; when one dies, the pool ends and `suspects` says what it was working on."""
-    threads = threads or threads_each(jobs)
     context = multiprocessing.get_context("spawn")
     left, running = list(keys), dict[Future["FinishedCell"], str]()
     with _environment(threads):
@@ -138,14 +126,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def run_ray(keys: Sequence[str], work: Work, jobs: int) -> Done:
+def run_ray(keys: Sequence[str], work: Work, jobs: int, needs: Resources) -> Done:
     """Cells as tasks of a Ray cluster: the one that RAY_ADDRESS names, else one of `jobs` workers on this machine.
 
     The run folder must be on a disk that every machine of the cluster sees at the same path. A task whose worker
     dies is started again by us, not by Ray, so that every result is taken exactly once.
 
     Raises:
-        PlanError: ray is not installed.
+        PlanError: ray is not installed, or no machine of the cluster has what a cell needs.
     """
     try:
         import ray
@@ -153,15 +141,18 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int) -> Done:
         raise PlanError(
             "--engine ray: ray is not installed; install fedassay[ray], or use --engine local"
         ) from None
-    threads = threads_each(jobs)
+    threads = needs.threads_of(jobs)
     ours = not ray.is_initialized()
     if ours:
         address = os.environ.get("RAY_ADDRESS")
         local = {} if address else {"num_cpus": jobs * threads, "include_dashboard": False}
         ray.init(address=address or "local", logging_level="error", log_to_driver=False, **local)
     try:
-        # Ray sets OMP_NUM_THREADS of a worker to the cores that its task asks for.
-        task = ray.remote(num_cpus=threads, max_retries=0)(work_in_ray)
+        memory = None if needs.memory is None else int(needs.memory * (1 << 30))
+        _must_fit(ray.nodes(), {"CPU": threads, "GPU": needs.gpus, "memory": memory or 0})
+        # Ray sets OMP_NUM_THREADS of a worker to the cores that its task asks for, and shows it its own GPUs only.
+        placed = ray.remote(num_cpus=threads, num_gpus=needs.gpus, memory=memory, max_retries=0)
+        task = placed(work_in_ray)
         carried = _carried()
         shared = ray.put(work)
         tries = dict.fromkeys(keys, 1)
@@ -182,6 +173,24 @@ def run_ray(keys: Sequence[str], work: Work, jobs: int) -> Done:
     finally:
         if ours:
             ray.shutdown()
+
+
+def _must_fit(nodes: Sequence[dict[str, Any]], needed: dict[str, float]) -> None:
+    """Ray would wait for a machine that nobody adds."""
+    there = [node["Resources"] for node in nodes if node["Alive"]]
+    if any(all(has.get(name, 0) >= value for name, value in needed.items()) for has in there):
+        return
+    largest = {name: max((has.get(name, 0) for has in there), default=0) for name in needed}
+    raise PlanError(
+        f"resources: a cell asks for {_in_words(needed)}, which no machine of the Ray cluster has "
+        f"({len(there)} machine(s), at most {_in_words(largest)})"
+    )
+
+
+def _in_words(amounts: dict[str, float]) -> str:
+    return (
+        f"{amounts['CPU']:g} threads, {amounts['GPU']:g} GPUs, {amounts['memory'] / (1 << 30):.3g} GiB of memory"
+    )
 
 
 _TRIES = 2

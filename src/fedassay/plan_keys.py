@@ -58,6 +58,7 @@ _SECTIONS: dict[type[BaseModel], dict[str, str]] = {
         "methods": "What the clients send, and how the server learns from it; run one by one.",
         "attacks": "Run in this order on every method; later ones know what earlier ones recovered.",
         "audits": "What is judged; an audit that reads an attack needs that attack in the plan.",
+        "resources": "What a cell may take of the machine, or of a cluster's machines.",
     },
     DataSpec: {
         **_DATA,

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedassay import engines, runfolder
 from fedassay.cell_work import Work
 from fedassay.config import Plan, Scenario
 from fedassay.environment import choose_device, describe
+from fedassay.errors import PlanError
 from fedassay.preparing import Prepared, prepare
 from fedassay.progress import SILENT, Progress, console
 from fedassay.record import RunRecord
 from fedassay.reports import write_report, write_tables
+from fedassay.resources import threads_limited
 from fedassay.runfolder import FinishedCell
 
 
@@ -48,8 +50,13 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
         PlanError: The folder is in use, or the plan cannot be carried out at all.
         DataError: The data cannot be used.
     """
+    with threads_limited(scenario.plan.resources.threads):
+        return _run(scenario, output, options)
+
+
+def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[Path, RunRecord]:
     started = datetime.now(UTC)
-    device = choose_device(options.device)
+    device = _device_here(scenario, options)
     folder = output or Path("runs") / f"{scenario.plan.name}-{started:%Y%m%dT%H%M%SZ}"
     # Wrong data must be found before anything is written.
     plan, facts = scenario.plan.model_dump_json(), {}
@@ -57,7 +64,7 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
         for seed in dict.fromkeys(scenario.plan.seeds):
             prepared = _prepared(plan, scenario.base, seed, device, progress)
             facts["null" if seed is None else str(seed)] = prepared.facts
-        with runfolder.claim(folder, scenario.resolved(), options.resume, options.force):
+        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force):
             done = _run_cells(scenario, folder, device, options, progress)
             record = RunRecord(
                 plan=scenario.resolved(),
@@ -72,6 +79,23 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
     return folder, record
 
 
+def _that_counts(scenario: Scenario) -> dict[str, Any]:
+    """The plan as far as a resumed run must have the same: whoever ran out of memory may give cells more."""
+    return {key: value for key, value in scenario.resolved().items() if key != "resources"}
+
+
+def _device_here(scenario: Scenario, options: RunOptions) -> str:
+    """The device of this process; the machines of a cluster choose theirs (`run_cell`)."""
+    if options.engine != "ray":
+        return choose_device(options.device)
+    if options.device == "cuda" and not scenario.plan.resources.gpus:
+        raise PlanError(
+            "--device cuda with --engine ray: resources.gpus is 0, and Ray hides the GPUs from such cells; "
+            "allowed: a number above 0 (0.25 lets four cells share a GPU)"
+        )
+    return choose_device("cpu" if options.device == "cpu" else "auto")
+
+
 def _run_cells(
     scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress
 ) -> list[FinishedCell]:
@@ -82,12 +106,15 @@ def _run_cells(
             done[cell.key] = kept
     waiting = [cell for cell in scenario.cells if cell.key not in done]
     keys = [cell.key for cell in waiting]
-    # Workers may have another current folder.
-    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=device)
+    # Workers may have another current folder, and those of a cluster another device.
+    there = options.device if options.engine == "ray" else device
+    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=there)
+    needs = scenario.plan.resources
+    jobs = needs.workers(min(options.jobs, max(1, len(waiting))), device)
     if options.engine == "ray":
-        results = engines.run_ray(keys, elsewhere, options.jobs)
-    elif options.jobs > 1 and len(waiting) > 1:
-        results = engines.run_local(keys, elsewhere, min(options.jobs, len(waiting)))
+        results = engines.run_ray(keys, elsewhere, options.jobs, needs)
+    elif jobs > 1:
+        results = engines.run_local(keys, elsewhere, jobs, needs.threads_of(jobs))
     else:
         here = partial(run_cell, scenario, folder=folder, device=device, progress=progress)
         results = engines.run_here(keys, here)
@@ -112,6 +139,7 @@ def _lost(scenario: Scenario, key: str, folder: Path, device: str, progress: Pro
 def run_cell(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress = SILENT) -> FinishedCell:
     """Run one cell and store its result in the run folder."""
     cell = next(cell for cell in scenario.cells if cell.key == key)
+    device = choose_device(device)
     plan = scenario.plan.model_dump_json()
     prepared = _prepared(plan, scenario.base, cell.seed, device, progress)
     done = Work(scenario, cell, folder, device, progress, prepared, _shared(plan, cell.seed)).run()

@@ -47,6 +47,27 @@ if any('default_worker' in argument for argument in sys.orig_argv):
 """
 
 
+GPUS = """
+import os
+import ray
+from fedassay import engines
+from fedassay.errors import PlanError
+from fedassay.resources import Resources
+
+def seen(key):
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["OMP_NUM_THREADS"], ray.get_gpu_ids()
+
+# A cluster may be told that it has GPUs; nothing computes on them here.
+ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="error")
+print(sorted(engines.run_ray(["a", "b"], seen, 2, Resources(threads=1, gpus=0.5, memory=0.1))))
+for wanted in (Resources(gpus=2), Resources(threads=3), Resources(memory=1e6)):
+    try:
+        list(engines.run_ray(["a"], seen, 2, wanted))
+    except PlanError as error:
+        print(error)
+"""
+
+
 def fedassay(*args: str | Path, path: Path | None = None) -> None:
     before = os.environ.get("PYTHONPATH", "")
     # Ray's workers are nice by default, and a busy machine would never come to them.
@@ -76,3 +97,27 @@ def test_a_worker_killed_in_the_middle_loses_nothing_and_counts_nothing_twice(tm
     assert not flag.exists()  # the worker did die
     assert sorted(log.read_text().split()) == ["fedcgs", "second", "second", "third"]
     assert comparable(tmp_path / "ray") == comparable(tmp_path / "here")
+
+
+def test_cells_are_placed_by_their_gpus_threads_and_memory() -> None:
+    given = {**os.environ, "RAY_worker_niceness": "0"}
+    done = subprocess.run([sys.executable, "-c", GPUS], capture_output=True, text=True, check=False, env=given)
+    assert done.returncode == 0, done.stderr
+    placed, *refused = done.stdout.splitlines()
+    assert placed == "[('a', ('0', '1', [0])), ('b', ('0', '1', [0]))]"
+    assert len(refused) == 3
+    assert all("which no machine of the Ray cluster has" in line for line in refused)
+    assert "2 GPUs" in refused[0]
+    assert "3 threads" in refused[1]
+    assert "1e+06 GiB" in refused[2]
+
+
+def test_cuda_without_a_share_of_a_gpu_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    command = [sys.executable, "-m", "fedassay", "run", tmp_path / "plan.yaml", "-o", tmp_path / "out"]
+    done = subprocess.run(
+        [*map(str, command), "--engine", "ray", "--device", "cuda"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "resources.gpus is 0" in done.stderr
+    assert not (tmp_path / "out").exists()

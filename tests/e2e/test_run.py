@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -30,15 +31,22 @@ attacks:
   - feature_diffusion: {samples: 3}
 audits:
   - reconstruction: {control_records: 150, draws: 400}
+resources: {threads: 1}
 """
 
 # Runs the command line in a fresh interpreter; HOOK lets a test break it at a chosen place.
 RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
 
 
-def fedassay(*args: str | Path, hook: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def fedassay(
+    *args: str | Path, hook: str = "", cwd: Path | None = None, cache: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     code = RUN.format(hook=hook, args=[str(arg) for arg in args])
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=cwd)
+    # The plan alone says how many threads a cell has.
+    variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    variables |= {} if cache is None else {"FEDASSAY_CACHE": str(cache)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=variables)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +106,24 @@ def test_raw_features_leak_and_both_controls_hold(run: Path) -> None:
     assert not whole.controls.negative.flagged
 
 
-def test_the_same_seed_gives_the_same_record(plan: Path, run: Path) -> None:
+def test_the_same_seed_gives_the_same_record_for_any_number_of_workers(
+    plan: Path, run: Path, tmp_path: Path
+) -> None:
     again = plan.parent / "again"
-    assert fedassay("run", plan, "-o", again, "--quiet").returncode == 0
+    # An empty cache: everything is computed anew, by two processes.
+    done = fedassay("run", plan, "-o", again, "--quiet", "--jobs", "2", cache=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert _comparable(again) == _comparable(run)
+
+
+def test_a_resumed_run_may_be_given_other_resources_but_no_other_plan(plan: Path, run: Path) -> None:
+    more = fedassay("run", plan, "-o", run, "--resume", "--quiet", "--set", "resources.memory=1.5")
+    assert more.returncode == 0, more.stderr
+    assert json.loads((run / "record.json").read_text())["plan"]["resources"]["memory"] == 1.5
+    assert fedassay("run", plan, "-o", run, "--resume", "--quiet").returncode == 0
+    other = fedassay("run", plan, "-o", run, "--resume", "--set", "clients.count=3")
+    assert other.returncode == 2
+    assert "another plan" in other.stderr
 
 
 def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(plan: Path, run: Path) -> None:
