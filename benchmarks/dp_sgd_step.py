@@ -3,12 +3,12 @@
     python benchmarks/dp_sgd_step.py            FedDiff_s (1.46 million parameters) at 16x16, 32 records a step
     python benchmarks/dp_sgd_step.py --full     at 32x32x3, 64 records
 
-The check comes first: every record's gradient equals the gradient of that record alone, computed by autograd
-on the very network that is trained (Opacus's hooks give zeros, without a word, where a convolution's input is
-not contiguous). Ours is `fedassay.nets.private_generators.train_generator_privately`, which samples, clips,
-adds noise and averages weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three
-build the network and take steps on batches of the same size; a step is the difference between a run of five steps
-and a run of one.
+The check comes first: every record's gradient, gradient norm and part of a weighted sum equal those of that record
+alone, computed by autograd on the very network that is trained. Ours is
+`fedassay.nets.private_generators.train_generator_privately`, which samples, clips, adds noise and averages
+weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three build the network and take steps
+on batches of the same size; a step is the difference between a run of six steps and a run of two, in which ours
+checks its gradients.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fedassay.nets.generators import GENERATORS, one_hot
 from fedassay.nets.local_training import PrivateSteps
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
 
 TARGET, GOAL = 1.0, 2.2
@@ -97,30 +98,40 @@ def ours(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, s
 
 
 def check(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset) -> float:
-    """Asserts every record's gradient against autograd's of that record alone; the largest relative error."""
-    from opacus import GradSampleModule
-
+    """Asserts gradients, norms and sums against autograd's of one record at a time; the largest relative error."""
     network, batch = network_of(preset, images), Batch(images, labels, preset)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in network.parameters():  # the last layer starts at zero, and with it most gradients
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    alone = []
+    names, alone = [name for name, _ in network.named_parameters()], []
     for row in range(len(images)):
         network.zero_grad()
         batch.losses(network, slice(row, row + 1)).sum().backward()
-        alone.append([parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None])
-    network.zero_grad()
-    module = GradSampleModule(network, loss_reduction="sum")
-    batch.losses(module).sum().backward()
-    worst = 0.0
-    for index, (name, parameter) in enumerate(network.named_parameters()):
-        for row, gradients in enumerate(alone):
-            away = torch.linalg.vector_norm(parameter.grad_sample[row] - gradients[index])
-            error = float(away / (torch.linalg.vector_norm(gradients[index]) + 1e-4))
-            assert error < 1e-2, f"gradient of record {row} for {name} is off by {error:.2g}, relatively"
-            worst = max(worst, error)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in network.parameters()]
+        alone.append(dict(zip(names, gradients, strict=True)))
+    recorded = RecordGradients(network)
+    with recorded.recording(len(images)):
+        batch.losses(network).sum().backward()
+    norms = [torch.linalg.vector_norm(torch.cat([g.flatten() for g in one.values()])) for one in alone]
+    worst = error_of(recorded.norms(), torch.stack(norms), "the norms")
+    weights = torch.linspace(0.1, 1, len(images))
+    sums = recorded.weighted_sums(weights)
+    for name in names:
+        expected = torch.stack([one[name] for one in alone])
+        for row, each in enumerate(recorded.each(name)):
+            worst = max(worst, error_of(each, expected[row], f"gradient of record {row} for {name}"))
+        total = torch.einsum("n,n...->...", weights, expected)
+        worst = max(worst, error_of(sums.get(name, torch.zeros_like(total)), total, f"the sum for {name}"))
     return worst
+
+
+def error_of(found: torch.Tensor, expected: torch.Tensor, what: str) -> float:
+    """Asserts that a tensor is right; its relative error."""
+    away = torch.linalg.vector_norm(found - expected)
+    error = float(away / (torch.linalg.vector_norm(expected) + 1e-4))
+    assert error < 1e-2, f"{what}: off by {error:.2g}, relatively"
+    return error
 
 
 def run(full: bool = False, repeats: int = 3) -> measure.Row:
@@ -129,13 +140,13 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     preset, steps = GENERATORS["small"], 4
     images, labels = data(64, 32, 3) if full else data(32, 16, 1)
     ours(images[:4], labels[:4], preset, 1)
-    ours(images, labels, preset, 1)
+    ours(images, labels, preset, 2)
     peak = measure.peak_mib()
     error = check(images[:3], labels[:3], preset)
     calls = [
         lambda run=run, count=count: run(images, labels, preset, count)
         for run in (plain, hooks, ours)
-        for count in (1, 1 + steps)
+        for count in (2, 2 + steps)
     ]
     found = measure.alternate(*calls, repeats=repeats)
     bare, peer, mine = (

@@ -74,7 +74,6 @@ def test_epsilon_bounds() -> None:
     script("epsilon_bounds").check(600, 40)
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_dp_sgd_step() -> None:
     from dataclasses import replace
 
