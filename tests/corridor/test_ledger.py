@@ -182,6 +182,11 @@ def test_stated_sensitivity_has_its_own_column() -> None:
     assert found.epsilon_stated == pytest.approx(epsilon_of(1.0, DELTA))
 
 
+def test_noise_that_is_next_to_none_is_counted() -> None:
+    tiny = _transcript({"a": _gaussian((1e300, 1e-300), "replace_one")})
+    assert account(tiny, "replace_one", DELTA).epsilon == math.inf
+
+
 def test_no_noise_is_no_privacy() -> None:
     silent = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(0.0,), sensitivity=(1.0,))
     assert account(_transcript({"a": silent}), "add_remove", DELTA).epsilon == math.inf

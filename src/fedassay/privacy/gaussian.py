@@ -26,6 +26,7 @@ from scipy.special import erfcx, erfinv, log_ndtr, ndtr, ndtri
 # Gauss-Legendre nodes for the Mills-ratio difference below; 20 give full precision on [x, x + 0.5].
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _SMALL_MU = 0.5
+_HUGE_MU = 1e20  # beyond, the profile's first term is all of it, and squares overflow
 
 
 def _check(epsilon: float | None = None, delta: float | None = None, mu: float | None = None) -> None:
@@ -120,7 +121,9 @@ def epsilon_of(mu: float, delta: float) -> float:
     if log_delta_of(mu, 0.0) <= target:
         return 0.0
     # delta(epsilon) <= Phi(mu/2 - epsilon/mu), which solves in closed form; the margin absorbs rounding.
-    high = (0.5 * mu * mu - mu * float(ndtri(delta))) * (1 + 1e-9) + 1e-300
+    high = mu * (0.5 * mu - float(ndtri(delta))) * (1 + 1e-9) + 1e-300
+    if mu > _HUGE_MU:
+        return high  # off by 1e-9 of itself, which is the margin
     return _root(lambda epsilon: log_delta_of(mu, epsilon) - target, 0.0, high)
 
 
@@ -140,9 +143,11 @@ def mu_of(epsilon: float, delta: float) -> float:
         return 2 * math.sqrt(2) * float(erfinv(delta))
     target = math.log(delta)
     quantile = -float(ndtri(delta))
-    root = math.hypot(quantile, math.sqrt(2 * epsilon))
+    root = math.hypot(quantile, math.sqrt(2) * math.sqrt(epsilon))
     # The mu at which Phi(mu/2 - epsilon/mu) = delta, the profile's first term alone: never too large.
-    low = (2 * epsilon / (quantile + root) if quantile > 0 else root - quantile) * (1 - 1e-9)
+    low = (epsilon / ((quantile + root) / 2) if quantile > 0 else root - quantile) * (1 - 1e-9)
+    if low > _HUGE_MU:
+        return low
     high = 2 * low
     while log_delta_of(high, epsilon) <= target:
         high *= 2

@@ -29,6 +29,7 @@ from fedassay.privacy.accounting import (
     compose,
 )
 from fedassay.privacy.adjacency import Adjacency, class_counts_public
+from fedassay.privacy.gaussian import compose_mu
 from fedassay.record import LedgerRow
 from fedassay.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.transcript import AGGREGATE, SERVER, MessageField, Transcript
@@ -193,9 +194,9 @@ def _foremost(parts: list[list[Event]], kept: int) -> list[list[Event]]:
     alike: dict[object, list[tuple[float, int]]] = {}
     for number, part in enumerate(parts):
         pure = tuple(sorted(event.epsilon for event in part if isinstance(event, PureEvent)))
-        mus = [event.mu**2 for event in part if isinstance(event, GaussianEvent)]
+        mus = [event.mu for event in part if isinstance(event, GaussianEvent)]
         key: object = pure
-        size = math.fsum(mus)
+        size = compose_mu(mus)
         if len(pure) == len(part) == 1:
             key, size = "pure", pure[0]
         elif len(pure) + len(mus) < len(part):
@@ -209,7 +210,7 @@ def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]
     """Of purely Gaussian candidates only the one with the largest mu can be the worst."""
     gaussian = [c for c in candidates if all(isinstance(event, GaussianEvent) for event in c)]
     rest = [c for c in candidates if c not in set(gaussian)]
-    best = max(gaussian, key=lambda c: math.fsum(e.mu**2 for e in c if isinstance(e, GaussianEvent)))
+    best = max(gaussian, key=lambda c: compose_mu(e.mu for e in c if isinstance(e, GaussianEvent)))
     return [best, *rest] if gaussian else rest
 
 

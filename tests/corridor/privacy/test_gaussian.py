@@ -78,6 +78,15 @@ def test_small_epsilon_limit_is_the_total_variation_distance():
     assert mu_of(0.0, delta_of(1e-9, 0.0)) == pytest.approx(1e-9, rel=1e-9)
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 1 - 1e-12])
+def test_numbers_whose_squares_overflow_are_answered(delta):
+    for mu in (1e19, 1e21, 1e100, 1e153):
+        assert epsilon_of(mu, delta) == pytest.approx(mu * mu / 2, rel=1e-6)
+        assert mu_of(mu * mu / 2, delta) == pytest.approx(mu, rel=1e-6)
+    assert epsilon_of(1e308, delta) == math.inf
+    assert 0 < calibrate_sigma(1.7e308, delta) < 1e-150
+
+
 def test_edges():
     assert delta_of(0.0, 1.0) == 0.0
     assert delta_of(math.inf, 1.0) == 1.0
