@@ -25,19 +25,12 @@ from pydantic import Field
 from fedassay.audits.membership_canaries import canary_finding
 from fedassay.audits.membership_controls import WORDS, leaking, pooled_blocks, without
 from fedassay.audits.membership_informed import informed_findings
-from fedassay.audits.membership_roc import (
-    Told,
-    allowed_by,
-    baseline,
-    metrics,
-    roc_series,
-    told_in_one_release,
-)
-from fedassay.audits.membership_verdict import judge
+from fedassay.audits.membership_roc import Told, allowed_by, told_in_one_release
+from fedassay.audits.membership_verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
 from fedassay.errors import FedassayError, NotRunError
 from fedassay.lab import AttackResult, Lab
-from fedassay.record import Controls, Finding, NegativeControl, PositiveControl
+from fedassay.record import Finding
 from fedassay.registry import register
 from fedassay.release import PrivacyClaim
 from fedassay.shadow import is_member, visible
@@ -77,7 +70,7 @@ class MembershipAudit(Parameters):
                 self._finding(source, test, result, positives[source], negative, words, truth, blocks, lab)
             )
         if not found:
-            found.append(_not_run(None, None, "; ".join(result.notes)))
+            found.append(not_run(None, None, "; ".join(result.notes)))
         found += informed_findings(lab, trials=self.trials, releases=self.releases)
         if self.canaries:
             found.append(canary_finding(lab, self.canaries))
@@ -98,7 +91,7 @@ class MembershipAudit(Parameters):
         key = f"{source}/{test}"
         scores = result.scores[key]
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < 4:
-            return _not_run(source, test, "fewer than 4 members or strangers could be scored")
+            return not_run(source, test, "fewer than 4 members or strangers could be scored")
         claim = lab.outcome.transcript.claim
         allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
         delta = 0.0 if allowed is None else allowed.delta
@@ -115,38 +108,19 @@ class MembershipAudit(Parameters):
         else:
             words = "the truth shuffled among the candidates of each client and label"
             silent = told(scores, _shuffled(truth, blocks, rng), blocks)
-        verdict, reason = judge(ours, leaks, silent, allowed)
-        return Finding(
-            audit="membership",
-            attack=result.attack,
-            source=source,
-            selection=test,
-            metrics=metrics(ours, "for one replaced record of the same label"),
-            baseline=baseline(allowed),
-            controls=Controls(
-                positive=PositiveControl(
-                    release=WORDS[source],
-                    caught=leaks is not None and leaks.beats,
-                    value=None if leaks is None else leaks.value,
-                    n=None if leaks is None else len(leaks.inside) + len(leaks.outside),
-                    detail="AUC",
-                ),
-                negative=NegativeControl(
-                    release=words,
-                    flagged=silent.beats,
-                    value=silent.value,
-                    n=len(silent.inside) + len(silent.outside),
-                    detail="AUC",
-                ),
-            ),
-            verdict=verdict,
-            reason=reason,
+        return finding(
+            source,
+            test,
+            ours,
+            (leaks, WORDS[source]),
+            (silent, words),
+            allowed,
+            adjacency="for one replaced record of the same label",
             assumptions=(
                 "candidates: as many members as strangers (test role), client by client and label by label; the "
                 "adversary knows the method and how many records of each class a client has",
                 f"levels are 0.05 over {lab.bounds}, the number of tests in the run",
             ),
-            series={"roc": roc_series(ours)},
         )
 
     def _positive(self, source: str, lab: Lab) -> AttackResult:
@@ -184,9 +158,3 @@ def _shuffled(truth: Bools, blocks: NDArray[np.str_], rng: np.random.Generator) 
         rows = np.flatnonzero(blocks == block)
         shuffled[rows] = truth[rng.permutation(rows)]
     return shuffled
-
-
-def _not_run(source: str | None, test: str | None, reason: str) -> Finding:
-    return Finding(
-        audit="membership", attack="membership", source=source, selection=test, verdict="not_run", reason=reason
-    )

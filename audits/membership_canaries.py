@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.membership_controls import memorize, without
+from fedassay.audits.membership_verdict import not_run
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc
 from fedassay.errors import DataError, NotRunError
@@ -58,14 +59,7 @@ def canary_finding(lab: Lab, count: int) -> Finding:
     try:
         return _planted(lab, count)
     except NotRunError as error:
-        return Finding(
-            audit="membership",
-            attack="membership",
-            source="canaries",
-            selection="one_run",
-            verdict="not_run",
-            reason=str(error),
-        )
+        return not_run("canaries", "one_run", str(error))
 
 
 def _planted(lab: Lab, count: int) -> Finding:

@@ -1,9 +1,133 @@
-"""From how well members are told, in a release and in its controls, to a verdict and its reason."""
+"""From how well members are told, in a release and in its controls, to a verdict, its reason and a finding."""
 
 from __future__ import annotations
 
-from fedassay.audits.membership_roc import Allowed, Told
-from fedassay.record import Verdict
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.membership_roc import (
+    Allowed,
+    Told,
+    baseline,
+    metrics,
+    roc_series,
+    told_in_many_releases,
+)
+from fedassay.lab import Lab
+from fedassay.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
+
+Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
+
+
+def informed_finding(
+    selection: str,
+    about: str,
+    lab: Lab,
+    audited: Scores,
+    positive: tuple[Scores, str],
+    negative: tuple[Scores, str],
+    allowed: Allowed | None,
+    assumption: str,
+    gaussian: Scores | None = None,
+) -> Finding:
+    """What the informed adversary found by many independent releases.
+
+    Args:
+        selection: How it attacked.
+        about: What was released.
+        lab: The outcome that is audited.
+        audited: Its scores of the audited releases.
+        positive: Those of releases that leak, and what they are.
+        negative: Those of releases that cannot leak, and what they are.
+        allowed: What a claim allows; None: nothing is claimed.
+        assumption: What it knows, and what scores rest on.
+        gaussian: Scores that are normal, for the Gaussian-DP estimate of epsilon.
+    """
+    delta = 0.0 if allowed is None else allowed.delta
+
+    def told(scores: Scores, what: str, normal: Scores | None = None) -> Told:
+        rng = lab.task.seeds.numpy("membership", selection, "halves", what)
+        return told_in_many_releases(*scores, rng, delta=delta, tests=lab.bounds, gaussian=normal)
+
+    return finding(
+        "informed",
+        selection,
+        told(audited, "ours", gaussian),
+        (told(positive[0], "positive"), positive[1]),
+        (told(negative[0], "negative"), negative[1]),
+        allowed,
+        adjacency=(
+            "for the claim's neighbours" if allowed is not None else "for one replaced record of the same label"
+        ),
+        assumptions=(assumption,),
+        about=about,
+    )
+
+
+def finding(
+    source: str,
+    selection: str,
+    ours: Told,
+    positive: tuple[Told | None, str],
+    negative: tuple[Told, str],
+    allowed: Allowed | None,
+    *,
+    adjacency: str,
+    assumptions: tuple[str, ...],
+    about: str = "",
+) -> Finding:
+    """What is found about one source by one test.
+
+    Args:
+        source: What was looked at.
+        selection: The test.
+        ours: The audited release.
+        positive: A release that leaks, and what it is; None where the test does not apply to it.
+        negative: One that cannot leak, and what it is.
+        allowed: What a claim allows; None: nothing is claimed.
+        adjacency: Which neighbours the observed epsilon is for, in words.
+        assumptions: What it rests on.
+        about: What was released, said before the reason.
+    """
+    (leaks, leaking), (silent, silence) = positive, negative
+    verdict, reason = judge(ours, leaks, silent, allowed)
+    return Finding(
+        audit="membership",
+        attack="membership",
+        source=source,
+        selection=selection,
+        metrics=metrics(ours, adjacency),
+        baseline=baseline(allowed),
+        controls=Controls(
+            positive=PositiveControl(
+                release=leaking,
+                caught=leaks is not None and leaks.beats,
+                value=None if leaks is None else leaks.value,
+                n=None if leaks is None else _size(leaks),
+                detail="AUC",
+            ),
+            negative=NegativeControl(
+                release=silence, flagged=silent.beats, value=silent.value, n=_size(silent), detail="AUC"
+            ),
+        ),
+        verdict=verdict,
+        reason=f"{about}: {reason}" if about else reason,
+        assumptions=assumptions,
+        series={"roc": roc_series(ours)},
+    )
+
+
+def not_run(source: str | None, selection: str | None, reason: str) -> Finding:
+    """That a source could not be looked at by a test, and why."""
+    return Finding(
+        audit="membership",
+        attack="membership",
+        source=source,
+        selection=selection,
+        verdict="not_run",
+        reason=reason,
+    )
 
 
 def judge(ours: Told, positive: Told | None, negative: Told, allowed: Allowed | None) -> tuple[Verdict, str]:
@@ -46,3 +170,7 @@ def judge(ours: Told, positive: Told | None, negative: Told, allowed: Allowed | 
         f"members are told from strangers, but no better than {allowed.words} allows: {shown}, epsilon at least "
         f"{corrected:.3g}; {power}"
     )
+
+
+def _size(told: Told) -> int:
+    return len(told.inside) + len(told.outside)

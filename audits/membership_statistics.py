@@ -1,0 +1,173 @@
+"""The informed adversary against noised statistics: released again and again on two neighbours.
+
+Scores are the exact log-likelihood ratio: no adversary does better (Neyman and Pearson).
+
+- `worst_case`: on the neighbours that are worst for the mechanism. Does the claim hold?
+- `real_records`: on a client's real records, one of them in or out (or replaced, as the claim's adjacency has it).
+  How much of what the claim allows does a real record use?
+
+Positive control: a tenth of the noise that the claim needs. Negative: both sides released from the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.membership_roc import allowed_by
+from fedassay.audits.membership_verdict import Scores, informed_finding
+from fedassay.errors import NotRunError
+from fedassay.lab import Lab
+from fedassay.linear_head import FeatureModel
+from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.reruns import Experiment, llr_scores
+from fedassay.privacy.sensitivities import Neighbours
+from fedassay.privacy.variants import distances, with_mu
+from fedassay.record import Finding
+from fedassay.release import PrivacyClaim
+from fedassay.task import Records
+
+Matrix = NDArray[np.float64]
+
+_PAIRS = 20
+"""Real records that are in question."""
+_TOO_LITTLE = 10.0
+_CELLS = 400_000_000
+"""Numbers released at most, over all runs on real records."""
+
+
+def worst_case(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
+    """The noised statistic with the largest Gaussian-DP parameter, on the neighbours that are worst for it.
+
+    Raises:
+        NotRunError: Neighbours do not differ in what is released.
+    """
+    name, experiment = _mechanism(lab)
+    return _of_experiments(
+        "worst_case", f"{name}, on the neighbours worst for it", [experiment], lab, claim, releases
+    )
+
+
+def real_records(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
+    """The same statistic on the records of a client, some of them in question in turn.
+
+    Raises:
+        NotRunError: The statistic is not of the records' features, or no pair of neighbours can be made.
+    """
+    name, experiment = _mechanism(lab)
+    model = lab.outcome.model
+    if not isinstance(model, FeatureModel):
+        raise NotRunError("the noised statistic is of features of the clients' own networks")
+    if experiment.mu == np.inf:
+        raise NotRunError("a field that one record changes leaves exactly; see worst_case")
+    owner, rows = _cell(lab, claim, experiment)
+    rng = lab.task.seeds.numpy("membership", "informed")
+
+    def encode(records: Records) -> Matrix:
+        return np.asarray(
+            records.features if model.transform is None else model.transform(records.features), np.float64
+        )
+
+    features, labels = encode(owner)[rows], owner.labels[rows]
+    variants = []
+    for place in rng.permutation(len(rows))[:_PAIRS]:
+        label = int(labels[place])
+        # Classes other than the one in question do not differ: they may be told as one.
+        binary = (labels != label).astype(np.int64)
+        if claim.adjacency == "add_remove":
+            rest = np.arange(len(rows)) != place
+            pair = Neighbours(features[rest], binary[rest], features, binary)
+        else:
+            same = claim.adjacency == "replace_one_same_label"
+            fitting = np.flatnonzero((lab.task.test.labels == label) == same)
+            if not fitting.size:
+                continue
+            other = lab.task.test.take(rng.permutation(fitting)[:1])
+            changed, relabelled = features.copy(), binary.copy()
+            changed[place] = encode(other)[0]
+            relabelled[place] = 0 if same else 1
+            pair = Neighbours(changed, relabelled, features, binary)
+        variants.append(_on(experiment, pair))
+    if not variants:
+        raise NotRunError("no test record can stand in for one of the client's")
+    width = sum(flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0]), strict=True))
+    size = int(min(releases, _CELLS // max(1, 2 * width)))
+    words = f"{name}, at {owner.name}, for {len(variants)} of {len(rows)} real records in turn"
+    return _of_experiments("real_records", words, variants, lab, claim, size)
+
+
+def _exact(experiment: Experiment) -> tuple[Matrix, ...]:
+    pair = experiment.neighbours
+    off = (0.0,) * len(experiment.sigmas)
+    return experiment.release(pair.features1, pair.labels1, off, np.random.default_rng(0), 1)
+
+
+def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
+    """The mechanism on other neighbours, with the Gaussian-DP parameter that it has there."""
+    moved = replace(experiment, neighbours=pair)
+    steps = zip(distances(moved), moved.sigmas, strict=True)
+    mu = float(np.sqrt(sum((step / sigma) ** 2 for step, sigma in steps if sigma > 0)))
+    return replace(moved, mu=mu)
+
+
+def _cell(lab: Lab, claim: PrivacyClaim, experiment: Experiment) -> tuple[Records, NDArray[np.int64]]:
+    """The records that one run of the mechanism sees: a class whose count it was made for, or a client."""
+    size = len(experiment.neighbours.features1)
+    if claim.adjacency == "replace_one_same_label":
+        for client in lab.task.clients:
+            for label in np.unique(client.labels):
+                rows = np.flatnonzero(client.labels == label)
+                if len(rows) == size:
+                    return client, rows
+    held = [client for client in lab.task.clients if len(client) >= 2]
+    if not held:
+        raise NotRunError("no client has two records")
+    smallest = min(held, key=len)
+    return smallest, np.arange(len(smallest))
+
+
+def _mechanism(lab: Lab) -> tuple[str, Experiment]:
+    name, experiment = max(lab.outcome.mechanisms.items(), key=lambda item: item[1].mu)
+    if experiment.mu == 0:
+        raise NotRunError(f"neighbours do not differ in what is released ({name})")
+    return name, experiment
+
+
+def _of_experiments(
+    selection: str, words: str, variants: Sequence[Experiment], lab: Lab, claim: PrivacyClaim, releases: int
+) -> Finding:
+    """Release every variant equally often on both sides, and both controls likewise."""
+    each = max(2, releases // len(variants))
+
+    def parts(what: str, used: Sequence[Experiment]) -> list[Scores]:
+        rng = lab.task.seeds.numpy("membership", selection, what)
+        return [llr_scores(variant, reruns=each, rng=rng) for variant in used]
+
+    allowed = allowed_by(claim, replaced=False)
+    weak = [with_mu(variant, _TOO_LITTLE * mu_of(claim.epsilon, claim.delta)) for variant in variants]
+    same = [zero for zero, _ in parts("negative", variants)]
+    half = each // 2  # of every record's releases: records differ in how far they can move the statistic
+    silent = _joined([(zero[:half], zero[half : 2 * half]) for zero in same])
+    audited = parts("audited", variants)
+    # The record that its noise protects least, known before anything is drawn.
+    worst = audited[int(np.argmax([variant.mu for variant in variants]))]
+    return informed_finding(
+        selection,
+        words,
+        lab,
+        _joined(audited),
+        (_joined(parts("positive", weak)), "the same with a tenth of the noise that the claim needs"),
+        (silent, "the same with the record out on both sides"),
+        allowed,
+        "releases are scored by their exact likelihood ratio, before projection or rounding; all other records "
+        "and the noise's law are known; the Gaussian-DP estimate of epsilon, of the record protected least, rests "
+        "on normal scores, as these are",
+        gaussian=worst,
+    )
+
+
+def _joined(parts: Sequence[Scores]) -> Scores:
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
