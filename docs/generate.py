@@ -77,6 +77,7 @@ API = (
     "vectors",
     "privacy.ledger",
     "privacy.accounting",
+    "privacy.loss_distributions",
     "privacy.gaussian",
     "privacy.sensitivities",
     "privacy.adjacency",

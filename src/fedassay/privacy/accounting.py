@@ -1,48 +1,24 @@
 """Composition of everything that was released about one record, by the tightest sound accountant.
 
 Events are plain numbers. What composes exactly is composed exactly (Gaussians); the rest goes
-through privacy loss distributions (PLD; Doroshenko et al., "Connect the Dots: Tighter Discrete
-Approximations of Privacy Loss Distributions", 2022) by the package dp-accounting, always in
-its pessimistic rounding, refined until the answer stands still: the result is an upper bound
-that is within a fraction of a percent of the truth. An event of any other type is refused.
+through privacy loss distributions (PLD; `fedassay.privacy.loss_distributions`), an upper bound that
+is within a fraction of a percent of the truth. An event of any other type is refused.
 
 Sensitivities are computed in `fedassay.privacy.sensitivities` for the adjacency in question
-and enter as mu = sensitivity / noise. dp-accounting is never told that a plain Gaussian is
-under REPLACE_ONE: it would double the sensitivity once more.
-
-DP-SGD is the one event whose adjacency matters here, because sampling and replacing do not
-commute. Let every gradient be clipped to C, the noise be C z, records be sampled with
-probability q. Under `add_remove` the dominating pair is N(0, z^2) and
-(1-q) N(0, z^2) + q N(1, z^2), in both directions. Under the two `replace_one` relations it is
-
-    (1-q) N(0, z^2) + q N(+1, z^2)   and   (1-q) N(0, z^2) + q N(-1, z^2).
-
-Why opposite gradients are the worst: with e^e' = 1 + q (e^e - 1) the hockey-stick divergence of
-order e^e' of the two mixtures with gradients g and h is q times that of order e^e of N(g) from
-(1-b) N(0) + b N(h), b = e^(e'-e) (the identity behind Balle, Barthe and Gaboardi, "Privacy
-Amplification by Subsampling", 2018, Theorem 2). The set S where the first density wins is
-{x.g > log(a + b' e^(x.h)) + const}: moving h away from g, by turning it or by lengthening it the
-other way, lowers N(h)'s mass on S, and by the envelope theorem raises the divergence. So
-h = -g at full length is the worst for every order, and dominating pairs compose (Zhu, Dong and
-Wang, "Optimal Accounting of Differential Privacy via Characteristic Function", 2022, Theorem 10).
-That is dp-accounting's REPLACE_ONE. A record's label, held fixed or not, does not bound its
-gradient, so both relations share it.
+and enter as mu = sensitivity / noise. DP-SGD is the one event whose adjacency matters here, because
+sampling and replacing do not commute.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from fedassay.errors import PlanError
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
+from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, epsilon_by_pld
 
 
 @dataclass(frozen=True)
@@ -75,7 +51,7 @@ class SubsampledGaussianEvent:
         noise_multiplier: noise standard deviation over the clipping norm.
         sampling_rate: probability of each record to be in a batch, in [0, 1].
         steps: number of noisy sums released.
-        adjacency: the relation to account for; see the module's docstring.
+        adjacency: the relation to account for; see `fedassay.privacy.loss_distributions`.
     """
 
     noise_multiplier: float
@@ -115,14 +91,6 @@ class Total:
     epsilon: float
     mu: float | None
     method: str
-
-
-# FFT convolution leaves absolute errors near 1e-16, and tails are cut at 1e-15.
-_SMALLEST_PLD_DELTA = 1e-12
-_REFINEMENT = 5.0
-_CONVERGED = 1e-3
-_FINEST_STEPS = 5
-_LARGEST_PLD_EPSILON = 1e7  # the grids of larger losses fit into no memory
 
 
 def compose(events: Iterable[Event], delta: float) -> Total:
@@ -167,9 +135,9 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         return _with_pure(mu, tuple(sorted(pure)), delta)
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
     bound = math.fsum(pure) + epsilon_of(unsampled, delta)
-    if bound == 0 or bound > _LARGEST_PLD_EPSILON:
+    if bound == 0 or bound > LARGEST_EPSILON:
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
-    epsilon = _by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
+    epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
     return Total(epsilon, None, "privacy loss distribution")
 
 
@@ -254,89 +222,9 @@ def _no_guarantee(event: Event) -> str | None:
 def _with_pure(mu: float, pure: tuple[float, ...], delta: float) -> Total:
     """Gaussians and pure events: basic composition, or PLD where that is tighter (it need not be)."""
     basic = math.fsum(pure) + epsilon_of(mu, delta)
-    if delta < _SMALLEST_PLD_DELTA or basic > _LARGEST_PLD_EPSILON or (mu == 0 and len(pure) == 1):
+    if delta < SMALLEST_DELTA or basic > LARGEST_EPSILON or (mu == 0 and len(pure) == 1):
         return Total(basic, None, "basic composition")
-    by_pld = _by_pld(mu, pure, (), delta)
+    by_pld = epsilon_by_pld(mu, pure, (), delta)
     if by_pld < basic:
         return Total(by_pld, None, "privacy loss distribution")
     return Total(basic, None, "basic composition")
-
-
-@lru_cache(maxsize=1024)
-def _by_pld(
-    mu: float, pure: tuple[float, ...], sampled: tuple[SubsampledGaussianEvent, ...], delta: float
-) -> float:
-    """Epsilon by PLD, on grids refined until the (always pessimistic) answer moves by under 0.1 %."""
-    if delta < _SMALLEST_PLD_DELTA:
-        raise PlanError(
-            f"delta: DP-SGD is accounted by privacy loss distributions, which resolve delta from "
-            f"{_SMALLEST_PLD_DELTA:g} up; given {delta:g}"
-        )
-    if len({event.adjacency == "add_remove" for event in sampled}) > 1:
-        raise ValueError("DP-SGD events of different adjacencies cannot be composed")
-    known = math.fsum(pure) + epsilon_of(mu, delta)
-    interval = max(1e-2, 1e-5 * known)
-    best = math.inf
-    for _ in range(_FINEST_STEPS):
-        epsilon = _pld_epsilon(mu, pure, sampled, delta, interval)
-        moved = best - epsilon
-        best = min(best, epsilon)  # every grid gives an upper bound
-        if moved <= _CONVERGED * best or best == 0:
-            break
-        interval = min(interval, best) / _REFINEMENT
-    return best
-
-
-def _pld_epsilon(
-    mu: float,
-    pure: tuple[float, ...],
-    sampled: tuple[SubsampledGaussianEvent, ...],
-    delta: float,
-    interval: float,
-) -> float:
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    parts: list[Any] = []
-    if mu > 0:
-        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
-    for epsilon, count in Counter(pure).items():
-        parts.append(_pure_pld(epsilon, count, interval))
-    for event, count in Counter(sampled).items():
-        relation = (
-            NeighboringRelation.ADD_OR_REMOVE_ONE
-            if event.adjacency == "add_remove"
-            else NeighboringRelation.REPLACE_ONE
-        )
-        step = pld.from_gaussian_mechanism(
-            event.noise_multiplier,
-            sampling_prob=event.sampling_rate,
-            value_discretization_interval=interval,
-            neighboring_relation=relation,
-        )
-        parts.append(step.self_compose(event.steps * count))
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.compose(part)
-    return float(total.get_epsilon_for_delta(delta))
-
-
-def _pure_pld(epsilon: float, count: int, interval: float) -> Any:
-    """PLD of `count` pure events: each is dominated by randomised response of the same epsilon.
-
-    Kairouz, Oh and Viswanath, "The Composition Theorem for Differential Privacy" (2015), Theorem 3.3: the
-    loss of the composition is (2j - count) epsilon, j binomial. Rounded up once, not once per event.
-    """
-    from dp_accounting.pld import privacy_loss_distribution as pld
-    from scipy.stats import binom
-
-    outcomes = np.arange(count + 1)
-    log_likely = -np.log1p(np.exp(-epsilon))
-    upper = binom.logpmf(outcomes, count, np.exp(log_likely))
-    lower = upper - (2 * outcomes - count) * epsilon
-    keep = upper > -700  # what is left out is far below every delta that is asked for
-    return pld.from_two_probability_mass_functions(
-        dict(zip(outcomes[keep].tolist(), lower[keep].tolist(), strict=True)),
-        dict(zip(outcomes[keep].tolist(), upper[keep].tolist(), strict=True)),
-        value_discretization_interval=interval,
-    )
