@@ -63,7 +63,8 @@ def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, t
     """
 
     def interval(statistic: Statistic) -> Interval:
-        return resampled(len(scored.truth), statistic, rng, tests=tests, draws=draws)
+        behind = max(2, scored.top)
+        return resampled(len(scored.truth), statistic, rng, tests=tests, draws=draws, behind=behind)
 
     def ours(name: str) -> Statistic:
         return _kept_mean(scored.values[name], scored.rank, scored.top)

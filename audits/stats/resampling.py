@@ -6,6 +6,7 @@ well as their scores. Percentile intervals (Efron and Tibshirani 1993, chapter 1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,13 +39,19 @@ class Interval:
 
 
 def resampled(
-    n: int, statistic: Statistic, rng: np.random.Generator, *, tests: int = 1, draws: int = 2000
+    n: int,
+    statistic: Statistic,
+    rng: np.random.Generator,
+    *,
+    tests: int = 1,
+    draws: int = 2000,
+    behind: int | None = None,
 ) -> Interval:
     """Bootstrap a statistic of n independent rows.
 
-    The one-sided end at 1 - 0.05 / tests extrapolates the bootstrap distribution by its normal
-    approximation where the draws are too few to reach so far into the tail, and takes the lower of
-    the two ends otherwise.
+    The one-sided end at 1 - 0.05 / tests is Student's, with the bootstrap's standard error: of few rows the
+    bootstrap distribution is too narrow, and reaches into the tail by no number of draws. Where the draws
+    do reach so far, the lower of its quantile and Student's end counts. Exact for means of normal rows.
 
     Args:
         n: Number of rows; at least 2.
@@ -52,13 +59,14 @@ def resampled(
         rng: Source of the resamples.
         tests: Number of one-sided tests in the run (Bonferroni).
         draws: Bootstrap resamples.
+        behind: Rows that the statistic is a mean of, at least 2, where it is one of fewer than n.
 
     Raises:
         ValueError: Fewer than 2 rows.
     """
     if n < 2:
         raise ValueError(f"a bootstrap needs at least 2 rows, given {n}")
-    from scipy.stats import norm
+    from scipy.stats import t
 
     value = float(statistic(np.arange(n)[None])[0])
     block = max(1, _BLOCK // n)
@@ -67,7 +75,10 @@ def resampled(
     )
     low, high = np.percentile(values, [2.5, 97.5])
     level = 0.05 / tests
-    corrected = value - float(norm.isf(level)) * float(values.std(ddof=1))
+    rows = n if behind is None else behind
+    # The bootstrap takes the spread of the rows for that of the population, which is n / (n - 1) of it.
+    error = float(values.std(ddof=1)) * math.sqrt(rows / (rows - 1))
+    corrected = value - float(t.isf(level, rows - 1)) * error
     if level * draws >= 10:
         corrected = min(corrected, float(np.quantile(values, level)))
     return Interval(value, float(low), float(high), corrected, n)

@@ -31,6 +31,16 @@ def test_a_null_difference_of_means_seldom_passes(tests: int) -> None:
     assert passed / 400 <= 0.05 / tests + 3 * np.sqrt(0.05 / tests / 400)
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
+@pytest.mark.parametrize("tests", [1, 20])
+def test_few_rows_pass_no_oftener_than_many(n: int, tests: int) -> None:
+    rng = np.random.default_rng(n)
+    level, runs = 0.05 / tests, 2000
+    rows = (rng.normal(size=n) for _ in range(runs))
+    passed = sum(resampled(n, mean_of(each), rng, tests=tests, draws=200).corrected_low > 0 for each in rows)
+    assert passed / runs <= level + 3 * np.sqrt(level / runs)
+
+
 def test_a_null_difference_of_the_best_seldom_passes() -> None:
     """Each side chooses its own best twenty of 300, as the oracle selections do."""
     rng = np.random.default_rng(2)

@@ -201,6 +201,14 @@ def test_label_histograms_leak_where_clients_differ(make_task: MakeTask, make_la
     assert ours < 0.3 * baseline
 
 
+def test_two_histograms_that_are_read_exactly_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
+    """No interval of two distances is short enough to show it, but nothing is left to chance."""
+    task = _by_label(make_task(clients=2, records=48))
+    finding = assessed(make_lab, task, FedCGS(), LabelDistribution())["label_histograms"]
+    assert finding.verdict == "leak", finding.reason
+    assert controls_hold(finding)
+
+
 def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
     task = _by_label(make_task(clients=6, records=120))
     release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(100.0,), sensitivity=(1.0,))
