@@ -227,7 +227,7 @@ def test_noise_that_is_there_is_never_missed(width: int, records: int, scale: fl
 
 def test_rounding_and_clamping_what_was_noised_disclose_nothing() -> None:
     rng = np.random.default_rng(0)
-    whole = np.maximum(np.rint(rng.normal(0, 0.5, 3) + [0, 5, 9]), 0.0)
+    whole = np.maximum(np.rint(rng.normal([0.0, 5.0, 9.0], 0.5)), 0.0)
     result = attacked(sent(N=MessageField(whole, "class_counts", NOISE)))
     assert "missing_noise" in rules(result)
     assert not result.artifacts["discloses"].any()
