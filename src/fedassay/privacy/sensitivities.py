@@ -10,14 +10,8 @@ every field. Symmetric matrices are measured in Frobenius norm (the `vech` embed
 sigma_f on field f the "sensitivity" returned is the mu of that heteroscedastic joint Gaussian
 mechanism; with all weights 1 it is the plain sensitivity of one common noise scale.
 
-Derivation used throughout. Replacing x by y with the same label moves (w1 x, w2 x x^T) by
-
-    w1^2 (|x|^2 + |y|^2 - 2c) + w2^2 (|x|^4 + |y|^4 - 2c^2),  c = <x, y>,
-
-which grows with both norms, so |x| = |y| = 1 and c = -w1^2 / (2 w2^2) if that is at least -1:
-unweighted c = -1/2 and sqrt(4.5). In two dimensions x = (cos t, sin t), y = (-sin t, -cos t)
-with sin 2t = -c attains it with a DIAGONAL x x^T - y y^T, so the diagonal family, and noise
-that is not isometric off the diagonal (FedPFT's papers), have the very same sensitivity.
+How far replacing one record moves a mean and a second moment together is derived in
+`fedassay.privacy.moment_distance`.
 """
 
 from __future__ import annotations
@@ -31,6 +25,7 @@ from numpy.typing import NDArray
 
 from fedassay.errors import PlanError
 from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.moment_distance import farthest_moments, unit
 
 Family = Literal["full", "diag", "spherical"]
 """What is kept of a second moment: the matrix, its diagonal, or its trace E||x||^2."""
@@ -109,7 +104,7 @@ def mean_second_moment(
     _check_records(n)
     if adjacency != "replace_one_same_label":
         raise PlanError(_MEANS_NEED_PUBLIC_COUNTS.format(adjacency))
-    value, x, y = _replaced_moments(dim, family, nonnegative, *_checked(weights))
+    value, x, y = farthest_moments(dim, family, nonnegative, *_checked(weights))
     return WorstCase(value / n, x, 0, y, 0, np.zeros(dim))
 
 
@@ -131,7 +126,7 @@ def mean_covariance(
         raise PlanError(_MEANS_NEED_PUBLIC_COUNTS.format(adjacency))
     w1, w2 = _checked(weights)
     value = math.hypot(2 * w1, 4 * w2 * (n - 1) / n) / n
-    return WorstCase(value, -_axis(dim, 0), 0, _axis(dim, 0), 0, _axis(dim, 0))
+    return WorstCase(value, -unit(dim, 0), 0, unit(dim, 0), 0, unit(dim, 0))
 
 
 def class_sums(
@@ -150,10 +145,10 @@ def class_sums(
     """
     w0, w1, w2 = _checked(weights)
     one = math.sqrt(w0**2 + w1**2 + w2**2)
-    zero, axis = np.zeros(dim), _axis(dim, 0)
+    zero, axis = np.zeros(dim), unit(dim, 0)
     if adjacency == "add_remove":
         return WorstCase(one, None, 0, axis, 0, zero)
-    value, x, y = _replaced_moments(dim, family, nonnegative, w1, w2)
+    value, x, y = farthest_moments(dim, family, nonnegative, w1, w2)
     moved = math.sqrt(2) * one
     if adjacency == "replace_one" and classes > 1 and moved > value:
         return WorstCase(moved, axis, 1, axis, 0, zero)
@@ -195,15 +190,15 @@ def shared_sums(
     under `replace_one` (x and y orthogonal, so that B moves by sqrt(2)).
     """
     w0, w1, w2 = _checked(weights)
-    zero, axis = np.zeros(dim), _axis(dim, 0)
+    zero, axis = np.zeros(dim), unit(dim, 0)
     if adjacency == "add_remove":
         return WorstCase(math.sqrt(w0**2 + w1**2 + w2**2), None, 0, axis, 0, zero)
-    value, x, y = _replaced_moments(dim, "full", nonnegative, w1, w2)
+    value, x, y = farthest_moments(dim, "full", nonnegative, w1, w2)
     if adjacency == "replace_one_same_label" or classes == 1:
         return WorstCase(value, x, 0, y, 0, zero)
     # A changed label makes the two class sums orthogonal: N moves by sqrt(2), A by hypot(|x|, |y|).
     if dim > 1:
-        moved, other = math.sqrt(2 * (w0**2 + w1**2 + w2**2)), _axis(dim, 1)
+        moved, other = math.sqrt(2 * (w0**2 + w1**2 + w2**2)), unit(dim, 1)
     else:
         moved = math.sqrt(2 * w0**2 + max(2 * w1**2, w1**2 + w2**2))
         other = axis if w1 >= w2 else zero
@@ -217,8 +212,8 @@ def second_moment_sum(
 ) -> WorstCase:
     """Sum of x x^T alone: 1 under `add_remove`; replaced, sqrt(2) for dim >= 2 (1 if spherical or dim 1)."""
     if adjacency == "add_remove":
-        return WorstCase(1.0, None, 0, _axis(dim, 0), 0, np.zeros(dim))
-    value, x, y = _replaced_moments(dim, family, nonnegative, 0.0, 1.0)
+        return WorstCase(1.0, None, 0, unit(dim, 0), 0, np.zeros(dim))
+    value, x, y = farthest_moments(dim, family, nonnegative, 0.0, 1.0)
     return WorstCase(value, x, 0, y, 0, np.zeros(dim))
 
 
@@ -269,12 +264,12 @@ def magnitude_sum(dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
     """
     if not clip > 0:
         raise ValueError(f"clip must be greater than 0, got {clip}")
-    first, zero = clip * _axis(dim, 0), np.zeros(dim)
+    first, zero = clip * unit(dim, 0), np.zeros(dim)
     if adjacency == "add_remove":
         return WorstCase(clip, None, 0, first, 0, zero)
     if dim == 1:
         return WorstCase(clip, zero, 0, first, 0, zero)
-    return WorstCase(math.sqrt(2) * clip, clip * _axis(dim, 1), 0, first, 0, zero)
+    return WorstCase(math.sqrt(2) * clip, clip * unit(dim, 1), 0, first, 0, zero)
 
 
 def magnitude_mean(n: int, dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
@@ -306,45 +301,3 @@ def _checked(weights: _Weights) -> _Weights:
     if not all(math.isfinite(w) and w >= 0 for w in weights):
         raise ValueError(f"weights must be finite and at least 0, got {weights}")
     return weights
-
-
-def _axis(dim: int, index: int) -> NDArray[np.float64]:
-    if dim < 1:
-        raise ValueError(f"dim must be at least 1, got {dim}")
-    axis = np.zeros(dim)
-    axis[index] = 1.0
-    return axis
-
-
-def _replaced_moments(
-    dim: int, family: Family, nonnegative: bool, w1: float, w2: float
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Largest |(w1 (x-y), w2 (m(x) - m(y)))|, m the family's second moment, and x, y that attain it."""
-    scale = max(w1, w2)
-    if scale not in (0.0, 1.0):  # the squares below must neither overflow nor vanish
-        value, x, y = _replaced_moments(dim, family, nonnegative, w1 / scale, w2 / scale)
-        return scale * value, x, y
-    first = _axis(dim, 0)
-    plane = family != "spherical" and dim > 1
-    if nonnegative:
-        # <x, y> >= 0 here, so orthogonal records are the furthest apart; on one axis, 1 and 0.
-        if plane:
-            return math.sqrt(2 * w1**2 + 2 * w2**2), first, _axis(dim, 1)
-        if dim > 1 and w1 > w2:  # spherical: two unit vectors have the same norm, so only the mean moves
-            return math.sqrt(2) * w1, first, _axis(dim, 1)
-        return math.hypot(w1, w2), first, np.zeros(dim)
-    if plane:
-        if w1**2 >= 2 * w2**2:
-            return 2 * w1, first, -first
-        angle = 0.5 * math.asin(w1**2 / (2 * w2**2))
-        x, y = np.zeros(dim), np.zeros(dim)
-        x[:2] = math.cos(angle), math.sin(angle)
-        y[:2] = -math.sin(angle), -math.cos(angle)
-        return (w1**2 + 2 * w2**2) / (math.sqrt(2) * w2), x, y
-    # On one axis (or for the trace, where only norms and the distance count): x = 1, y = 1 - t gives
-    # t^2 (w1^2 + w2^2 (2 - t)^2), largest at t = 2 or at its one interior local maximum.
-    steps = [2.0]
-    if 2 * w1**2 <= w2**2 and w2 > 0:
-        steps.append((3 - math.sqrt(1 - 2 * w1**2 / w2**2)) / 2)
-    value, step = max((t * math.hypot(w1, w2 * (2 - t)), t) for t in steps)
-    return value, first, (1 - step) * first
