@@ -20,11 +20,12 @@ _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
-def open_atomic(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path, *, wait: bool = True) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends well, and vanishes otherwise.
 
     Args:
         path: The target; its folder is made if need be.
+        wait: Until the disk has the file, so that it survives a loss of power too.
 
     Raises:
         OSError: The folder cannot be written, or the disk is full.
@@ -33,10 +34,11 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with _named(path), os.fdopen(handle, "wb") as stream:
+        with named_on_error(path), os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if wait:
+                os.fsync(stream.fileno())
         # mkstemp makes private files; results get the permissions of any other new file.
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
@@ -46,7 +48,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named_on_error(path: Path) -> Iterator[None]:
     """Says which file an error is about: a failing write (a full disk) does not."""
     try:
         yield
@@ -60,6 +62,16 @@ def _named(path: Path) -> Iterator[None]:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all."""
     with open_atomic(path) as stream:
+        stream.write(data)
+
+
+def write_part(path: Path, data: bytes) -> None:
+    """Write one of many files that count for nothing until another one, written last, names them.
+
+    Whole or not at all if the process dies, but the disk is not waited for: for thousands of small files that
+    takes most of the time.
+    """
+    with open_atomic(path, wait=False) as stream:
         stream.write(data)
 
 

@@ -44,10 +44,10 @@ from pydantic import Field, ValidationError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from fedassay.atomic import open_atomic, write_bytes
+from fedassay.atomic import open_atomic, write_part
 from fedassay.errors import DataError
 from fedassay.release import Claim, NoClaim, Release
-from fedassay.stored import UNREADABLE, StoredArray
+from fedassay.stored import UNREADABLE, Stored, StoredArray, array_starts
 from fedassay.transcript_shapes import MAX_CLASSES, shape_problem
 from fedassay.values import Frozen
 
@@ -136,40 +136,41 @@ class Message:
         sender: `client/3`, `server`.
         receiver: The same.
         fields: The arrays by name.
-        file: Where the message lies as serialized; None: only in memory.
+        stored: Where the message lies as serialized; None: only in memory.
     """
 
     round: int
     sender: str
     receiver: str
     fields: Mapping[str, MessageField]
-    file: Path | None = field(default=None, repr=False, compare=False)
+    stored: Stored | None = field(default=None, repr=False, compare=False)
 
     @property
     def serialized(self) -> bytes:
         """The message as it goes over the wire (safetensors); made anew, for the arrays are held already."""
-        if self.file is not None:
-            return self.file.read_bytes()
+        if self.stored is not None:
+            return self.stored.read()
         arrays = {name: np.ascontiguousarray(item.values) for name, item in self.fields.items()}
         return save_tensors(arrays)
 
     @cached_property
     def nbytes(self) -> int:
         """Bytes as serialized, framing included."""
-        return len(self.serialized) if self.file is None else self.file.stat().st_size
+        return len(self.serialized) if self.stored is None else self.stored.nbytes
 
-    def left_in(self, file: Path, owner: object = None) -> Message:
-        """The same message, its arrays read when they are asked for from `file`, which holds it as serialized.
+    def left_in(self, stored: Stored, serialized: bytes) -> Message:
+        """The same message, its arrays read when they are asked for.
 
         Args:
-            file: The file.
-            owner: Kept alive as long as the message: whatever removes the file.
+            stored: Where it lies.
+            serialized: What lies there.
         """
+        starts = array_starts(serialized)
         fields = {
-            name: replace(item, sent=StoredArray(file, name, item.shape, item.dtype, owner))
+            name: replace(item, sent=StoredArray(stored, name, starts[name], item.shape, item.dtype))
             for name, item in self.fields.items()
         }
-        return replace(self, fields=fields, file=file)
+        return replace(self, fields=fields, stored=stored)
 
     def of_kind(self, kind: FieldKind) -> NDArray[Any] | None:
         """The array of the first field of that kind, or None."""
@@ -209,10 +210,21 @@ class Transcript:
         return (message for message in self.messages if message.sender != SERVER)
 
     def save(self, folder: Path) -> None:
-        """Write the transcript into `folder`; the manifest comes last, so a partial write is no transcript."""
+        """Write the transcript into `folder`; the manifest comes last, so a partial write is no transcript.
+
+        Raises:
+            DataError: Messages are read from this very folder, under other names than they would be written to.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for number, message in enumerate(self.messages):
-            write_bytes(folder / _file_name(number), message.serialized)
+            if _name_in(folder, message) not in {None, _file_name(number)}:
+                raise DataError(
+                    f"{folder}: the transcript is read from there, and writing it would overwrite a file that is "
+                    "still to be read; allowed: another folder"
+                )
+        for number, message in enumerate(self.messages):
+            if _name_in(folder, message) is None:
+                write_part(folder / _file_name(number), message.serialized)
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
             stream.write(
@@ -239,6 +251,13 @@ def _said_of(message: Message, file: str) -> str:
         round=message.round, sender=message.sender, receiver=message.receiver, file=file, fields=fields
     )
     return record.model_dump_json(exclude_defaults=True)
+
+
+def _name_in(folder: Path, message: Message) -> str | None:
+    """The name of the message's file, where that lies in the folder; None elsewhere."""
+    if message.stored is None or message.stored.file.resolve().parent != folder.resolve():
+        return None
+    return message.stored.file.name
 
 
 class _FieldRecord(Frozen):
@@ -290,10 +309,12 @@ def load_transcript(folder: Path) -> Transcript:
     files = _files(folder, manifest)
     messages, held = [], 0
     for file, record in zip(files, manifest.messages, strict=True):
-        arrays = _load_arrays(file, record)
+        serialized = file.read_bytes()
+        arrays = _load_arrays(file, serialized, record)
         held += sum(array.nbytes for array in arrays.values())
         message = _message(file, record, arrays, manifest.classes)
-        messages.append(message if held <= _HELD else message.left_in(file))
+        lies = Stored(file, 0, len(serialized))
+        messages.append(message if held <= _HELD else message.left_in(lies, serialized))
     return Transcript(manifest.method, manifest.classes, tuple(messages), manifest.claim, manifest.notes)
 
 
@@ -315,9 +336,9 @@ def _files(folder: Path, manifest: _Manifest) -> list[Path]:
     return [folder / record.file for record in manifest.messages]
 
 
-def _load_arrays(path: Path, record: _MessageRecord) -> dict[str, NDArray[Any]]:
+def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[str, NDArray[Any]]:
     try:
-        arrays = load_tensors(path.read_bytes())
+        arrays = load_tensors(serialized)
     except UNREADABLE as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
     if set(arrays) != set(record.fields):

@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
     assert here.utility == on_disk.utility
     if name != "centralized":
         # Its messages are the records, which are in memory anyway.
-        assert all(message.file is not None for message in second.from_clients())
+        assert all(message.stored is not None for message in second.from_clients())
 
 
 @pytest.mark.parametrize("name", METHODS)
