@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,7 @@ import pytest
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
-PLAN = """
-name: ray
-seeds: [3]
-data: {name: digits, limit: 400, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
-clients: {count: 2, partition: iid}
-backbone: {name: pixels}
-methods:
-  - fedcgs: {}
-  - fedcgs: {label: second, ridge: 0.5}
-  - fedcgs: {label: third, epsilon: 5}
-attacks: [label_distribution: {}]
-audits: [message: {}]
-"""
+Comparable = Callable[[Path], dict[str, Any]]
 
 # Every interpreter of the cluster runs this as it starts. Workers write down the cells they come to; at the cell
 # `second` the first of them kills itself.
@@ -77,17 +65,10 @@ def fedassay(*args: str | Path, path: Path | None = None) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def comparable(run: Path) -> dict[str, Any]:
-    content = json.loads((run / "record.json").read_text())
-    content.pop("environment")
-    for cell in content["cells"]:
-        cell.pop("seconds")
-    assert isinstance(content, dict)
-    return content
-
-
-def test_a_worker_killed_in_the_middle_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(PLAN)
+def test_a_worker_killed_in_the_middle_loses_nothing_and_counts_nothing_twice(
+    tmp_path: Path, comparable: Comparable, three_cells: str
+) -> None:
+    (tmp_path / "plan.yaml").write_text(three_cells)
     flag, log, hook = tmp_path / "flag", tmp_path / "log", tmp_path / "hook"
     flag.touch()
     hook.mkdir()
@@ -112,8 +93,8 @@ def test_cells_are_placed_by_their_gpus_threads_and_memory() -> None:
     assert "1e+06 GiB" in refused[2]
 
 
-def test_cuda_without_a_share_of_a_gpu_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(PLAN)
+def test_cuda_without_a_share_of_a_gpu_is_one_message(tmp_path: Path, three_cells: str) -> None:
+    (tmp_path / "plan.yaml").write_text(three_cells)
     command = [sys.executable, "-m", "fedassay", "run", tmp_path / "plan.yaml", "-o", tmp_path / "out"]
     done = subprocess.run(
         [*map(str, command), "--engine", "ray", "--device", "cuda"], capture_output=True, text=True, check=False

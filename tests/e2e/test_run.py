@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 
 from fedassay.record import load_record
 from fedassay.transcript import load_transcript
+
+Comparable = Callable[[Path], dict[str, Any]]
 
 PLAN = """
 name: whole-path
@@ -66,15 +69,6 @@ def run(plan: Path) -> Path:
     return out
 
 
-def _comparable(run: Path) -> dict[str, Any]:
-    content = json.loads((run / "record.json").read_text())
-    content.pop("environment")
-    for cell in content["cells"]:
-        cell.pop("seconds")
-    assert isinstance(content, dict)
-    return content
-
-
 def test_the_run_folder_holds_what_is_promised(run: Path) -> None:
     record = load_record(run)
     assert [cell.label for cell in record.cells] == ["raw_features", "fedcgs"]
@@ -107,13 +101,13 @@ def test_raw_features_leak_and_both_controls_hold(run: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_record_for_any_number_of_workers(
-    plan: Path, run: Path, tmp_path: Path
+    plan: Path, run: Path, tmp_path: Path, comparable: Comparable
 ) -> None:
     again = plan.parent / "again"
     # An empty cache: everything is computed anew, by two processes.
     done = fedassay("run", plan, "-o", again, "--quiet", "--jobs", "2", cache=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert _comparable(again) == _comparable(run)
+    assert comparable(again) == comparable(run)
 
 
 def test_a_resumed_run_may_be_given_other_resources_but_no_other_plan(plan: Path, run: Path) -> None:
@@ -126,7 +120,9 @@ def test_a_resumed_run_may_be_given_other_resources_but_no_other_plan(plan: Path
     assert "another plan" in other.stderr
 
 
-def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(plan: Path, run: Path) -> None:
+def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(
+    plan: Path, run: Path, comparable: Comparable
+) -> None:
     out = plan.parent / "killed"
     hook = (
         "import os, signal\nfrom fedassay import runfolder\nkeep = runfolder.keep\n"
@@ -140,7 +136,7 @@ def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(plan: Path, run: 
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
     assert fedassay("run", plan, "-o", out, "--resume", "--quiet").returncode == 0
-    assert _comparable(out) == _comparable(run)
+    assert comparable(out) == comparable(run)
 
 
 def test_ctrl_c_is_one_line_and_resumable(plan: Path) -> None:
