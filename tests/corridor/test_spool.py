@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
+import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedassay.errors import DataError
+from fedassay.privacy.ledger import account
 from fedassay.release import derived, exact
 from fedassay.spool import Spool
 from fedassay.threat import ThreatModel, view
@@ -115,3 +119,26 @@ def test_a_file_that_changes_after_it_was_read_is_one_error(
         _ = first.fields["A"].values
     with pytest.raises(DataError, match=r"00001\.safetensors: .* has become shorter"):
         _ = second.serialized
+
+
+def test_memory_does_not_grow_with_the_messages(tmp_path: Path) -> None:
+    """20 MB are kept, accounted for, written and summed in a tenth of that."""
+
+    def messages() -> Iterator[Message]:
+        for index in range(200):
+            sums = np.full((100, 256), index, dtype=np.float32)
+            fields = {"A": MessageField(sums, "class_sums", exact(), additive=True)}
+            yield Message(0, f"client/{index}", SERVER, fields)
+
+    tracemalloc.start()
+    try:
+        transcript = Transcript("x", 100, tuple(Spool(tmp_path, limit=1 << 18).keep_all(messages())))
+        transcript.save(tmp_path / "transcript")
+        assert account(transcript, "add_remove", 1e-5).epsilon == math.inf
+        (total,) = view(transcript, ThreatModel(view="aggregate")).messages
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert transcript.bytes_up > 200 * 100 * 256 * 4
+    assert (total.fields["A"].values == 199 * 100).all()
+    assert peak < 2 << 20
