@@ -1,4 +1,4 @@
-"""Controls of the memorization audit: a model that knows its images by heart, and records nobody trained on."""
+"""Controls of the memorization audit: a model that knows its images by heart, and images that know no record."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ class Overfitted:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class Redrawn:
+    """Draws from images as they are: a `fedassay.task.Generator` that knows their distribution, and only them.
+
+    Attributes:
+        images: Shape (n, H, W, C), n at least 1.
+    """
+
+    images: Images
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """`count` of the images, with replacement."""
+        del progress
+        return self.images[seeds.numpy("rows").integers(len(self.images), size=count)]
+
+
 def overfit(
     records: Records, classes: int, *, steps: int, seeds: Seeds, device: str, progress: Progress
 ) -> Overfitted:
@@ -71,12 +87,12 @@ def overfit(
     return Overfitted(model, records.labels, classes, device)
 
 
-def halves(held: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Positions of two disjoint sets of records that nobody trained on, with the same number of each class."""
+def halves(records: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Positions of two disjoint sets of records with the same number of each class."""
     first: list[Ints] = [np.zeros(0, dtype=np.int64)]
     second: list[Ints] = [np.zeros(0, dtype=np.int64)]
-    for label in np.unique(held.labels):
-        pool = rng.permutation(np.flatnonzero(held.labels == label))
+    for label in np.unique(records.labels):
+        pool = rng.permutation(np.flatnonzero(records.labels == label))
         size = len(pool) // 2
         first.append(pool[:size])
         second.append(pool[size : 2 * size])

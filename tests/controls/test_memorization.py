@@ -87,6 +87,32 @@ def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, 
     assert finding.series["clients"].columns["client"] == ("client/0", "client/1", "client/2")
 
 
+def test_generators_of_a_domain_of_their_own_do_not_remember(
+    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    """Both are closer to a client's domain, generated and training images; none has seen the other."""
+
+    def inverted(records: Records, step: int) -> Records:
+        images = records.images.copy()
+        images[::step] = 255 - images[::step]
+        return replace(records, images=images)
+
+    task = make_task(clients=2, records=300)
+    assert task.public is not None
+    domains = (inverted(task.clients[0], 1), task.clients[1])
+    generators = {own.name: Drawing(own.images[1::2], 20.0) for own in domains}
+    task = replace(
+        task,
+        clients=tuple(own.take(np.arange(0, len(own), 2)) for own in domains),
+        test=inverted(task.test, 2),
+        public=inverted(task.public, 2),
+    )
+    outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
+    lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, fresh=task.public)
+    (finding,) = QUICK.assess(None, lab)
+    assert finding.verdict == "inconclusive", finding.reason
+
+
 def test_a_few_copies_among_fresh_images_are_found(assess: Callable[..., Finding], make_task: MakeTask) -> None:
     """A fifth of a client's images with a little noise, and for the rest images that are not digits at all."""
     task = make_task()
