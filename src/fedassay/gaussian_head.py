@@ -89,7 +89,10 @@ def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
         sums += one_hot[start : start + _BLOCK].T @ rows
         # One triangle of the product, added in place: half of the work, and no second matrix.
         second = dsyrk(1.0, rows.T, beta=1.0, c=second, lower=1, overwrite_c=1)
-    return Statistics(counts, sums, np.tril(second) + np.tril(second, -1).T)
+    # The upper triangle is still zero.
+    whole = second + second.T
+    np.fill_diagonal(whole, np.diagonal(second))
+    return Statistics(counts, sums, np.ascontiguousarray(whole))
 
 
 def aggregate(parts: Iterable[Statistics]) -> Statistics:
