@@ -35,7 +35,7 @@ class Classifiers(Frozen):
 
     Attributes:
         bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
-        start: See `Start`.
+        start: What bodies start from: their own `random` initialisation, or a copy of the plan's `backbone`.
         width: Number of features m under the head, its bias counted as one.
         local_epochs: Passes over a client's records.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.

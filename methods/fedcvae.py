@@ -58,7 +58,7 @@ class FedCVAE(Parameters):
     was trained with the decoder, so both are clipped and noised together.
 
     Attributes:
-        server: See above.
+        server: `ensemble`: images from each client's decoder. `distill`: from one that has learnt from them all.
         decoder: `dense` layers, or `convolutions` at the end.
         latent: Width of the latent vector.
         hidden: Width of hidden layers.

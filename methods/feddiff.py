@@ -74,7 +74,8 @@ class FedDiff(Parameters):
     histogram, drops those whose magnitude is far from the sender's mean, and trains a classifier.
 
     Attributes:
-        preset: See `fedassay.nets.generators`; a list gives client i entry i modulo its length.
+        preset: The generator: `tiny`, a perceptron for small images on two cores; `small` and `paper`, the paper's
+            FedDiff_s and FedDiff. A list gives client i entry i modulo its length.
         epochs: Passes over a client's records; 200 in the paper.
         batch: Minibatch size; None: the preset's. A private run has its own.
         learning_rate: AdamW's; None: the preset's. The paper picks it on CIFAR-10 without charging privacy for it.
