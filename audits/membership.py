@@ -5,9 +5,11 @@ beside them, the informed adversary who knows every record but one (`membership_
 canaries planted into one private training run (`membership_canaries`).
 
 Positive control: a release that gives membership away to the same test (`membership_controls`). Negative control:
-the same questions about a release of the same method that was computed from fresh records, of which all
-candidates are strangers; where there are no fresh records, the truth is shuffled among the candidates of each
-client and label.
+the same questions about releases of the same method that were computed from either half of every client's records,
+to which the client's other half are strangers, too. Where members and strangers are not of one distribution (a
+client's own domain, a test set of other origin), any release of that client's distribution tells them apart, and
+the control is flagged. Where clients are too small to be halved, the release is computed from fresh records; at
+last, the truth is shuffled among the candidates of each client and label.
 
 Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
@@ -16,6 +18,8 @@ how much. Where so few candidates could not show more whatever leaks, and member
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.membership_canaries import canary_finding
-from fedassay.audits.membership_controls import WORDS, leaking, pooled_blocks, without
+from fedassay.audits.membership_controls import WORDS, leaking, pooled_blocks, strangers, without
 from fedassay.audits.membership_informed import informed_findings
 from fedassay.audits.membership_roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership_verdict import finding, not_run
@@ -33,10 +37,30 @@ from fedassay.lab import AttackResult, Lab
 from fedassay.record import Finding
 from fedassay.registry import register
 from fedassay.release import PrivacyClaim
-from fedassay.shadow import is_member, visible
+from fedassay.shadow import half_of_each, is_member, visible
+from fedassay.task import Records
 from fedassay.values import Parameters
 
 Bools = NDArray[np.bool_]
+
+
+_FEWEST = 4
+"""Members and strangers that a test takes, at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Negative:
+    """The attack on releases to which all candidates are strangers.
+
+    Attributes:
+        scores: By source and test, NaN for candidates that were not asked about.
+        blocks: The exchangeable group of each candidate.
+        words: What was released.
+    """
+
+    scores: Mapping[str, NDArray[np.floating]]
+    blocks: NDArray[np.str_]
+    words: str
 
 
 @register("audit", "membership")
@@ -59,16 +83,14 @@ class MembershipAudit(Parameters):
         if lab.game is None or lab.ask is None:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(lab)
-        negative, words = self._negative(lab)
+        negative = self._negative(lab, truth, blocks)
         positives = {
             source: self._positive(source, lab) for source in {key.split("/")[0] for key in result.scores}
         }
         found = []
         for key in result.scores:
             source, test = key.split("/")
-            found.append(
-                self._finding(source, test, result, positives[source], negative, words, truth, blocks, lab)
-            )
+            found.append(self._finding(source, test, result, positives[source], negative, truth, blocks, lab))
         if not found:
             found.append(not_run(None, None, "; ".join(result.notes)))
         found += informed_findings(lab, trials=self.trials, releases=self.releases)
@@ -82,15 +104,14 @@ class MembershipAudit(Parameters):
         test: str,
         result: AttackResult,
         positive: AttackResult,
-        negative: AttackResult | None,
-        words: str,
+        negative: _Negative | None,
         truth: Bools,
         blocks: NDArray[np.str_],
         lab: Lab,
     ) -> Finding:
         key = f"{source}/{test}"
         scores = result.scores[key]
-        if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < 4:
+        if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
             return not_run(source, test, "fewer than 4 members or strangers could be scored")
         claim = lab.outcome.transcript.claim
         allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
@@ -103,10 +124,11 @@ class MembershipAudit(Parameters):
 
         ours = told(scores, truth, blocks)
         leaks = told(positive.scores[key], truth, blocks) if key in positive.scores else None
+        words = "the truth shuffled among the candidates of each client and label"
         if negative is not None and key in negative.scores:
-            silent = told(negative.scores[key], truth, blocks)
+            words = negative.words
+            silent = told(negative.scores[key], truth, negative.blocks)
         else:
-            words = "the truth shuffled among the candidates of each client and label"
             silent = told(scores, _shuffled(truth, blocks, rng), blocks)
         return finding(
             source,
@@ -128,20 +150,55 @@ class MembershipAudit(Parameters):
         assert lab.ask is not None
         return lab.ask(*leaking(source, lab))
 
-    def _negative(self, lab: Lab) -> tuple[AttackResult | None, str]:
-        """The same questions about a release of fresh records."""
+    def _negative(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
+        """The same questions about releases to which all candidates are strangers; None where there are none."""
+        for ask in (self._halves, self._fresh):
+            try:
+                return ask(lab, truth, blocks)
+            except FedassayError:
+                continue
+        return None
+
+    def _halves(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+        """A release of each half of every client's records, asked about the other half."""
+        assert lab.game is not None
+        rng = lab.task.seeds.numpy("membership", "halves")
+        candidates, _ = pooled_blocks(lab.game)
+        first = [half_of_each(client.labels, rng) for client in lab.task.clients]
+        second = [
+            np.setdiff1d(np.arange(len(client)), rows)
+            for client, rows in zip(lab.task.clients, first, strict=True)
+        ]
+        if not all(len(rows) for rows in (*first, *second)):
+            raise NotRunError("a client is too small to be halved")
+        scores: dict[str, NDArray[np.floating]] = {}
+        groups, free = [""] * len(truth), np.ones(len(truth), np.bool_)
+        for number, half in enumerate((first, second)):
+            clients = tuple(client.take(rows) for client, rows in zip(lab.task.clients, half, strict=True))
+            asked = strangers(candidates, clients, truth, blocks, free, rng)
+            found = self._asked(clients, lab, number).scores
+            for key, values in found.items():
+                scores.setdefault(key, np.full(len(truth), np.nan))[asked] = values[asked]
+            for row in np.flatnonzero(asked):
+                groups[row] = f"{number}/{blocks[row]}"
+            free &= ~asked
+        if min((~free & truth).sum(), (~free & ~truth).sum()) < _FEWEST:
+            raise NotRunError("too few candidates are strangers to a half of the clients' records")
+        words = "releases of either half of every client's records, asked about the other half"
+        return _Negative(scores, np.array(groups, np.str_), words)
+
+    def _fresh(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+        """A release of fresh records."""
+        assert lab.game is not None
+        clients = fresh_clients(lab.task, without(lab.fresh, pooled_blocks(lab.game)[0]))
+        scores = self._asked(clients, lab, 0).scores
+        return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
+
+    def _asked(self, clients: tuple[Records, ...], lab: Lab, number: int) -> AttackResult:
         assert lab.ask is not None
         assert lab.game is not None
-        candidates, _ = pooled_blocks(lab.game)
-        pool = without(lab.fresh, candidates)
-        try:
-            clients = fresh_clients(lab.task, pool)
-            outcome = lab.rerun(clients, lab.task.seeds.child("membership", "negative"))
-            return lab.ask(visible(outcome, lab.threat), lab.game), (
-                "the same questions about a release computed from fresh records"
-            )
-        except FedassayError:
-            return None, ""
+        outcome = lab.rerun(clients, lab.task.seeds.child("membership", "negative", number))
+        return lab.ask(visible(outcome, lab.threat), lab.game)
 
 
 def _truth(lab: Lab) -> tuple[Bools, NDArray[np.str_]]:

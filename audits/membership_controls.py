@@ -194,3 +194,33 @@ def without(records: Records, others: Records) -> Records:
     held = {image.tobytes() for image in others.images}
     rows: Ints = np.flatnonzero([image.tobytes() not in held for image in records.images])
     return records.take(rows)
+
+
+def strangers(
+    candidates: Records,
+    halves: Sequence[Records],
+    members: NDArray[np.bool_],
+    blocks: NDArray[np.str_],
+    free: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Candidates that are in no client's half: as many of a client's own as of others in every block, shape (n,).
+
+    Args:
+        candidates: Of all clients.
+        halves: What a release was computed from, by client.
+        members: Which candidates are the client's own, shape (n,).
+        blocks: The exchangeable group of each, shape (n,).
+        free: Which may be chosen, shape (n,).
+        rng: Chooses where there are more of the one kind.
+    """
+    held = {image.tobytes() for half in halves for image in half.images}
+    out = np.array([image.tobytes() not in held for image in candidates.images], np.bool_)
+    chosen = np.zeros(len(out), np.bool_)
+    for block in np.unique(blocks):
+        left = (blocks == block) & out & free
+        sides = [rng.permutation(np.flatnonzero(part)) for part in (left & members, left & ~members)]
+        size = min(len(side) for side in sides)
+        for side in sides:
+            chosen[side[:size]] = True
+    return chosen

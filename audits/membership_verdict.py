@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from fedassay.audits.membership_roc import (
     Allowed,
@@ -149,12 +150,18 @@ def judge(ours: Told, positive: Told | None, negative: Told, allowed: Allowed | 
         seen = "it could not be attacked" if positive is None else f"AUC {positive.value:.3f}"
         return "inconclusive", f"the positive control was not caught ({seen}): the attack is too weak; {shown}"
     power = f"the positive control was caught at AUC {positive.value:.3f}"
+    corrected = ours.corrected.epsilon or 0.0
+    leaks = ours.beats if allowed is None else corrected > allowed.epsilon
+    if leaks and _explained(ours, negative):
+        return "inconclusive", (
+            f"members and strangers may differ without any release: the negative control shows AUC "
+            f"{negative.value:.3f} (p = {negative.p:.2g}), and {shown} is no more than that explains"
+        )
     if allowed is None:
-        if ours.beats:
+        if leaks:
             return "leak", f"members are told from strangers: {shown}, p = {ours.p:.2g}"
         return "no_leak_found", f"members are not told from strangers: {shown}; {power}"
-    corrected = ours.corrected.epsilon or 0.0
-    if corrected > allowed.epsilon:
+    if leaks:
         return "leak", (
             f"members are told better than the claim allows: {shown}, epsilon at least {corrected:.3g} at the "
             f"corrected level, and {allowed.words} is claimed"
@@ -170,6 +177,17 @@ def judge(ours: Told, positive: Told | None, negative: Told, allowed: Allowed | 
         f"members are told from strangers, but no better than {allowed.words} allows: {shown}, epsilon at least "
         f"{corrected:.3g}; {power}"
     )
+
+
+def _explained(ours: Told, negative: Told) -> bool:
+    """Whether what tells strangers from strangers may be all that tells members from strangers.
+
+    The negative control is held against the corrected level; a lesser difference is doubted at 5 %, and as far as
+    twice its reach in standard deviations, since it comes from half of the records under twice the noise.
+    """
+    if negative.p > 0.05 or negative.area.high is None:
+        return False
+    return bool(ndtri(ours.value) <= 2 * ndtri(negative.area.high))
 
 
 def _size(told: Told) -> int:

@@ -161,7 +161,7 @@ class MembershipGame:
             asked, chosen = self.questions.get(name), np.zeros(0, np.int64)
             if asked is not None:
                 if kind == "online":
-                    chosen = _half(asked.labels, rng)
+                    chosen = half_of_each(asked.labels, rng)
                 included[name] = np.isin(np.arange(len(asked)), chosen)
             counts = sizes.copy()
             parts: list[Records] = []
@@ -208,7 +208,7 @@ class _Stock:
         return [self.population.take(rows)] if self.population is not None and len(rows) else []
 
 
-def _half(labels: Ints, rng: np.random.Generator) -> Ints:
+def half_of_each(labels: Ints, rng: np.random.Generator) -> Ints:
     """A random half of the positions of each label; which way an odd one falls is random."""
     chosen = []
     for label in np.unique(labels):

@@ -151,8 +151,10 @@ def test_strangers_of_another_kind_are_inconclusive(make_task: MakeTask, make_la
     assert finding.controls.negative.flagged
 
 
-def test_the_truth_is_shuffled_where_no_record_is_fresh(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_the_truth_is_shuffled_where_nothing_is_fresh_or_halved(make_task: MakeTask, make_lab: MakeLab) -> None:
     task = make_task(clients=2, records=80)
+    # A client of one record has no halves.
+    task = replace(task, clients=(task.clients[0], task.clients[1].take(np.arange(1))))
     lab = replace(make_lab(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
     finding = assessed(lab)["messages/likelihood_ratio"]
     assert finding.verdict == "leak"
@@ -181,6 +183,27 @@ def test_without_a_game_nothing_is_run(make_task: MakeTask, make_lab: MakeLab) -
     lab = make_lab(make_task(clients=2, records=60), FedCGS())
     with pytest.raises(NotRunError, match="no candidates"):
         AUDIT.assess(AttackResult("membership"), lab)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_clients_of_their_own_domain_are_not_mistaken_for_members(
+    make_task: MakeTask, make_lab: MakeLab, epsilon: float
+) -> None:
+    """Whatever is released of a client whose images are inverted tells them from test images that are not."""
+    task = make_task(clients=2, records=400, epsilon=epsilon, adjacency="replace_one_same_label")
+
+    def inverted(records: Records, rows: np.ndarray) -> Records:
+        images = records.images.copy()
+        images[rows] = 255 - images[rows]
+        return replace(records, images=images)
+
+    one, two = task.clients
+    assert task.public is not None
+    mixed = [inverted(part, np.arange(0, len(part), 2)) for part in (task.test, task.public)]
+    task = replace(task, clients=(inverted(one, np.arange(len(one))), two), test=mixed[0], public=mixed[1])
+    finding = assessed(make_lab(task, FedPFT(components=1), bounds=20), RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "differ without any release" in finding.reason
 
 
 # The informed adversary.
