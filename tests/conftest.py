@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +85,7 @@ def make_task() -> MakeTask:
         backbone: str = "pixels",
         seed: int = 0,
         labels_of: list[int] | None = None,
+        device: str = "cpu",
     ) -> Task:
         extractor = build(
             BackboneRequest(
@@ -92,7 +96,7 @@ def make_task() -> MakeTask:
                 classes=10,
                 public=public,
                 seed=0,
-                device="cpu",
+                device=device,
                 base=_ROOT,
             )
         )
@@ -113,11 +117,26 @@ def make_task() -> MakeTask:
             backbone=extractor,
             privacy=PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency),
             seeds=Seeds(seed),
-            device="cpu",
+            device=device,
             progress=SILENT,
         )
 
     return make
+
+
+PretendGpu = Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="session")
+def pretended_gpu() -> PretendGpu:
+    """`with pretended_gpu() as gpu:` makes `cuda` work on a machine without one; see `pretended_gpu.py`."""
+    spec = importlib.util.spec_from_file_location("pretended_gpu", Path(__file__).with_name("pretended_gpu.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: PretendGpu = module.pretended_gpu
+    return found
 
 
 MakeLab = Callable[..., Lab]
@@ -148,7 +167,7 @@ def make_lab() -> MakeLab:
             attack=None,
             attack_key="",
             rerun=rerun,
-            similarity=Similarity(None, "not asked for"),
+            similarity=Similarity(None, "not asked for", task.device),
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
             bounds=bounds,
             folder=_ROOT,
