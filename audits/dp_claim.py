@@ -15,6 +15,7 @@ How these become a verdict: `fedassay.audits.claim_verdict`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -27,6 +28,7 @@ from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Lab
 from fedassay.privacy.adjacency import Adjacency
+from fedassay.privacy.gaussian import epsilon_of
 from fedassay.privacy.ledger import account
 from fedassay.record import (
     Controls,
@@ -40,6 +42,9 @@ from fedassay.record import (
 from fedassay.registry import register
 from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.values import Parameters
+
+_WHOLE = 0.99
+"""A mechanism that gives away so much of the ledger's total is taken for all of it."""
 
 
 @register("audit", "dp_claim")
@@ -69,7 +74,7 @@ class DpClaimAudit(Parameters):
         accounted = _accounted(claim, lab)
         observation, why = None, ""
         try:
-            observation = self._observe(claim, lab)
+            observation = self._observe(claim, accounted, lab)
         except NotRunError as error:
             why = str(error)
         found = claim_verdict(claim, accounted, observation, why, lab)
@@ -86,7 +91,7 @@ class DpClaimAudit(Parameters):
             )
         ]
 
-    def _observe(self, claim: PrivacyClaim, lab: Lab) -> Observation:
+    def _observe(self, claim: PrivacyClaim, accounted: Accounted, lab: Lab) -> Observation:
         mechanisms = lab.outcome.mechanisms
         named = bool(mechanisms or lab.outcome.retrained)
         if self.mode == "mechanism" and not named:
@@ -116,7 +121,15 @@ class DpClaimAudit(Parameters):
             estimators=self.estimators,
             seeds=seeds,
         )
-        return worst.add_to(observation)
+        return replace(worst.add_to(observation), remark=_reach(worst, claim, accounted))
+
+
+def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:
+    """What a reader must know where the mechanism that was rerun is only a part of what leaves."""
+    own = epsilon_of(attacked.experiment.mu, claim.delta)
+    if own >= _WHOLE * accounted.epsilon:
+        return ""
+    return f"of {attacked.name} alone, {own:.3g} by itself: the rest of what leaves was not attacked"
 
 
 def _no_claim(claim: NoClaim, accounted: Accounted) -> Finding:

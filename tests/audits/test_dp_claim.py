@@ -203,6 +203,16 @@ def test_the_worst_mechanism_is_the_one_observed(judge: Callable[..., Finding]) 
     assert judge(outcome(sigma, 1.0, mechanisms=two)).source == "loud"
 
 
+def test_an_attack_on_a_part_of_what_leaves_says_so(judge: Callable[..., Finding]) -> None:
+    sigma = calibrate_sigma(1.0, DELTA, SQRT3)
+    part = {"histogram": reruns.class_counts(adjacency=ADD, sigma=sigma)}
+    found = judge(outcome(sigma, 1.0, mechanisms=part))
+    assert found.verdict == "sound"
+    alone = f"of histogram alone, {epsilon_of(1 / sigma, DELTA):.3g} by itself"
+    assert f"{alone}: the rest of what leaves was not attacked" in found.reason
+    assert "alone" not in judge(outcome(sigma, 1.0)).reason
+
+
 def test_a_mechanism_in_which_neighbours_agree_is_not_observed(judge: Callable[..., Finding]) -> None:
     agree = {"counts": reruns.class_counts(adjacency=SAME, sigma=1.0)}
     found = judge(outcome(9.0, 5.0, adjacency=SAME, mechanisms=agree))
