@@ -73,6 +73,80 @@ def test_every_records_gradient_is_that_of_autograd(name: str) -> None:
 
 
 @pytest.mark.parametrize("norm", [1e-3, 0.5, 1e3])
+@pytest.mark.parametrize("name", SMALL + LENETS)
+def test_both_ways_to_clipped_sums_agree(name: str, norm: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (28, 28, 1) if name in LENETS else (8, 8, 1)
+    images, labels = _records(shape, 7)
+    module = build_body(BodySpec.model_validate({"name": name}), shape, 5, 0)
+    gradients = record_gradients(module, images, labels, _loss)
+    found = clipped_sums(module, images, labels, _loss, norm, check=True)
+    monkeypatch.setattr("fedassay.nets.local_training.RecordGradients", _refuse)
+    written = clipped_sums(module, images, labels, _loss, norm, check=True)
+    sizes = torch.cat([each.flatten(1) for each in gradients.values()], dim=1).norm(dim=1)
+    for key, each in gradients.items():
+        expected = torch.einsum("n,n...->...", torch.clamp(norm / sizes, max=1), each)
+        torch.testing.assert_close(found[key], expected, rtol=1e-3, atol=1e-5 * norm)
+        torch.testing.assert_close(written[key], expected, rtol=1e-3, atol=1e-5 * norm)
+
+
+def _refuse(module: nn.Module) -> None:
+    raise TypeError("unknown layers")
+
+
+def test_layers_without_known_factors_are_clipped_all_the_same() -> None:
+    images, labels = _records((8, 8, 1), 7)
+    kept = nn.BatchNorm1d(6).eval()
+    module = nn.Sequential(build_body(BodySpec(name="linear"), (8, 8, 1), 6, 0), kept, nn.Linear(6, 5))
+    sums = clipped_sums(module, images, labels, _loss, 1e3)
+    _loss(module(images), labels).sum().backward()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(sums[name], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+class _Bypassed(nn.Module):
+    """A weight that is used past its layer, where no hook sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.head = nn.Linear(64, 5)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        flat = images.float().flatten(1) / 255
+        scores: torch.Tensor = self.head(self.layer(functional.linear(flat, self.layer.weight).tanh()))
+        return scores
+
+
+def test_training_stops_where_gradients_are_lost() -> None:
+    images, labels = _records((8, 8, 1), 20)
+    steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=3, norm=1, batch=10)
+    with pytest.raises(RuntimeError, match="do not add up"):
+        train_privately(
+            _Bypassed(),
+            images,
+            labels,
+            _loss,
+            private=steps,
+            rate=1e-3,
+            generator=torch.Generator().manual_seed(0),
+        )
+
+
+@pytest.mark.parametrize("middle", [nn.Identity(), nn.BatchNorm1d(6).eval()], ids=["recorded", "written"])
+def test_frozen_parameters_stay(middle: nn.Module) -> None:
+    images, labels = _records((8, 8, 1), 20)
+    body = build_body(BodySpec(name="linear"), (8, 8, 1), 6, 0).requires_grad_(False)
+    module = nn.Sequential(body, middle.requires_grad_(False), nn.Linear(6, 5))
+    before = {name: parameter.clone() for name, parameter in module.named_parameters()}
+    steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=2, norm=1, batch=10)
+    module.train = lambda mode=True: module  # type: ignore[method-assign]
+    given = torch.Generator().manual_seed(0)
+    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, generator=given)
+    for name, parameter in module.named_parameters():
+        assert torch.equal(parameter, before[name]) == (not parameter.requires_grad)
+
+
+@pytest.mark.parametrize("norm", [1e-3, 0.5, 1e3])
 def test_sums_are_clipped_record_by_record(norm: float) -> None:
     images, labels = _records((8, 8, 1), 300)
     module = build_body(BodySpec(name="mlp", hidden=6), (8, 8, 1), 5, 0)
@@ -123,7 +197,7 @@ def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
 def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def spy(module: nn.Module, inputs: torch.Tensor, *rest: object) -> dict[str, torch.Tensor]:
+    def spy(module: nn.Module, inputs: torch.Tensor, *rest: object, check: bool) -> dict[str, torch.Tensor]:
         sizes.append(len(inputs))
         return {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
 

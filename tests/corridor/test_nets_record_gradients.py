@@ -79,6 +79,12 @@ class Strided(nn.Module):
         return found
 
 
+def _in_place() -> nn.Module:
+    """Activations that overwrite the output of the first layer and of a later one."""
+    layers = [nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 2), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 3))
+
+
 def _half_frozen() -> nn.Module:
     network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     network[0].bias.requires_grad_(False)
@@ -127,6 +133,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "tied": (Tied, torch.tensor([[1, 1, 3], [0, 2, 2], [3, 3, 3], [0, 1, 4]])),
     "unused": (Unused, _random(4, 3)),
     "strided": (Strided, _random(4, 3, 6, 5)),
+    "in-place": (_in_place, _random(4, 3, 5, 6)),
     "frozen": (_half_frozen, _random(4, 3)),
 }
 

@@ -27,14 +27,12 @@ from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_ra
 from fedassay.nets.generators import one_hot, unchanged
 from fedassay.nets.local_training import PrivateSteps
 from fedassay.nets.presets import Preset
-from fedassay.nets.record_gradients import RecordGradients
+from fedassay.nets.record_gradients import CHECKED_STEPS, RecordGradients
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.progress import Advance
 from fedassay.values import Images, Ints
 
 _KEPT_EVERY = 100
-_CHECKED_STEPS = 2
-"""Steps with records whose gradients are checked. In the first one layers that start at zero hide those before."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def train_generator_privately(
             loss = _drawn_loss(network, scheduler, records, part, training.draws, preset, state.generator, device)
             with gradients.recording(len(part), training.draws):
                 loss().backward()  # type: ignore[no-untyped-call]
-            if checked < _CHECKED_STEPS and part[0] == chosen[0]:
+            if checked < CHECKED_STEPS and part[0] == chosen[0]:
                 gradients.check(loss)
                 checked += 1
             _add_clipped(sums, gradients, training.steps.norm)

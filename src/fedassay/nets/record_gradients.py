@@ -23,6 +23,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedassay.nets.record_factors import KINDS, Part, add_parts, is_known
 
+CHECKED_STEPS = 2
+"""Steps of a run, with records, to `check`. In the first one a layer that starts at zero hides those before it."""
+
 _TOLERANCE = 1e-2
 _ROUNDING = 1e-5
 """Share of the records' whole gradients under which a difference may be rounding: some parameters have no
@@ -148,20 +151,22 @@ class RecordGradients:
         for parameter in self._parameters.values():
             parameter.requires_grad_(gradients)
 
-    def _after_forward(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def _after_forward(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
-            return
+            return output
         if len(inputs) != 1 or len(inputs[0]) != self._records * self._draws:
             raise ValueError(
                 f"DP-SGD: {module} must be given one tensor with a row for each of "
                 f"{self._records * self._draws} records and draws"
             )
         if not output.requires_grad:
-            # Nothing before this layer needs a gradient, and its parameters are frozen.
-            output.requires_grad_()
+            # Nothing before this layer needs a gradient, and its parameters are frozen. What comes next may work
+            # in place, which a leaf does not allow.
+            output = output.requires_grad_().clone()
         self._open.update(self._layers[module].values())
         then = partial(self._after_backward, module, inputs[0], inputs[0]._version)
         output.register_hook(then)  # type: ignore[no-untyped-call]
+        return output
 
     def _after_backward(self, module: nn.Module, given: Tensor, version: int, gradient: Tensor) -> None:
         if given._version != version:
