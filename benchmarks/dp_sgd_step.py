@@ -7,14 +7,18 @@ The check comes first: every record's gradient, gradient norm and part of a weig
 alone, computed by autograd on the very network that is trained. Ours is
 `fedassay.nets.private_generators.train_generator_privately`, which samples, clips, adds noise and averages
 weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three build the network and take steps
-on batches of the same size; a step is the difference between a run of six steps and a run of two, in which ours
-checks its gradients.
+on batches of the same size, in runs that alternate; a step's time is the median over the steps of all runs without
+the first two of each, in which ours checks its gradients.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import measure
@@ -34,6 +38,11 @@ TARGET, GOAL = 1.0, 2.2
 AS_FAST = 0.95
 """Medians of two equal programs on a shared machine differ by as much."""
 CLASSES = 10
+FIRST = 2
+"""Steps of a run that are not timed."""
+
+Tick = Callable[[], None]
+"""Called after every step."""
 
 
 def data(records: int, size: int, channels: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -67,16 +76,17 @@ def network_of(preset: Preset, images: NDArray[np.uint8]) -> torch.nn.Module:
     return build_network(replace(preset, dropout=0.0), shape, CLASSES, seed=0).train()
 
 
-def plain(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int) -> None:
+def plain(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int, tick: Tick) -> None:
     network, batch = network_of(preset, images), Batch(images, labels, preset)
     optimizer = torch.optim.AdamW(network.parameters(), lr=preset.learning_rate)
     for _ in range(steps):
         optimizer.zero_grad()
         batch.losses(network).mean().backward()
         optimizer.step()
+        tick()
 
 
-def hooks(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int) -> None:
+def hooks(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int, tick: Tick) -> None:
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -89,12 +99,20 @@ def hooks(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, 
         optimizer.zero_grad()
         batch.losses(module).mean().backward()
         optimizer.step()
+        tick()
 
 
-def ours(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int) -> None:
+def ours(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int, tick: Tick) -> None:
     private = PrivateSteps(1.0, 1.0, steps, 1.0, float(len(images)))
     training = PrivateTraining(private, together=len(images), average=preset.ema)
-    train_generator_privately(images, labels, CLASSES, preset, training, seed=0)
+    train_generator_privately(images, labels, CLASSES, preset, training, seed=0, progress=lambda *_: tick())
+
+
+def step_times(run: Callable[..., None], *given: Any, steps: int) -> list[measure.Timing]:
+    """Of `steps` steps after the first ones of a run."""
+    ticks: list[tuple[float, float]] = []
+    run(*given, FIRST + steps, lambda: ticks.append((time.perf_counter(), time.process_time())))
+    return [measure.Timing(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(ticks[FIRST - 1 :])]
 
 
 def check(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset) -> float:
@@ -137,21 +155,19 @@ def error_of(found: torch.Tensor, expected: torch.Tensor, what: str) -> float:
 def run(full: bool = False, repeats: int = 3) -> measure.Row:
     """Times the three and returns the row of the performance table."""
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
-    preset, steps = GENERATORS["small"], 4
+    preset, steps = GENERATORS["small"], 3 if full else 10
     images, labels = data(64, 32, 3) if full else data(32, 16, 1)
-    ours(images[:4], labels[:4], preset, 1)
-    ours(images, labels, preset, 2)
+    for given in ((images[:4], labels[:4]), (images, labels)):
+        ours(*given, preset, FIRST, lambda: None)
     peak = measure.peak_mib()
     error = check(images[:3], labels[:3], preset)
-    calls = [
-        lambda run=run, count=count: run(images, labels, preset, count)
-        for run in (plain, hooks, ours)
-        for count in (2, 2 + steps)
-    ]
-    found = measure.alternate(*calls, repeats=repeats)
+    found: list[list[measure.Timing]] = [[], [], []]
+    for _ in range(repeats):
+        for times, one in zip(found, (plain, hooks, ours), strict=True):
+            times += step_times(one, images, labels, preset, steps=steps)
     bare, peer, mine = (
-        measure.Timing((long.elapsed - short.elapsed) / steps, (long.cpu - short.cpu) / steps)
-        for short, long in zip(found[::2], found[1::2], strict=True)
+        measure.Timing(median(each.elapsed for each in times), median(each.cpu for each in times))
+        for times in found
     )
     ratio, over = peer.elapsed / mine.elapsed, mine.elapsed / bare.elapsed
     return {
