@@ -164,7 +164,7 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     found: list[list[measure.Timing]] = [[], [], []]
     for _ in range(repeats):
         for times, one in zip(found, (plain, hooks, ours), strict=True):
-            times += step_times(one, images, labels, preset, steps=steps)
+            times.extend(step_times(one, images, labels, preset, steps=steps))
     bare, peer, mine = (
         measure.Timing(median(each.elapsed for each in times), median(each.cpu for each in times))
         for times in found
