@@ -16,6 +16,8 @@ from fedassay.mixtures.packed import unpack_lower
 from fedassay.transcript import AGGREGATE, Message, MessageField
 from fedassay.values import Floats, Ints
 
+_BY_CHANCE = 0.01
+"""Columns of class sums that may be expected to hold whole numbers without being counts."""
 _RESOLVED = 1e3
 """A type that is so much finer than the noise on a field leaves less than one entry in a thousand at 0."""
 
@@ -117,16 +119,29 @@ def known_counts(message: Message, classes: int) -> tuple[Matrix, str] | None:
         size = measure(gram)
         if size.counted == "from_sums":
             return size.counts.astype(np.float64), "second_moment"
-    column = None if own.sums is None else _constant_column(own.sums)
+    sent = field_of(message, "class_sums") or field_of(message, "class_means")
+    column = None if own.sums is None or sent is None else _constant_column(own.sums, roundoff(sent[1].values))
     if own.sums is not None and column is not None:
         return own.sums[:, column].copy(), "constant_feature"
     return None
 
 
-def _constant_column(sums: Matrix) -> int | None:
-    """A column of class sums that holds whole numbers, as a feature that is 1 everywhere gives."""
+def _constant_column(sums: Matrix, rounding: float) -> int | None:
+    """A column of class sums that holds whole numbers, as a feature that is 1 everywhere gives.
+
+    Args:
+        sums: Shape (P, d).
+        rounding: Unit roundoff of the type that they were sent in.
+
+    Returns:
+        Its position; None where there is none, or where a column of another feature may well be whole by chance:
+        large numbers are whole in any type, and the coarser the type, the smaller they may be.
+    """
     whole = (np.abs(sums - np.rint(sums)) < 1e-6) & (sums > -0.5)
     candidates = np.flatnonzero(whole.all(axis=0) & (sums.sum(axis=0) > 0))
+    chance = np.where(sums == 0, 1.0, np.clip(2 * rounding * np.abs(sums), 2e-6, 1.0)).prod(axis=0)
+    if float(chance[sums.any(axis=0)].sum()) > _BY_CHANCE:
+        return None
     # Sums of other features are whole by chance in one column, or in all where features are whole.
     return int(candidates[0]) if len(candidates) == 1 else None
 

@@ -233,6 +233,15 @@ def test_rounding_and_clamping_what_was_noised_disclose_nothing() -> None:
     assert not result.artifacts["discloses"].any()
 
 
+def test_sums_too_large_for_fractions_are_no_counts() -> None:
+    rng = np.random.default_rng(0)
+    blocks = 30 * features(3)
+    blocks[:, 4] = rng.uniform(2100, 4000, 3)
+    assert "derivable_counts" not in rules(attacked(sent(A=(blocks.astype(np.float16), "class_sums"))))
+    blocks[:, 4] = [7, 9, 12]
+    assert "derivable_counts" in rules(attacked(sent(A=(blocks.astype(np.float32), "class_sums"))))
+
+
 def test_noised_singletons_are_left_out_where_nothing_is_left_of_them() -> None:
     own = features(1, 400)
     for scale, kept in ((1e-4, True), (1.0, False)):
