@@ -33,8 +33,8 @@ class Personalize(Frozen):
     """How clients fine-tune; momentum 0.5, weight decay 5e-4 and minibatches of 128 are the paper's.
 
     Attributes:
-        strength: Weight of the distance to the global prototypes, the paper's lambda, which it does not give; 0 with
-            `head: fresh` is its baseline Local-only. A plan writes `lambda`.
+        strength: Weight of the distance to the global prototypes: the paper's lambda, which it does not give; 0
+            with `head: fresh` is its baseline Local-only. A plan writes `lambda`.
         epochs: Passes over a client's records; 200 in the paper.
         learning_rate: That of SGD.
         head: What the clients' heads start from: the `global` one, or a `fresh` random one; the paper does
