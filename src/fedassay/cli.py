@@ -59,7 +59,7 @@ def cli() -> None:
     """Assay what a one-shot federated learning method gives away."""
 
 
-@cli.command()
+@cli.command(short_help="Run PLAN: every method, attacked and audited.")
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/<name>-<UTC time>."
@@ -118,7 +118,7 @@ def run(
     return 1 if record.errors else 0
 
 
-@cli.command()
+@cli.command(short_help="Audit messages of your own system.")
 @click.argument("transcript", type=click.Path(path_type=Path))
 @click.option("--plan", type=click.Path(path_type=Path), help="Gives the attacker's images and the backbone.")
 @click.option(
@@ -185,7 +185,7 @@ def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) ->
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Hold RUN against a policy, for CI.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--policy",
@@ -211,7 +211,7 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     return outcome.exit_code
 
 
-@cli.command("list")
+@cli.command("list", short_help="List what a plan can name, and its keys.")
 @click.argument("what", type=click.Choice(_LISTED))
 @click.argument("name", required=False)
 @click.option("--quiet", is_flag=True, help="Print the names only.")
