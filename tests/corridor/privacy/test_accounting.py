@@ -230,6 +230,15 @@ def test_never_below_the_truth_where_it_is_known():
         assert truth <= total.epsilon <= 1.005 * truth
 
 
+@pytest.mark.parametrize(("noise", "steps"), [(30.0, 1000), (10.0, 1000), (100.0, 100_000)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-11])
+def test_rounding_of_convolutions_never_takes_the_bound_below_the_truth(noise, steps, delta):
+    """Sampling so nearly everybody that the Gaussian of full batches is the truth to far below its rounding."""
+    truth = epsilon_of(math.sqrt(steps) / noise, delta)
+    found = compose([SubsampledGaussianEvent(noise, 1 - 1e-12, steps)], delta).epsilon
+    assert truth * (1 - 1e-9) <= found <= 1.02 * truth
+
+
 def test_full_batches_bound_what_no_grid_can_hold():
     """Losses of 10^11, and noise that leaves none: answered at once by the bound without sampling."""
     for adjacency, reach in (("add_remove", 1.0), ("replace_one", 2.0)):
