@@ -13,11 +13,11 @@ CONVOLUTION_FLOPS = 2.5e10
 """The same of small convolutions, in training and in use."""
 STEP = 3.0e-4
 """An optimiser step besides its arithmetic."""
-PRIVATE_RECORD = 3.5
-"""Arithmetic of a DP-SGD step (per-record gradients and their norms) over that of a plain one."""
-PRIVATE_STEP = 1.0e-3
+PRIVATE_RECORD = 2.2
+"""Arithmetic of a DP-SGD step (norms of per-record gradients, clipped sum) over that of a plain one."""
+PRIVATE_STEP = 5.0e-4
 """A step of DP-SGD besides its arithmetic and noise."""
-PRIVATE_PARAMETER = 3.0e-8
+PRIVATE_PARAMETER = 2.5e-8
 """Noise on one parameter in a step."""
 CALIBRATION = 1.2
 """One calibration of DP-SGD by privacy loss distributions."""
