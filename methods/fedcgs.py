@@ -34,7 +34,7 @@ from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.registry import register
-from fedassay.release import Claim, Release, exact
+from fedassay.release import SHARED_NOISE, Claim, Release, exact
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.values import Parameters
@@ -271,7 +271,7 @@ class FedCGS(Parameters):
 def _release(noise: _Noise | None, task: Task) -> Release:
     if noise is None:
         return exact()
-    summed = "" if noise.share == noise.scale else "noise scale of the sum; each client adds a share of it"
+    summed = "" if noise.share == noise.scale else SHARED_NOISE
     return Release(
         mechanism="gaussian",
         adjacency=task.privacy.adjacency,

@@ -28,7 +28,7 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
-from fedassay.release import Claim, NoClaim, PrivacyTarget, Release, exact
+from fedassay.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.values import Floats
 
 Mechanism = Literal["tight", "paper", "released_code"]
@@ -79,7 +79,7 @@ class Protection:
             noise_scale=(self.scale,),
             sensitivity=(self.sensitivity,),
             stated_sensitivity=None if self.stated is None else (self.stated,),
-            note="noise scale of the sum; each client adds a share of it" if self.central else "",
+            note=SHARED_NOISE if self.central else "",
         )
 
     def of_body(self) -> Release | None:

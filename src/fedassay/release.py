@@ -104,6 +104,13 @@ class Release(Frozen):
         return self
 
 
+SHARED_NOISE = (
+    "noise scale of the sum; each client adds a share of it: where g of I clients fail to add theirs, or tell it, "
+    "mu grows by the root of I / (I - g)"
+)
+"""What a reader must know of noise that only a secure sum carries whole."""
+
+
 # Every field of every message has a release, and most of them are one of few: these are the same objects.
 @lru_cache(maxsize=256)
 def exact(depends_on: Literal["records", "labels"] = "records", note: str = "") -> Release:

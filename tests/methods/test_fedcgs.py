@@ -126,6 +126,7 @@ def test_private_runs_spend_exactly_what_was_asked(make_task: MakeTask, adjacenc
     release = next(iter(outcome.transcript.from_clients())).fields["A"].release
     assert release.sensitivity == pytest.approx((math.sqrt(joint),))
     assert release.noise_scale == pytest.approx((calibrate_sigma(3.0, 1e-5, math.sqrt(joint)),))
+    assert ("fail to add theirs" in release.note) == (noise == "central")
     (experiment,) = outcome.mechanisms.values()
     assert experiment.mu == pytest.approx(accounted.mu)
     null, alternative = llr_scores(experiment, reruns=2000, rng=np.random.default_rng(0))
