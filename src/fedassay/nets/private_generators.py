@@ -1,8 +1,8 @@
 """Training of class-conditional generators by DP-SGD.
 
 A step needs every record's gradient norm and the sum of the clipped gradients; `fedassay.nets.record_gradients`
-computes both from one backward pass, in about half the time of Opacus, which writes every record's gradient. At
-the start of every run they are held against the gradient that autograd computes by itself: a layer whose records
+computes both from one backward pass, in less time than Opacus, which writes out every record's gradient. At the
+start of every run they are held against the gradient that autograd computes by itself: a layer whose records
 escaped clipping would void the guarantee without a word.
 
 Every record enters a step independently (Poisson sampling). A batch of any size is taken in virtual steps of a
