@@ -10,6 +10,7 @@ all private images and `oracle` the best of them. Each selection has the baselin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,7 @@ def paired_selections(
         reconstruction: n vectors with k images each.
         truth: The private images that count.
         attacker: The adversary's own records.
-        similarity: The metrics.
+        similarity: The metrics; searches run on its device too.
         top: How many targets `attacker` and `oracle` keep.
     """
     source = reconstruction.source
@@ -131,7 +132,7 @@ def paired_selections(
     flat = np.zeros(n)
     found = {"all": Scored(target, samples[:, 0], near, first_values, near_values, flat, flat, n)}
     if samples.shape[1] > 1:
-        agreement, medoid = group_agreement(samples)
+        agreement, medoid = group_agreement(samples, device=similarity.device)
         chosen = samples[np.arange(n), medoid]
         found["attacker"] = Scored(
             target,
@@ -171,16 +172,16 @@ def set_selections(
         truth: Private images, shape (n, H, W, C).
         fresh: Images that the release knows nothing of.
         attacker: The adversary's own images: the baseline.
-        similarity: The metrics.
+        similarity: The metrics; searches run on its device too.
         top: How many private images `oracle` keeps.
         rng: Draws the equal sets.
     """
     size = min(len(images), len(attacker))
     ours = images[np.sort(rng.permutation(len(images))[:size])]
     theirs = attacker[np.sort(rng.permutation(len(attacker))[:size])]
-    shown = ours[most_similar(truth, ours).indices]
-    baseline = theirs[most_similar(truth, theirs).indices]
-    others = similarity.measure(fresh, ours[most_similar(fresh, ours).indices])
+    closest = partial(most_similar, device=similarity.device)
+    shown, baseline = ours[closest(truth, ours).indices], theirs[closest(truth, theirs).indices]
+    others = similarity.measure(fresh, ours[closest(fresh, ours).indices])
     values, baseline_values = similarity.measure(truth, shown), similarity.measure(truth, baseline)
     rank, baseline_rank = values["ssim"], baseline_values["ssim"]
     kept = {"oracle_all": len(truth), "oracle": min(top, len(truth))}
@@ -197,7 +198,7 @@ def nearest_feature(vectors: Floats, attacker: Records, truth: Images, similarit
     closer to the truth over all vectors: SSIM rewards smooth images, and an average needs no generator.
     """
     few = min(_FEW, len(attacker))
-    found = top_k_l2(vectors, attacker.features, few).indices
+    found = top_k_l2(vectors, attacker.features, few, device=similarity.device).indices
     single = attacker.images[found[:, 0]]
     average = np.rint(attacker.images[found].mean(axis=1)).astype(np.uint8)
     scores = [similarity.measure(truth, images)["ssim"].mean() for images in (single, average)]

@@ -86,11 +86,12 @@ def make_task() -> MakeTask:
         seed: int = 0,
         labels_of: list[int] | None = None,
         device: str = "cpu",
+        weights: str = "public",
     ) -> Task:
         extractor = build(
             BackboneRequest(
                 name=backbone,
-                weights=None if backbone == "pixels" else "public",
+                weights=None if backbone == "pixels" else weights,
                 input_size=None,
                 image_shape=(8, 8, 1),
                 classes=10,

@@ -136,7 +136,7 @@ class _Generator(torch.Generator):
     """`torch.Generator`, with "cuda" as a device: a generator that says so and draws as one of the CPU."""
 
     on_gpu: ClassVar[dict[int, _Generator]] = {}
-    """By address, which is all that an operation tells of its generator. Kept, so that no address is used again."""
+    """By address, all that an operation tells of its generator. Kept, so that no address is used again."""
 
     def __new__(cls, device: Any = "cpu") -> torch.Generator:
         made = super().__new__(cls, "cpu")

@@ -101,7 +101,7 @@ def test_numpy_does_not_read_the_gpu() -> None:
 @pytest.mark.usefixtures("gpu")
 def test_what_a_gpu_has_no_kernel_for() -> None:
     whole = torch.ones(2, 2, dtype=torch.int64, device="cuda")
-    with pytest.raises(RuntimeError, match="not implemented for 'torch.int64'"):
+    with pytest.raises(RuntimeError, match="not implemented for"):
         whole @ whole
     with pytest.raises(NotImplementedError, match="CUDA"):
         torch.histogram(torch.ones(3, device="cuda"), 2)
