@@ -37,7 +37,7 @@ def captured_claim(claim: PrivacyClaim | NoClaim, accounted: Accounted, lab: Lab
     if claim.delta == 0:
         reason = "a claim of pure differential privacy (delta = 0) is not audited"
         return Finding(audit="dp_claim", metrics=metrics, verdict="not_run", reason=reason)
-    found = claim_verdict(claim, accounted, None, NOT_DRAWN_AGAIN, lab)
+    found = claim_verdict(claim, accounted, None, NOT_DRAWN_AGAIN, None, lab)
     covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return Finding(
         audit="dp_claim",

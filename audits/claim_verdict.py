@@ -2,7 +2,8 @@
 
 - `inconclusive`: a control failed.
 - `unsound`: the claim is disproved: a lower bound at confidence 1 - 0.05/m exceeds it (m the number of
-  bounds in the run), or a field that one record changes leaves without any noise.
+  bounds in the run), or a field that one record changes leaves without any noise, or a training by DP-SGD
+  adds less noise, clips less or samples more than the ledger was told.
 - `unsupported`: what leaves adds up to more than is claimed, or an attack shows more than what is declared
   adds up to.
 - `sound`: neither.
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedassay.audits.claim_bounds import Observation
+from fedassay.audits.claim_training import TrainingFacts
 from fedassay.lab import Accounted, Lab
 from fedassay.record import Verdict
 from fedassay.release import PrivacyClaim
@@ -37,7 +39,12 @@ class Judged(NamedTuple):
 
 
 def claim_verdict(
-    claim: PrivacyClaim, accounted: Accounted, observation: Observation | None, why: str, lab: Lab
+    claim: PrivacyClaim,
+    accounted: Accounted,
+    observation: Observation | None,
+    why: str,
+    training: TrainingFacts | None,
+    lab: Lab,
 ) -> Judged:
     """Judge a claim.
 
@@ -46,14 +53,19 @@ def claim_verdict(
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         observation: What an attack showed, with its controls, or None.
         why: Why there is no observation.
+        training: What the steps of DP-SGD did, or None.
         lab: Its transcript's field names, and the number of bounds in the run.
     """
     ledger = _ledger_words(claim, accounted, lab.outcome.transcript)
     over = accounted.epsilon > claim.epsilon * _SLACK
+    if training is not None and training.broken:
+        return Judged("unsound", f"{training.broken}: the ledger's total is not this training's; {ledger}")
+    measured = "" if training is None else f"; {training.shown}"
     if observation is None:
         if over:
-            return Judged("unsupported", f"{ledger}; no attack tested it: {why}")
-        return Judged("sound", f"{ledger}; this rests on the ledger alone, no attack tested it: {why}")
+            return Judged("unsupported", f"{ledger}; no attack tested it: {why}{measured}")
+        rests = "the ledger alone" if training is None else "the ledger and on measured steps"
+        return Judged("sound", f"{ledger}; this rests on {rests}, no attack tested it: {why}{measured}")
     failed = _failed_control(observation)
     if failed:
         return Judged("inconclusive", f"{failed}; {ledger}")
@@ -74,7 +86,7 @@ def claim_verdict(
     if over:
         return Judged("unsupported", f"{ledger}; {shown}")
     gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
-    return Judged("sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}")
+    return Judged("sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}{measured}")
 
 
 def _failed_control(observation: Observation) -> str:

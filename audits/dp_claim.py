@@ -4,6 +4,9 @@
 - accounted: what the ledger adds up to over everything that left, on exact sensitivities.
 - observed: a lower bound from an attack on neighbouring data sets.
 
+Where networks are trained by DP-SGD, their steps were measured as they were taken, and a training that is not
+what it declares is no less unsound (`fedassay.audits.claim_training`).
+
 Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
 the neighbours that are worst for them (`fedassay.privacy.reruns`); where they depend on a network trained on
 the records, such neighbours are searched for (`fedassay.audits.claim_retraining`). `rerun`: the whole method
@@ -23,6 +26,7 @@ from pydantic import Field
 from fedassay.audits.claim_bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim_reruns import LEAST, observe_reruns
 from fedassay.audits.claim_retraining import Found, worst_retraining
+from fedassay.audits.claim_training import TrainingFacts, training_facts
 from fedassay.audits.claim_verdict import claim_verdict, listed
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.errors import NotRunError
@@ -77,12 +81,13 @@ class DpClaimAudit(Parameters):
             observation = self._observe(claim, accounted, lab)
         except NotRunError as error:
             why = str(error)
-        found = claim_verdict(claim, accounted, observation, why, lab)
+        training = training_facts(lab.steps, lab.outcome.transcript)
+        found = claim_verdict(claim, accounted, observation, why, training, lab)
         return [
             Finding(
                 audit="dp_claim",
                 source=None if observation is None else observation.about,
-                metrics=_metrics(claim, accounted, observation, why),
+                metrics=_metrics(claim, accounted, observation, why) | _measured(training),
                 controls=Controls() if observation is None else _controls(observation),
                 verdict=found.verdict,
                 reason=found.reason,
@@ -155,6 +160,20 @@ def _metrics(
         words = f"{bound.estimator}, 95 % one-sided lower bound"
         observed = Metric(value=bound.epsilon, n=2 * bounds.n, reason=bound.reason or words)
     return {"claimed": Metric(value=claim.epsilon), **_accounted_metrics(accounted), "observed": observed}
+
+
+def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
+    if training is None:
+        return {}
+    return {
+        "noise_share": Metric(
+            value=training.noise,
+            low=training.low,
+            high=training.high,
+            n=training.coordinates,
+            reason="noise added in DP-SGD steps over the declared, measured as they were taken",
+        )
+    }
 
 
 def _accounted_metrics(accounted: Accounted) -> dict[str, Metric]:

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.generators import GENERATORS, one_hot
-from fedassay.nets.local_training import PrivateSteps
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
 

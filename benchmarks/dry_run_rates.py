@@ -21,7 +21,8 @@ from fedassay.linear_head import train_head
 from fedassay.methods.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.local_training import PrivateSteps, train, train_privately
+from fedassay.nets.local_training import train, train_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.similarity.ssim_search import most_similar
 

@@ -19,7 +19,7 @@ from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import LocalNetwork, LocalTraining, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
-from fedassay.nets.local_training import PrivateSteps
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.release import Claim, exact
 from fedassay.task import Records, Task
 from fedassay.transcript import SERVER, Message, MessageField

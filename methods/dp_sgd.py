@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pydantic import Field
 
-from fedassay.nets.local_training import PrivateSteps, steps_of
+from fedassay.nets.private_steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import GaussianEvent, calibrate_noise_multiplier
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.release import PrivacyTarget, Release

@@ -29,7 +29,7 @@ from fedassay.methods.local_networks import (
 from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.methods.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
-from fedassay.nets.local_training import PrivateSteps
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.registry import register
 from fedassay.release import Claim, Release, derived, exact, public
 from fedassay.task import Outcome, Records, Task

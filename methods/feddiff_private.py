@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedassay.methods.dp_sgd import DpSgd
-from fedassay.nets.local_training import PrivateSteps, steps_of
+from fedassay.nets.private_steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, calibrate_noise_multiplier
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.sensitivities import class_counts, magnitude_sum

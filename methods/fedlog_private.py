@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedassay.errors import PlanError
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
-from fedassay.nets.local_training import PrivateSteps
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums

@@ -18,7 +18,8 @@ from fedassay.linear_head import LinearHead
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import probabilities
-from fedassay.nets.local_training import PrivateSteps, train_privately
+from fedassay.nets.local_training import train_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.release import Claim, exact
 from fedassay.task import Records, Task
 from fedassay.transcript import SERVER, Message, MessageField

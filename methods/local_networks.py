@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.nets.local_training import PrivateSteps, RecordLoss, train, train_privately
+from fedassay.nets.local_training import RecordLoss, train, train_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.personalized import Personalized, personalized_accuracy
 from fedassay.seeds import Seeds
 from fedassay.task import Records

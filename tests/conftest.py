@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from fedassay.lab import Lab
+from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.ledger import account
 from fedassay.progress import SILENT
@@ -152,9 +153,11 @@ def make_lab() -> MakeLab:
             assert method is not None
             return method.run(replace(task, clients=tuple(clients), seeds=seeds))
 
+        steps: StepLog = {}
         if outcome is None:
             assert method is not None
-            outcome = method.run(task)
+            with steps_measured() as steps:
+                outcome = method.run(task)
         assert task.public is not None
         privacy = task.privacy
         return Lab(
@@ -173,6 +176,7 @@ def make_lab() -> MakeLab:
             bounds=bounds,
             folder=_ROOT,
             prefix="cell",
+            steps=steps,
         )
 
     return make

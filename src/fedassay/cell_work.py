@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from fedassay.audits.stats.intervals import wilson
 from fedassay.config import Cell, Component, Plan, Scenario
 from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
+from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
 from fedassay.progress import Progress
@@ -36,6 +38,7 @@ class Work:
     Attributes:
         seconds: Wall seconds by stage.
         errors: What failed; the other stages go on.
+        steps: What the method's steps of DP-SGD did.
     """
 
     scenario: Scenario
@@ -47,12 +50,13 @@ class Work:
     shared: dict[str, object]
     seconds: dict[str, float] = field(default_factory=dict)
     errors: list[ErrorRecord] = field(default_factory=list)
+    steps: StepLog = field(default_factory=dict)
 
     def run(self) -> FinishedCell:
         """Method, ledger, attacks, audits, record."""
         task = self._task()
         outcome: Outcome | None = None
-        with self._stage("method"):
+        with self._stage("method"), steps_measured() as self.steps:
             outcome = self.cell.method.build.run(task)
         if outcome is None:
             reason = f"the method failed: {self.errors[-1].message}"
@@ -86,13 +90,22 @@ class Work:
             classes=self.prepared.classes,
             backbone=self.prepared.backbone,
             privacy=self.cell.privacy,
-            seeds=seeds or Seeds(self.cell.seed).child("cell", self.cell.method.label),
+            seeds=seeds or self._seeds(),
             device=self.device,
             progress=self.progress,
             # Reruns on other records must not continue the cell's own checkpoints.
             scratch=runfolder.scratch(self.folder, self.cell.key) if seeds is None else None,
             spool=Spool(runfolder.scratch(self.folder, self.cell.key)),
         )
+
+    def _seeds(self) -> Seeds:
+        """The streams of this cell."""
+        # Cells at several epsilons must not share their noise: both together would give away what neither does.
+        own = Seeds(self.cell.seed).child("cell", self.cell.method.label)
+        asked = self.cell.privacy
+        if not asked.private:
+            return own
+        return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
 
     def _attack(self, seen: View) -> tuple[dict[str, AttackResult], dict[str, str]]:
         """Run the attacks in plan order; later ones know the vectors that earlier ones recovered."""
@@ -203,6 +216,7 @@ class Work:
             shared=self.shared,
             game=self.game,
             ask=None if attack is None else attack_again,
+            steps=self.steps,
         )
 
     def _record(
@@ -251,7 +265,12 @@ def similarity_of(plan: str, base: Path, device: str) -> Similarity:
 
 def bounds_in(scenario: Scenario) -> int:
     """Number of one-sided tests in the whole run, for the correction of confidence levels."""
-    per_cell = sum(int(getattr(audit.build, "tests_per_cell", 1)) for audit in scenario.audits)
+    per_cell = 0
+    entries = Counter(attack.name for attack in scenario.attacks)
+    for audit in scenario.audits:
+        # `tests_per_cell` is for one entry of each attack that the audit reads; it tests every entry.
+        times = max((entries[name] for name in audit.build.reads or ()), default=1)
+        per_cell += int(getattr(audit.build, "tests_per_cell", 1)) * max(1, times)
     return max(1, per_cell * len(scenario.cells))
 
 

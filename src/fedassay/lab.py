@@ -25,6 +25,7 @@ from fedassay.vectors import VectorSource
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
+    from fedassay.nets.step_log import StepLog
     from fedassay.shadow import MembershipGame
     from fedassay.similarity.metrics import Similarity
 
@@ -145,6 +146,7 @@ class Lab:
         shared: Results that cells of one run share (control results), by content key.
         game: The membership questions that the attack was asked, or None.
         ask: Runs the audited attack on another view and another game.
+        steps: What the steps of DP-SGD in the run of the method did.
     """
 
     task: Task
@@ -165,6 +167,7 @@ class Lab:
     shared: dict[str, object] = field(default_factory=dict)
     game: MembershipGame | None = None
     ask: Callable[[View, MembershipGame], AttackResult] | None = None
+    steps: StepLog = field(default_factory=dict)
 
     def records(self, sender: str) -> Records | None:
         """The true records of a sender, or None for the aggregate."""

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from fedassay.nets import private_generators, record_factors
 from fedassay.nets.denoising import build_scheduler, denoising_loss
 from fedassay.nets.generators import GENERATORS, one_hot
-from fedassay.nets.local_training import PrivateSteps
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
 from fedassay.privacy.accounting import SubsampledGaussianEvent, compose

@@ -10,15 +10,15 @@ statistics) get those, from `torch.func`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import CHECKED_STEPS, RecordGradients
+from fedassay.nets.step_log import note_step, note_training
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
@@ -29,30 +29,6 @@ over, drawn anew and independently of the records."""
 
 _CHUNK = 256
 """Records whose gradients are held at once."""
-
-
-@dataclass(frozen=True)
-class PrivateSteps:
-    """The DP-SGD steps of one call (Abadi et al., "Deep Learning with Differential Privacy", 2016).
-
-    Attributes:
-        noise_multiplier: Noise standard deviation over `norm`.
-        sampling_rate: Probability of each record to be in a batch (Poisson sampling).
-        steps: How many, whatever the number of records: under add_remove that number is private.
-        norm: L2 norm that every record's gradient is clipped to.
-        batch: What noised sums are divided by; a public constant, not the number sampled.
-    """
-
-    noise_multiplier: float
-    sampling_rate: float
-    steps: int
-    norm: float
-    batch: float
-
-
-def steps_of(epochs: int, sampling_rate: float) -> int:
-    """Steps in which each record is sampled `epochs` times on average."""
-    return max(1, math.ceil(epochs / sampling_rate))
 
 
 def train(
@@ -111,6 +87,7 @@ def train_privately(
     optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     module.train()
     checked = 0
+    note_training(private)
     for _ in range(private.steps):
         drawn = torch.rand(len(labels), generator=generator) < private.sampling_rate
         chosen = drawn.nonzero().flatten().to(labels.device)
@@ -122,6 +99,8 @@ def train_privately(
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
             noised = sums[name] + private.noise_multiplier * private.norm * noise
             parameter.grad = noised / private.batch
+        noised_sums = [p.grad * private.batch for p in _trained(module).values() if p.grad is not None]
+        note_step(private, len(labels), len(chosen), list(sums.values()), noised_sums)
         optimizer.step()
     module.eval()
 

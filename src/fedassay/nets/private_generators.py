@@ -25,9 +25,10 @@ from fedassay.hashing import digest_arrays
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.generators import one_hot, unchanged
-from fedassay.nets.local_training import PrivateSteps
 from fedassay.nets.presets import Preset
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import CHECKED_STEPS, RecordGradients
+from fedassay.nets.step_log import note_step, note_training
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.progress import Advance
 from fedassay.values import Images, Ints
@@ -98,6 +99,7 @@ def train_generator_privately(
         start = read_checkpoint(checkpoint, fingerprint, state)
     scheduler = build_scheduler(preset)
     checked = 0
+    note_training(training.steps)
     for step in range(start, training.steps.steps):
         drawn = torch.rand(len(images), generator=state.generator) < training.steps.sampling_rate
         chosen = drawn.nonzero().flatten()
@@ -110,12 +112,14 @@ def train_generator_privately(
                 gradients.check(loss)
                 checked += 1
             _add_clipped(sums, gradients, training.steps.norm)
+        clipped = total.clone()
         # Noise is drawn where the weights are, from a generator that a resumed run finds again.
         noise.manual_seed(int(torch.randint(2**62, (), generator=state.generator)))
         deviation = training.steps.noise_multiplier * training.steps.norm
         total.add_(torch.empty_like(total).normal_(generator=noise), alpha=deviation).div_(training.steps.batch)
         for name, parameter in state.parameters.items():
             parameter.grad = sums[name]
+        note_step(training.steps, len(images), len(chosen), [clipped], [total * training.steps.batch])
         state.optimizer.step()
         _update_average(state, training.average, step)
         if progress is not None:

@@ -1,0 +1,30 @@
+"""What the steps of DP-SGD are declared to be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """The DP-SGD steps of one call (Abadi et al., "Deep Learning with Differential Privacy", 2016).
+
+    Attributes:
+        noise_multiplier: Noise standard deviation over `norm`.
+        sampling_rate: Probability of each record to be in a batch (Poisson sampling).
+        steps: How many, whatever the number of records: under add_remove that number is private.
+        norm: L2 norm that every record's gradient is clipped to.
+        batch: What noised sums are divided by; a public constant, not the number sampled.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    norm: float
+    batch: float
+
+
+def steps_of(epochs: int, sampling_rate: float) -> int:
+    """Steps in which each record is sampled `epochs` times on average."""
+    return max(1, math.ceil(epochs / sampling_rate))
