@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, ClassVar
 from unittest import mock
@@ -173,13 +173,15 @@ class PretendedGpu(TorchDispatchMode):
 
     Attributes:
         work: Multiplications and additions of matrix products and convolutions, by device and type.
-        drawn: Operations on the GPU that drew from its global generator, which no seed of a run governs.
+        drawn: Operations on the GPU that drew from its global generator, by name.
+        state: Of that generator, which is another than the CPU's; `torch.manual_seed` seeds both.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.work: Counter[tuple[str, torch.dtype]] = Counter()
         self.drawn: Counter[str] = Counter()
+        self.state = torch.Generator().get_state()
 
     def share(self) -> float:
         """Of the products and convolutions, how much ran on the GPU; NaN where there were none."""
@@ -201,10 +203,11 @@ class PretendedGpu(TorchDispatchMode):
         if kwargs.get("device") is not None:
             place = _place(kwargs["device"])
             kwargs["device"] = "cpu"
-        self._check_draw(func, leaves, place)
+        draws = self._check_draw(func, leaves, place)
         known = {id(leaf.host): leaf for leaf in there}
         given, options = tree_map(lambda x: x.host if isinstance(x, OnGpu) else x, (args, kwargs))
-        result = func(*given, **options)
+        with self._own_state() if draws else nullcontext():
+            result = func(*given, **options)
         if func.overloadpacket in flop_registry:
             count = flop_registry[func.overloadpacket](*given, **options, out_val=result)
             kind = next(leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
@@ -224,14 +227,32 @@ class PretendedGpu(TorchDispatchMode):
                 raise NotImplementedError(f"{func}: the pretended GPU cannot change a tensor's shape in place")
         return tree_map(lambda x: known.get(id(x), OnGpu(x)) if isinstance(x, Tensor) else x, result)
 
-    def _check_draw(self, func: Any, leaves: list[Any], place: str) -> None:
+    def seed(self, seed: int) -> None:
+        self.state = torch.Generator().manual_seed(seed).get_state()
+
+    def set_state(self, state: Tensor, device: Any = "cuda") -> None:
+        self.state = state
+
+    @contextmanager
+    def _own_state(self) -> Iterator[None]:
+        """Let operations of the CPU draw from the GPU's generator."""
+        kept = torch.default_generator.get_state()
+        torch.default_generator.set_state(self.state)
+        yield
+        self.state = torch.default_generator.get_state()
+        torch.default_generator.set_state(kept)
+
+    def _check_draw(self, func: Any, leaves: list[Any], place: str) -> bool:
+        """Check whose generator it is; whether it is the GPU's global one."""
         generators = [leaf for leaf in leaves if isinstance(leaf, torch._C.Generator)]
         for generator in generators:
             found = "cuda" if generator._cdata in _Generator.on_gpu else "cpu"
             if found != place:
                 raise RuntimeError(f"Expected a '{place}' device type for generator but found '{found}'")
-        if torch.Tag.nondeterministic_seeded in func.tags and place == "cuda" and not generators:
+        draws = torch.Tag.nondeterministic_seeded in func.tags and place == "cuda" and not generators
+        if draws:
             self.drawn[func.name()] += 1
+        return draws
 
 
 @cache
@@ -271,7 +292,11 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
     torch._C._ensureCUDADeviceGuardSet()
     lifted = torch._C._only_lift_cpu_tensors()
     swapped = torch.__future__.get_swap_module_params_on_conversion()
+    gpu = PretendedGpu()
     replaced = {
+        "manual_seed_all": gpu.seed,
+        "get_rng_state": lambda device=None: gpu.state,
+        "set_rng_state": gpu.set_state,
         "is_available": lambda: True,
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
@@ -285,7 +310,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         # `module.to` keeps the identity of parameters, as it does with a real device.
         torch.__future__.set_swap_module_params_on_conversion(True)
         try:
-            with PretendedGpu() as gpu, _Numbered():
+            with gpu, _Numbered():
                 yield gpu
         finally:
             torch._C._set_only_lift_cpu_tensors(lifted)

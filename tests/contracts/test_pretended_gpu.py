@@ -119,8 +119,14 @@ def test_generators_belong_to_a_device(gpu: Any) -> None:
     drawn = torch.empty(2, device="cuda").normal_(generator=there)
     assert drawn.tolist() == torch.randn(2, generator=here).tolist()
     assert not gpu.drawn
-    torch.rand(2, device="cuda")
-    assert sum(gpu.drawn.values()) == 1
+    # The GPU has a global generator of its own, which `torch.manual_seed` seeds as well.
+    torch.manual_seed(4)
+    with torch.random.fork_rng(devices=["cuda"]):
+        first = torch.rand(2, device="cuda").tolist()
+    assert first == torch.rand(2, device="cuda").tolist() == torch.rand(2).tolist()
+    assert first != torch.rand(2, device="cuda").tolist()
+    assert functional.dropout(torch.ones(3, device="cuda")).is_cuda
+    assert sum(gpu.drawn.values()) == 4
 
 
 @pytest.mark.usefixtures("gpu")

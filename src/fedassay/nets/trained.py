@@ -102,7 +102,8 @@ def build_network(
     shape = (channels, height, width)
     guided = preset.centres > 0
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        # Not `torch.manual_seed`, which would seed every GPU as well.
+        torch.default_generator.manual_seed(seed)
         if preset.architecture == "film":
             return FilmDenoiser(
                 shape,

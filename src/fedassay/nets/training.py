@@ -91,7 +91,8 @@ def train(
         data = digest_arrays({"images": images, "conditions": conditions})
         fingerprint = repr((data, sorted(asdict(preset).items()), seed))
         start = read_checkpoint(checkpoint, fingerprint, state)
-    with torch.random.fork_rng(devices=[]):
+    # A caller's random state is left as it was, also on the GPU, which dropout layers there draw from.
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         for step in range(start, preset.steps):
             _step(step, network, scheduler, state, pairs, used, preset, device)
             done = step + 1
