@@ -136,3 +136,18 @@ def test_a_missing_file_and_a_delta_that_no_accountant_resolves(run, tmp_path: P
     tiny = run("compose", file, "--delta", "1e-13")
     assert tiny.code == 2
     assert "resolve delta from 1e-12 up; given 1e-13" in tiny.err
+
+
+def test_a_second_opinion_agrees(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "releases.json"
+    steps = {"mechanism": "dp_sgd", "noise_multiplier": 1.1, "sampling_rate": 0.02, "steps": 500}
+    file.write_text(json.dumps([steps, {"mechanism": "gaussian", "sigma": 4.0}]))
+    ran = run("compose", file, "--delta", "1e-5", "--second-opinion", "--json")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert found["opacus_prv_low"] <= found["epsilon"]
+    assert found["epsilon"] == pytest.approx(found["opacus_prv"], rel=0.01)
+    file.write_text(json.dumps([{"mechanism": "pure", "epsilon": 0.1}]))
+    refused = run("compose", file, "--delta", "1e-5", "--second-opinion")
+    assert refused.code == 2
+    assert "unknown to Opacus" in refused.err

@@ -44,8 +44,9 @@ def gaussian(sigma: float | None, epsilon: float | None, sensitivity: float, del
 @account.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--delta", type=float, required=True)
+@click.option("--second-opinion", "ask", is_flag=True, help="Ask Opacus's PRV accountant too (add_remove).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compose(file: Path, delta: float, as_json: bool) -> int:
+def compose(file: Path, delta: float, ask: bool, as_json: bool) -> int:
     r"""Total epsilon of the releases listed in FILE (YAML or JSON).
 
     \b
@@ -59,7 +60,13 @@ def compose(file: Path, delta: float, as_json: bool) -> int:
     _within("--delta", delta, 0, 1)
     events = read_events(file)
     total = add_up(events, delta)
-    _show({"epsilon": total.epsilon, "mu": total.mu, "method": total.method}, as_json)
+    facts = {"epsilon": total.epsilon, "mu": total.mu, "method": total.method}
+    if ask:
+        from fedassay.privacy.second_opinion import second_opinion
+
+        peer = second_opinion(events, delta)
+        facts |= {"opacus_prv": peer.estimate, "opacus_prv_low": peer.low, "opacus_prv_high": peer.high}
+    _show(facts, as_json)
     return 0
 
 
