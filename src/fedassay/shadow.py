@@ -8,7 +8,8 @@ Half of the candidates of a client are records of its own and half are of the sa
 nobody (the test role), label by label, so that a label alone says nothing. A shadow release has every client
 hold as many records of each label as the real one does, which the adversary is taken to know:
 
-- `online`: a random half of the candidates of each label, so that every candidate is in about half of them.
+- `online`: a random half of the candidates of each label, and the other half in the next one (Carlini et al. 2022,
+  "Membership Inference Attacks From First Principles"), so that every candidate is in exactly half of them.
 - `offline`: records of the adversary's own, so that no candidate is in any of them.
 """
 
@@ -161,7 +162,10 @@ class MembershipGame:
             asked, chosen = self.questions.get(name), np.zeros(0, np.int64)
             if asked is not None:
                 if kind == "online":
-                    chosen = half_of_each(asked.labels, rng)
+                    # In pairs, the second with the other half: every candidate is in exactly half of the shadows.
+                    chosen = half_of_each(asked.labels, self.seeds.numpy(kind, number // 2, "half", name))
+                    if number % 2:
+                        chosen = np.setdiff1d(np.arange(len(asked)), chosen)
                 included[name] = np.isin(np.arange(len(asked)), chosen)
             counts = sizes.copy()
             parts: list[Records] = []

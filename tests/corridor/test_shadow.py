@@ -100,8 +100,9 @@ def test_online_shadows_hold_half_of_the_candidates_and_as_many_records(make_tas
             np.testing.assert_allclose(
                 np.bincount(held.labels, minlength=10), np.bincount(client.labels, minlength=10), atol=1
             )
-    share = np.mean([shadow.included["client/0"] for shadow in made], axis=0)
-    assert 0 < share.mean() < 1
+    for client in task.clients:
+        share = np.mean([shadow.included[client.name] for shadow in made], axis=0)
+        assert (share == 0.5).all()
     assert len({shadow.included["client/0"].tobytes() for shadow in made}) == 6
 
 
