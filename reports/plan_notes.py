@@ -45,7 +45,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
             words += f" (α = {short(float(clients.get('alpha', 0)))})"
         out.append(("Clients", words))
     if backbone:
-        out.append(("Backbone", f"{backbone.get('name', '?')}, {backbone.get('weights', '?')} weights"))
+        weights = backbone.get("weights")
+        out.append(("Backbone", f"{backbone.get('name', '?')}{f', {weights} weights' if weights else ''}"))
     if threat:
         words = f"sees {str(threat.get('view', '?')).replace('_', ' ')} messages"
         if backbone or not captured:

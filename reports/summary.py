@@ -187,10 +187,11 @@ def _effect(finding: Finding) -> float:
     return 0.0
 
 
-def _nothing_found(findings: Iterable[Finding]) -> tuple[int, str]:
+def _nothing_found(findings: Sequence[Finding]) -> tuple[int, str]:
     sought = [finding for finding in findings if finding.verdict == "no_leak_found"]
     if not sought:
-        return 0, "no attack was run"
+        measured = any("noise_share" in finding.metrics for finding in findings)
+        return 0, "no attack was run" + ("; the noise of its training was measured" if measured else "")
     caught = []
     for audit in dict.fromkeys(finding.audit for finding in sought):
         controls = [f.controls.positive for f in sought if f.audit == audit and f.controls.positive is not None]
