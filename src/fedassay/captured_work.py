@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedassay.audits.captured_claims import captured_claim
 from fedassay.audits.captured_images import captured_image_findings
 from fedassay.audits.captured_messages import captured_findings
+from fedassay.audits.ledger_claim import ledger_finding
 from fedassay.backbones.base import Backbone
 from fedassay.config import Component, Scenario
 from fedassay.errors import NotRunError
@@ -47,6 +47,15 @@ _NEEDS = {
     "memorization": "it needs a generator that can be sampled and the records that it was trained on",
     "membership": "it needs records of which it is known whether a client holds them",
 }
+
+
+# A lower bound on epsilon takes releases drawn again and again on neighbouring records, and messages of somebody
+# else's system cannot be drawn again. So the ledger decides, on what the transcript itself declares.
+_NOT_DRAWN_AGAIN = "captured messages cannot be drawn again on neighbouring records"
+_RESTS_ON = (
+    "on the sensitivities and the noise that the transcript declares; whether the system really adds that noise "
+    "was not tested"
+)
 
 
 @dataclass
@@ -149,8 +158,14 @@ class Work:
         for audit in entries("audit"):
             if audit == "dp_claim":
                 lab = self._lab(accounted, None)
-                findings.append(captured_claim(self.transcript.claim, accounted, lab))
+                findings.append(
+                    ledger_finding(
+                        audit, self.transcript.claim, accounted, lab, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON
+                    )
+                )
                 continue
+            if audit == "ledger":
+                continue  # dp_claim has nothing but the ledger here
             reads = getattr(lookup("audit", audit), "reads", None) or ()
             for part in (part for part in self.attacks() if part.name in reads):
                 found = None

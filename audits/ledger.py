@@ -1,0 +1,44 @@
+"""Does what leaves add up to no more than is claimed: the release ledger, without any attack.
+
+In milliseconds, for methods whose mechanisms take long to run again, and for plans that ask for many epsilons.
+`fedassay.audits.dp_claim` holds the same claim against an attack as well.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedassay.audits.claim_training import training_facts
+from fedassay.audits.ledger_claim import ledger_finding
+from fedassay.lab import AttackResult, Lab
+from fedassay.privacy.ledger import account
+from fedassay.record import Finding
+from fedassay.registry import register
+from fedassay.release import PrivacyClaim
+from fedassay.values import Parameters
+
+
+@register("audit", "ledger")
+class LedgerAudit(Parameters):
+    """Does what leaves add up to no more than is claimed, on exact sensitivities; without any attack."""
+
+    reads: ClassVar[None] = None
+    tests_per_cell: ClassVar[int] = 0
+
+    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+        """One finding: claimed and accounted epsilon."""
+        claim, asked = lab.outcome.transcript.claim, lab.task.privacy
+        accounted, known = lab.accounted, (asked.delta, asked.adjacency)
+        if isinstance(claim, PrivacyClaim) and claim.delta > 0 and (claim.delta, claim.adjacency) != known:
+            accounted = account(lab.outcome.transcript, claim.adjacency, claim.delta)
+        return [
+            ledger_finding(
+                "ledger",
+                claim,
+                accounted,
+                lab,
+                why="the ledger adds up, dp_claim attacks",
+                rests_on="on exact sensitivities and the noise that the method declares",
+                training=training_facts(lab.steps, lab.outcome.transcript),
+            )
+        ]

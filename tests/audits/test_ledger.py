@@ -1,0 +1,78 @@
+"""The ledger as an audit: claimed against accounted, without an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fedassay.audits.ledger import LedgerAudit
+from fedassay.lab import Lab
+from fedassay.record import Finding
+from fedassay.registry import lookup
+from fedassay.release import NoClaim, PrivacyClaim
+from fedassay.task import Task
+
+MakeTask = Callable[..., Task]
+MakeLab = Callable[..., Lab]
+
+
+def assess(lab: Lab) -> Finding:
+    (finding,) = LedgerAudit().assess(None, lab)
+    assert finding.audit == "ledger"
+    return finding
+
+
+def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_lab: MakeLab) -> None:
+    finding = assess(make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")()))
+    assert finding.verdict == "sound"
+    assert finding.metrics["claimed"].value == 3.0
+    assert finding.metrics["accounted"].value == pytest.approx(3.0, rel=1e-6)
+    assert finding.metrics["observed"].value is None
+    assert "rests on the ledger alone" in finding.reason
+
+
+def test_a_claim_that_it_does_not(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")())
+    transcript = lab.outcome.transcript
+    assert isinstance(transcript.claim, PrivacyClaim)
+    bold = replace(transcript, claim=transcript.claim.model_copy(update={"epsilon": 1.0}))
+    finding = assess(replace(lab, outcome=replace(lab.outcome, transcript=bold)))
+    assert finding.verdict == "unsupported"
+    assert "above the claimed 1" in finding.reason
+
+
+def test_a_claim_at_another_delta_is_accounted_there(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")())
+    transcript = lab.outcome.transcript
+    assert isinstance(transcript.claim, PrivacyClaim)
+    other = replace(transcript, claim=transcript.claim.model_copy(update={"delta": 1e-9}))
+    finding = assess(replace(lab, outcome=replace(lab.outcome, transcript=other)))
+    assert finding.verdict == "unsupported"
+    value = finding.metrics["accounted"].value
+    assert value is not None
+    assert value > 3.5
+
+
+def test_exact_counts_under_add_remove_are_named(make_task: MakeTask, make_lab: MakeLab) -> None:
+    finding = assess(make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")(counts="exact")))
+    assert finding.verdict == "unsupported"
+    assert finding.metrics["accounted"].value == float("inf")
+    assert "leaves exactly" in finding.reason or "leave exactly" in finding.reason
+
+
+def test_no_claim_is_not_run(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(), lookup("method", "fedcgs")())
+    assert isinstance(lab.outcome.transcript.claim, NoClaim)
+    finding = assess(lab)
+    assert finding.verdict == "not_run"
+    assert finding.metrics["accounted"].value == float("inf")
+
+
+def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_lab: MakeLab) -> None:
+    lab = make_lab(make_task(epsilon=4.0, clients=2, records=80), lookup("method", "fedavg")(local_epochs=2))
+    assert "measured as they were taken" in assess(lab).reason
+    (steps,) = lab.steps
+    lab.steps[steps].squares /= 4
+    assert assess(lab).verdict == "unsound"
