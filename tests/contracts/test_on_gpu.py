@@ -62,7 +62,12 @@ OnBoth = Callable[[Callable[[str], Any]], tuple[Any, Any, Any]]
 HEAD = {"dp_sgd": {"epochs": 1, "sampling_rate": 0.5}}
 NETWORKS = {"local_epochs": 1, "dp_sgd": {"sampling_rate": 0.5}}
 ROUNDS = {"rounds": 2, **NETWORKS}
-FEDDIFF = {"epochs": 2, "steps": 2, "classifier": {"epochs": 1}, "dp_sgd": {"epochs": 1, "sampling_rate": 0.5}}
+FEDDIFF = {
+    "epochs": 1,
+    "steps": 2,
+    "classifier": {"epochs": 1},
+    "dp_sgd": {"epochs": 1, "sampling_rate": 0.5, "draws": 2},
+}
 FEDCVAE = {"hidden": 16, "classifier": NETWORKS, **NETWORKS}
 METHODS: list[tuple[str, dict[str, Any]]] = [
     ("average", HEAD),
@@ -143,7 +148,7 @@ def test_methods(name: str, given: dict[str, Any], private: bool, make_task: Mak
     factory = lookup("method", name)
     if private and not getattr(factory, "has_private_form", True):
         pytest.skip(f"{name} has no private form")
-    asked: dict[str, Any] = {"clients": 2, "records": 60}
+    asked: dict[str, Any] = {"clients": 2, "records": 40}
     if private:
         asked |= {"epsilon": 50.0, "adjacency": getattr(factory, "default_adjacency", "add_remove")}
     needs_network = "personalize" in given or given.get("start") == "backbone"
@@ -160,7 +165,8 @@ def test_methods(name: str, given: dict[str, Any], private: bool, make_task: Mak
         same(x, y)
     if here[2] is not None:
         assert np.mean(here[2] == there[2]) > 0.98
-    assert gpu.share() > 0.99
+    # Mixtures under differential privacy are refined on the host, in a step or two.
+    assert gpu.share() == 1 or (private and "fedpft" in name and gpu.share() > 0.99)
     assert not gpu.drawn, "no seed of the task governs the GPU's own generator"
 
 
@@ -216,13 +222,13 @@ def test_the_denoiser(preset: Preset, make_task: MakeTask, on_both: OnBoth, tmp_
         model = train(
             records.images,
             conditions,
-            replace(preset, steps=6),
+            replace(preset, steps=3),
             seed=0,
             device=device,
             checkpoint=tmp_path / f"{device}.safetensors",
         )
-        asked = {"seed": 1, "steps": 3, "device": device}
-        images = [sample(model, conditions[:6], sampler=kind, **asked) for kind in ("ddim", "ddpm")]
+        asked = {"seed": 1, "steps": 2, "device": device}
+        images = [sample(model, conditions[:3], sampler=kind, **asked) for kind in ("ddim", "ddpm")]
         if not preset.centres:
             images.append(record_losses(model, records.images, conditions, (0.2, 0.6), Seeds(3), device=device))
         return images, dict(model.weights)
@@ -262,7 +268,7 @@ def test_generators(name: str, private: bool, make_task: MakeTask, on_both: OnBo
     if preset.multipliers:
         # 8x8 images are halved twice at most.
         preset = replace(preset, multipliers=(1, 2))
-    steps = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.5, steps=3, norm=1.0, batch=4.0)
+    steps = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.5, steps=2, norm=1.0, batch=4.0)
 
     def learnt(device: str) -> Any:
         given = (records.images, records.labels, 10, preset)
