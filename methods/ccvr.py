@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
+from fedassay.drawing import MAX_DRAWN, remark
 from fedassay.errors import DataError
 from fedassay.linear_head import LinearHead
 from fedassay.methods.fedavg import FedAvg, averaged_network
@@ -77,7 +78,8 @@ class CCVR(Parameters):
     Attributes:
         fedavg: What comes before; `share` must be `all`, one body.
         head: How the head is retrained.
-        virtual: Virtual features in all, in the classes' proportions; None: as many as there were records.
+        virtual: Virtual features in all, in the classes' proportions; None: as many as there were records, and
+            200,000 at most where counts are noised.
         share: Share of the squared Gaussian-DP parameter that the statistics may spend in a private run.
     """
 
@@ -104,7 +106,9 @@ class CCVR(Parameters):
         body = network[0]
         messages = task.spool.keep_all(self._message(client, body, noise, task) for client in task.clients)
         pooled = pool([_received(message) for message in messages])
-        features, labels = self._sample(pooled, task)
+        records = float(pooled.counts.sum())
+        fewer = self.virtual is None and noise is not None and records > MAX_DRAWN
+        features, labels = self._sample(pooled, MAX_DRAWN if fewer else self.virtual or records, task)
         head = self.head.fit(features, labels, task)
         transform = (lambda rows: rows) if noise is None else clip_features
         sent = sum(float(item.size) for message in messages for item in message.fields.values())
@@ -125,6 +129,7 @@ class CCVR(Parameters):
             },
             networks=averaged.networks,
             mechanisms={} if noise is None else {"class statistics": _experiment(noise, task)},
+            notes=(remark(records, MAX_DRAWN, "virtual features"),) if fewer else (),
         )
 
     def _noise(self, task: Task) -> _Noise | None:
@@ -166,10 +171,9 @@ class CCVR(Parameters):
             },
         )
 
-    def _sample(self, pooled: ClassStatistics, task: Task) -> tuple[Floats, Ints]:
+    def _sample(self, pooled: ClassStatistics, size: float, task: Task) -> tuple[Floats, Ints]:
         """Virtual features and their labels, in the classes' proportions, one of each class at least."""
         total = pooled.counts.sum()
-        size = total if self.virtual is None else self.virtual
         rng = task.seeds.numpy("virtual")
         features, labels = [], []
         for label, count, mean, covariance in zip(

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from fedassay.drawing import MAX_DRAWN, remark
 from fedassay.errors import DataError, PlanError
 from fedassay.gaussian_head import (
     RIDGE,
@@ -123,7 +124,7 @@ class FedCGS(Parameters):
             # What has left the clients has left them all the same, and is what an audit is about.
             notes = [f"no head: the noise has drowned the statistics ({error})"]
         else:
-            notes = self._remarks(solved, task)
+            notes = self._remarks(solved, received, noise, task)
             personal, utility = self._personalized(solved.head, found, noise is not None, task)
             further = [*broadcast(solved.head, task.clients), *personal]
             model = FeatureModel(solved.head, transform)
@@ -146,8 +147,11 @@ class FedCGS(Parameters):
             notes=tuple(notes),
         )
 
-    def _remarks(self, solved: GaussianHead, task: Task) -> list[str]:
+    def _remarks(self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: Task) -> list[str]:
         notes = []
+        records = float(received.counts.sum())
+        if self.generated is not None and self._drawn(records, noise) < records:
+            notes.append(remark(records, MAX_DRAWN, "features"))
         if solved.projected:
             notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
         absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
@@ -174,7 +178,8 @@ class FedCGS(Parameters):
 
     def _solve(self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
         if self.generated is not None:
-            drawn = generated_head(found, float(received.counts.sum()), self.generated, task)
+            records = self._drawn(float(received.counts.sum()), noise)
+            drawn = generated_head(found, records, self.generated, task)
             return GaussianHead(drawn, projected=False)
         if noise is None:
             return gaussian_head(found, self.ridge)
@@ -182,6 +187,10 @@ class FedCGS(Parameters):
         size = max(1.0, float(received.counts.sum()))
         shift = self._total_noise(noise, task) * math.sqrt(received.sums.shape[1]) / size
         return gaussian_head(found, self.ridge, shift=shift)
+
+    def _drawn(self, records: float, noise: _Noise | None) -> float:
+        """Features that `generated` draws: as many as there were records; under noise these may be any number."""
+        return min(records, MAX_DRAWN) if noise is not None and noise.counts else records
 
     def _total_noise(self, noise: _Noise, task: Task) -> float:
         """Standard deviation of the noise on the sums over all clients."""

@@ -14,13 +14,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from fedassay.drawing import MAX_IMAGES, Draws, draws
 from fedassay.errors import DataError
 from fedassay.methods.classifiers import Classifiers, read, write
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.ensemble import of_network
 from fedassay.methods.local_heads import Ensemble
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
-from fedassay.nets.local_training import PrivateSteps, train, train_privately
+from fedassay.nets.local_training import train, train_privately
+from fedassay.nets.private_steps import PrivateSteps
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_class_counts
@@ -50,9 +52,9 @@ class _Noise:
 class FedCVAE(Parameters):
     """Clients send the decoder of a conditional autoencoder and their label histogram.
 
-    The server draws as many images as there were records, labels by each client's histogram, latent
-    vectors from a truncated normal, and trains a classifier on them. `ensemble`: from each client's
-    decoder (FedCVAE-Ens). `distill`: from one decoder that has learnt from the clients' (FedCVAE-KD).
+    The server draws as many images as there were records (of noised histograms 100,000 at most), labels by each
+    client's histogram, latent vectors from a truncated normal, and trains a classifier on them. `ensemble`: from
+    each client's decoder (FedCVAE-Ens). `distill`: from one decoder that has learnt from them all (FedCVAE-KD).
 
     Private runs train by DP-SGD and noise the histogram, from one budget. The encoder never leaves, but
     was trained with the decoder, so both are clipped and noised together.
@@ -102,7 +104,8 @@ class FedCVAE(Parameters):
                 advance(number, len(task.clients))
                 message = self._message(client, self._train(client, noise, task), noise, task)
                 messages.append(task.spool.keep(message))
-        generators = self._generators(messages, task)
+        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
+        generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("fedcvae: no client's histogram has a positive count")
         sampled = self._sampled(generators, task)
@@ -125,6 +128,7 @@ class FedCVAE(Parameters):
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(noise, task),
             generators=generators,
+            notes=asked.notes,
         )
 
     def _noise(self, task: Task) -> _Noise | None:
@@ -210,11 +214,10 @@ class FedCVAE(Parameters):
         }
         return Message(0, client.name, SERVER, fields)
 
-    def _generators(self, messages: Sequence[Message], task: Task) -> dict[str, DecoderGenerator]:
+    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DecoderGenerator]:
         """What each client's message can sample, of those whose histogram has a positive count."""
         found = {}
-        for client, message in zip(task.clients, messages, strict=True):
-            counts = np.rint(message.fields["class_counts"].values).clip(min=0).astype(np.int64)
+        for client, message, counts in zip(task.clients, messages, asked.counts, strict=True):
             if counts.any():
                 network = self._fresh(client, task)
                 write(network.decoder, message.fields["decoder"].values)

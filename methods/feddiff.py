@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
+from fedassay.drawing import MAX_IMAGES, Draws, draws
 from fedassay.errors import DataError
 from fedassay.methods.dp_sgd import dp_sgd_release
 from fedassay.methods.ensemble import of_network
@@ -24,7 +25,6 @@ from fedassay.methods.feddiff_server import (
     Sampling,
     correct,
     drawn,
-    histogram_of,
     joined,
     kept,
 )
@@ -70,8 +70,9 @@ class FedDiff(Parameters):
     """Clients send a class-conditional diffusion model; the server samples them all and trains on the samples.
 
     A client's message is its model's weights, its label histogram, and with Fourier magnitude filtering (FMF) its
-    images' mean magnitude. The server draws as many images as there were records, labels by each client's
-    histogram, drops those whose magnitude is far from the sender's mean, and trains a classifier.
+    images' mean magnitude. The server draws as many images as there were records (of noised histograms 100,000
+    at most), labels by each client's histogram, drops those whose magnitude is far from the sender's mean, and
+    trains a classifier.
 
     Attributes:
         preset: The generator: `tiny`, a perceptron for small images on two cores; `small` and `paper`, the paper's
@@ -128,7 +129,8 @@ class FedDiff(Parameters):
         messages = task.spool.keep_all(
             self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)
         )
-        generators = self._generators(messages, task)
+        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
+        generators = self._generators(messages, asked, task)
         if not generators:
             raise DataError("feddiff: no client's histogram has a positive count")
         sampled, notes = self._sampled(generators, messages, run, task)
@@ -142,7 +144,7 @@ class FedDiff(Parameters):
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(budget, task),
             generators=generators,
-            notes=notes,
+            notes=(*asked.notes, *notes),
         )
 
     def _preset(self, index: int) -> Preset:
@@ -232,12 +234,12 @@ class FedDiff(Parameters):
             model = train_generator_privately(*given, preset, training, **where)
         return flatten_weights(model.weights)
 
-    def _generators(self, messages: Sequence[Message], task: Task) -> dict[str, DiffusionGenerator]:
+    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DiffusionGenerator]:
         """What each client's message can sample, of those whose histogram has a positive count."""
         sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
         found = {}
-        for index, (client, message) in enumerate(zip(task.clients, messages, strict=True)):
-            counts = histogram_of(message.fields["class_counts"].values)
+        each = zip(task.clients, messages, asked.counts, strict=True)
+        for index, (client, message, counts) in enumerate(each):
             if counts.any():
                 values = message.fields["weights"].values
                 shape = client.images.shape[1:]

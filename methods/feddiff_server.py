@@ -136,11 +136,6 @@ class DiffusionGenerator:
         return record_losses(self.model, records.images, conditions, levels, seeds, device=self.device)
 
 
-def histogram_of(sent: NDArray[Any]) -> Ints:
-    """A histogram as sent, (C,), to whole numbers of images; noise below zero counts as none."""
-    return np.asarray(np.rint(sent).clip(min=0), dtype=np.int64)
-
-
 def kept(
     folder: Path | None, name: str, run: str, make: Callable[[], dict[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from fedassay.density_gap import density_gap
 from fedassay.errors import DataError
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
-from fedassay.methods.fedpft_messages import mixture_message, synthesise
+from fedassay.methods.fedpft_messages import mixture_message, synthesise, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.methods.heads import broadcast
 from fedassay.privacy.reruns import Experiment
@@ -51,13 +51,13 @@ class FedPFT(MixtureParameters):
             PlanError: `components` does not match the clients, or does not fit the mechanism.
             DataError: No client has a usable record.
         """
-        wanted = self.components_of(len(task.clients))
+        components = self.components_of(len(task.clients))
         if not any(len(client) for client in task.clients):
             raise DataError("fedpft: no client has any record")
         messages: list[Message] = []
         worst: Experiment | None = None
         for block in _blocks(task.clients):
-            fitted = self.fit(task.clients[block], wanted[block], task)
+            fitted = self.fit(task.clients[block], components[block], task)
             messages += task.spool.keep_all(
                 mixture_message(client.name, own, self.transport)
                 for client, own in zip(task.clients[block], fitted, strict=True)
@@ -80,7 +80,7 @@ class FedPFT(MixtureParameters):
             utility=utility,
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),
-            notes=(*self.shortened(messages, wanted), *remarks),
+            notes=(*self.shortened(messages, components), *wanted(messages).notes, *remarks),
         )
 
     def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel
-from fedassay.methods.fedpft_messages import mixture_message, sample_message
+from fedassay.methods.fedpft_messages import mixture_message, sample_message, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
@@ -66,7 +66,7 @@ class FedPFTChain(MixtureParameters):
             DataError: No client has a record.
         """
         line = self._line(task)
-        wanted = self.components_of(len(task.clients))
+        components = self.components_of(len(task.clients))
         if not any(len(client) for client in task.clients):
             raise DataError("fedpft_chain: no client has any record")
         messages: list[Message] = []
@@ -77,6 +77,7 @@ class FedPFTChain(MixtureParameters):
         for hop, index in enumerate(line):
             client = task.clients[index]
             own = self._unite(client, messages[-1] if messages else None, task)
+            notes += [f"{client.name}: {note}" for note in wanted(messages[-1:]).notes]
             united.append(own)
             if hop + 1 == len(line):
                 break
@@ -86,9 +87,9 @@ class FedPFTChain(MixtureParameters):
                 asked.append(asked[-1])
                 notes.append(f"{client.name} has no records and hands on what it got")
                 continue
-            (mixtures,) = self.fit([own], [wanted[index]], task)
+            (mixtures,) = self.fit([own], [components[index]], task)
             worst = least_protected([mixtures], worst)
-            asked.append(wanted[index])
+            asked.append(components[index])
             message = mixture_message(own.name, mixtures, self.transport, number=hop, receiver=receiver)
             messages.append(task.spool.keep(message))
         models = self._models(united, task)

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.drawing import MAX_DRAWN, Draws, draws
 from fedassay.errors import DataError
 from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
 from fedassay.mixtures.packed import diagonal_index, to_transport
@@ -119,7 +120,7 @@ def mixture_message(
 
 
 def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
-    """Sample the mixtures of every message: `sample_message`, pooled.
+    """Sample the mixtures of every message as often as `wanted` says, pooled.
 
     Returns:
         Synthetic features (n, d), float32, and their classes (n,).
@@ -127,7 +128,9 @@ def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
     Raises:
         DataError: Nothing is left to sample.
     """
-    drawn = [sample_message(message, task) for message in messages]
+    drawn = [
+        _sampled(message, counts, task) for message, counts in zip(messages, wanted(messages).counts, strict=True)
+    ]
     if not sum(len(labels) for _, labels in drawn):
         raise DataError("fedpft: no client has sent a class with a usable count; there is nothing to sample")
     labels = np.concatenate([own for _, own in drawn])
@@ -141,10 +144,16 @@ def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
     return features, labels
 
 
-def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
-    """Sample every received mixture as often as its class has records.
+def wanted(messages: Sequence[Message]) -> Draws:
+    """How often to sample every received mixture: as its class has records, or what is drawn at most under noise.
 
     A class whose noised count is not above twice its noise is left out: its moments would be noise.
+    """
+    return draws([message.fields["class_counts"] for message in messages], MAX_DRAWN, "features", above=2.0)
+
+
+def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
+    """Sample every received mixture as often as `wanted` says.
 
     Args:
         message: What a client has sent.
@@ -153,11 +162,13 @@ def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
     Returns:
         Synthetic features (n, d), float32, and their classes (n,); n may be 0.
     """
+    return _sampled(message, wanted([message]).counts[0], task)
+
+
+def _sampled(message: Message, counts: Ints, task: Task) -> tuple[Floats, Ints]:
     received = message_mixtures(message)
     if received is None:
         return np.empty((0, task.backbone.width), dtype=np.float32), np.empty(0, dtype=np.int64)
-    sent, classes = message.fields["class_counts"], message.fields["class_ids"].values.astype(np.int64)
-    noise = max(sent.release.noise_scale or (0.0,))
-    counts = np.where(sent.values > 2 * noise, received.counts, 0)
+    classes = message.fields["class_ids"].values.astype(np.int64)
     drawn, groups = sample_mixtures(received, counts, task.seeds.numpy("sample", message.sender))
     return drawn.astype(np.float32), classes[groups]

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedassay.drawing import MAX_DRAWN, thinned, whole
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.threat import View
 from fedassay.transcript import Message
 from fedassay.values import Floats, Ints
-
-MAX_DRAWN = 200_000
-"""Most samples drawn from the mixtures of one message: a message may claim any number of records."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
         found.append(_source("raw", features, known, message.sender, np.arange(len(features))))
     mixtures = message_mixtures(message)
     if mixtures is not None:
-        vectors, groups = sample_mixtures(mixtures, _drawn(mixtures.counts), rng)
+        vectors, groups = sample_mixtures(mixtures, thinned(mixtures.counts, MAX_DRAWN), rng)
         found.append(_source("mixture_samples", vectors, order[groups], message.sender, None))
     means = message.of_kind("class_means")
     counts = message.of_kind("class_counts")
@@ -81,12 +79,6 @@ def _of_message(message: Message, classes: int, rng: np.random.Generator) -> lis
     if means is not None:
         found.append(_source("class_means", means, order, message.sender, None))
     return found
-
-
-def _drawn(counts: Ints) -> Ints:
-    """How often each mixture is sampled: as its counts say, thinned out where these are too many to hold."""
-    total = int(counts.sum())
-    return counts if total <= MAX_DRAWN else counts * MAX_DRAWN // total
 
 
 def message_mixtures(message: Message) -> Mixtures | None:
@@ -103,14 +95,14 @@ def message_mixtures(message: Message) -> Mixtures | None:
     components = np.ones(size, np.int64) if parts is None else parts.astype(np.int64)
     weights = message.of_kind("mixture_weights")
     counts = message.of_kind("class_counts")
-    whole = np.zeros(len(components), np.int64) if counts is None else np.rint(counts).clip(min=0).astype(np.int64)
+    records = np.zeros(len(components), np.int64) if counts is None else whole(counts)
     family: Family = "full"
     if covariances.ndim == 1:
         family = "spherical"
     elif covariances.shape[1] == width:
         family = "diag"
     return from_transport(
-        family, components, whole, np.ones(size) if weights is None else weights, means, covariances
+        family, components, records, np.ones(size) if weights is None else weights, means, covariances
     )
 
 

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fedassay.linear_head import LinearHead
 from fedassay.methods.ccvr import CCVR, class_statistics, pool
 from fedassay.methods.fedavg import FedAvg, averaged_network
+from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.privacy.ledger import account, exact_fields
 from fedassay.task import Task
+from fedassay.values import Floats, Ints
 
 MakeTask = Callable[..., Task]
 QUICK = {"fedavg": {"local_epochs": 3, "width": 9, "bodies": {"name": "mlp", "hidden": 32}}}
@@ -73,6 +76,26 @@ def test_calibration_mends_an_averaged_head(make_task: MakeTask) -> None:
     assert outcome.model is not None
     after = float((outcome.model.predict(task.test) == task.test.labels).mean())
     assert after > outcome.utility["accuracy_before_calibration"] + 0.1
+
+
+@pytest.mark.parametrize(("virtual", "expected"), [(None, 400), (700, 700)])
+def test_noised_counts_ask_for_no_more_virtual_features_than_are_drawn(
+    virtual: int | None, expected: int, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At epsilon 0.001 of 300 records there would be tens of thousands."""
+    monkeypatch.setattr("fedassay.methods.ccvr.MAX_DRAWN", 400)
+    drawn, fit = [], HeadTraining.fit
+
+    def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:
+        drawn.append(len(labels))
+        return fit(self, features, labels, task)
+
+    monkeypatch.setattr(HeadTraining, "fit", counted)
+    outcome = _quick(virtual=virtual).run(make_task(epsilon=1e-3))
+    assert drawn[0] == pytest.approx(expected, abs=10)  # each of ten classes rounded
+    assert any("400 are drawn" in note for note in outcome.notes) == (virtual is None)
+    assert _quick().run(make_task(records=600)).notes == ()
+    assert drawn[1] == pytest.approx(600, abs=10)
 
 
 def test_fedavg_and_statistics_share_one_budget(make_task: MakeTask) -> None:

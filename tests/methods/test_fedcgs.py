@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedassay.errors import DataError, PlanError
-from fedassay.linear_head import FeatureModel
+from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.heads import HeadTraining
@@ -20,6 +20,7 @@ from fedassay.privacy.reruns import llr_scores
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import AGGREGATE, Message
+from fedassay.values import Floats, Ints
 
 MakeTask = Callable[..., Task]
 
@@ -163,6 +164,24 @@ def test_a_generated_head_is_near_the_solved_one_and_needs_the_statistics(make_t
     # The same aggregate from another partition gives the same draws, and so the same head.
     other = FedCGS(covariance="within", generated=HeadTraining()).run(_repartition(task, 4, 0.1))
     assert np.allclose(_weights(other), _weights(generated), atol=1e-2)
+
+
+def test_noised_counts_ask_for_no_more_features_than_are_drawn(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedassay.methods.fedcgs.MAX_DRAWN", 100)
+    drawn, fit = [], HeadTraining.fit
+
+    def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:
+        drawn.append(len(labels))
+        return fit(self, features, labels, task)
+
+    monkeypatch.setattr(HeadTraining, "fit", counted)
+    noised = FedCGS(generated=HeadTraining()).run(make_task(records=900, epsilon=5.0))
+    plain = FedCGS(generated=HeadTraining()).run(make_task(records=900))
+    assert drawn == [pytest.approx(100, abs=10), pytest.approx(900, abs=10)]
+    assert any("100 are drawn" in note for note in noised.notes)
+    assert not any("drawn" in note for note in plain.notes)
 
 
 def test_private_accuracy(make_task: MakeTask) -> None:

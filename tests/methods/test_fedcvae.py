@@ -117,6 +117,21 @@ def test_with_labels_public_the_histogram_costs_nothing(make_task: MakeTask) -> 
     assert not outcome.mechanisms
 
 
+@pytest.mark.parametrize("server", ["ensemble", "distill"])
+def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
+    server: str, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At epsilon 0.001 of 60 records there would be thousands of images, and hours of training on them."""
+    monkeypatch.setattr("fedassay.methods.fedcvae.MAX_IMAGES", 300)
+    method = FedCVAE.model_validate({**QUICK, "server": server, "distillation_epochs": 1})
+    outcome = method.run(make_task(clients=2, records=60, epsilon=1e-3))
+    assert sum(int(generator.counts.sum()) for generator in outcome.generators.values()) == 300
+    assert any("300 are drawn" in note for note in outcome.notes)
+    plain = method.run(make_task(clients=2, records=400))
+    assert sum(int(generator.counts.sum()) for generator in plain.generators.values()) == 400
+    assert plain.notes == ()
+
+
 def test_clients_without_records_are_left_out(make_task: MakeTask) -> None:
     task = make_task(records=60)
     nobody = task.clients[0].take(np.zeros(0, np.int64))

@@ -206,6 +206,21 @@ def test_classes_whose_count_is_noise_are_left_out(make_task: MakeTask) -> None:
     assert {0, 1, 2} <= set(usable)
 
 
+def test_noised_counts_ask_for_no_more_features_than_are_drawn(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedassay.methods.fedpft_messages.MAX_DRAWN", 120)
+    task = make_task(clients=2, records=400, epsilon=2.0, labels_of=[0, 1, 2])
+    outcome = FedPFT(components=1, counts="noised").run(task)
+    _, labels = synthesise(_clients(outcome), task)
+    assert len(labels) == 120
+    assert any("120 are drawn" in note for note in outcome.notes)
+    exact = FedPFT(components=1).run(make_task(clients=2, records=400, epsilon=2.0, adjacency=SAME))
+    assert exact.notes == ()
+    _, labels = synthesise(_clients(exact), task)
+    assert len(labels) == 400
+
+
 def test_private_accuracy(make_task: MakeTask) -> None:
     plain = make_task(clients=2, records=1000, backbone="small_cnn")
     private = replace(plain, privacy=make_task(epsilon=1.0, adjacency=SAME).privacy)

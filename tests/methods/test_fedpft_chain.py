@@ -173,3 +173,14 @@ def test_wrong_orders(make_task: MakeTask, order: tuple[int, ...]) -> None:
         FedPFTChain(order=order).run(make_task(clients=3))
     with pytest.raises(PlanError, match="a chain needs at least 2"):
         FedPFTChain().run(make_task(clients=1))
+
+
+def test_noised_counts_ask_for_no_more_features_than_are_drawn(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedassay.methods.fedpft_messages.MAX_DRAWN", 120)
+    task = make_task(clients=2, records=400, epsilon=2.0, labels_of=[0, 1, 2])
+    outcome = FedPFTChain(components=1, counts="noised").run(task)
+    _, labels = sample_message(outcome.transcript.messages[0], task)
+    assert len(labels) == 120
+    assert any(note.startswith("client/1: ") and "120 are drawn" in note for note in outcome.notes)
