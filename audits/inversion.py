@@ -4,6 +4,9 @@ Joins the truth to what `feature_inversion` made (paper 001, figure 4) and asks 
 PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the messages
 know nothing of. Every finding carries both controls: images inverted from raw features of single records must be
 closer to these; images inverted from raw features of records that nobody holds must not be.
+
+Clients may have distributions of their own (domains), of which fresh records are none. So images of other records
+of the same clients are held against the records, too: what is no closer than these explain is no leak.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.inversion_pictures import figure
-from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates, hold, make_pool
+from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
 from fedassay.audits.message_truth import encoder
 from fedassay.audits.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
-from fedassay.audits.stats.resampling import mean_of, resampled
+from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.record import (
@@ -36,9 +39,13 @@ from fedassay.record import (
 from fedassay.registry import register
 from fedassay.task import Records
 from fedassay.values import Ints, Parameters
+from fedassay.vectors import VectorSource
 
 _HELD, _FRESH = "control/held", "control/fresh"
 _UNITS = {"psnr": "dB"}
+_DOUBTED = 0.05
+"""p-value of other records' images up to which they may explain what is seen."""
+
 _Control = tuple[Shown, Shown]
 """Positive and negative; the records of the positive one are positions among the private records."""
 
@@ -87,8 +94,28 @@ class InversionAudit(Parameters):
                 draws=self.draws,
             )
             pictures = figure(made, shown, positive, result.reconstructions, pool, lab, self.pictures)
-            findings.append(self._finding(made, used, shown, positive, negative, pool, lab, result, pictures))
+            others = self._others(made.source, pool, lab)
+            findings.append(
+                self._finding(made, used, shown, positive, negative, others, pool, lab, result, pictures)
+            )
         return findings
+
+    def _others(self, source: VectorSource, pool: Pool, lab: Lab) -> Shown | None:
+        """Images of other records of the same clients; None where clients are too small for it."""
+        rng = lab.task.seeds.numpy("inversion", "others", source.name)
+        records, sets = alike(source, lab, rng)
+        if len(records) < 2:
+            return None
+        return hold(
+            pool.images[records],
+            pool.features[records],
+            sets,
+            pool,
+            rng,
+            between=source.name in BETWEEN,
+            tests=lab.bounds,
+            draws=self.draws,
+        )
 
     def _records(self, lab: Lab) -> tuple[Pool, Records]:
         """The pool of comparison, and as many other fresh records for the negative control.
@@ -159,6 +186,7 @@ class InversionAudit(Parameters):
         shown: Shown,
         positive: Shown,
         negative: Shown,
+        others: Shown | None,
         pool: Pool,
         lab: Lab,
         result: AttackResult,
@@ -172,6 +200,17 @@ class InversionAudit(Parameters):
         metrics["psnr_gain"] = self._metric(shown.psnr - shown.fresh_psnr, "psnr", rng).model_copy(
             update={"reason": f"over fresh records of the class; permutation p = {shown.p:.2g}"}
         )
+        domain = None if others is None else resampled(len(others.gain), mean_of(others.gain), rng)
+        if others is not None and domain is not None:
+            metrics["psnr_gain_others"] = Metric(
+                value=domain.value,
+                low=domain.low,
+                high=domain.high,
+                n=len(others.gain),
+                unit="dB",
+                reason=f"images of the same clients' other records; permutation p = {others.p:.2g}",
+            )
+        explained = shown.beats and others is not None and domain is not None and _explains(others, domain, shown)
         misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)[used]
         metrics["misfit"] = Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
         if lab.attacker is not None and len(lab.attacker):
@@ -186,7 +225,7 @@ class InversionAudit(Parameters):
             metrics[key] = (
                 metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
             )
-        verdict, reason = _verdict(shown, positive, negative)
+        verdict, reason = _verdict(shown, positive, negative, others if explained else None)
         return Finding(
             audit="inversion",
             attack=result.attack,
@@ -203,10 +242,12 @@ class InversionAudit(Parameters):
                     detail="dB PSNR over fresh records of the class",
                 ),
                 negative=NegativeControl(
-                    release="raw features of records that no client holds",
-                    flagged=negative.beats,
-                    value=_gain(negative),
-                    n=len(negative.psnr),
+                    release="images of other records of the same clients"
+                    if explained
+                    else "raw features of records that no client holds",
+                    flagged=negative.beats or explained,
+                    value=_gain(others if explained and others is not None else negative),
+                    n=len((others if explained and others is not None else negative).psnr),
                     detail="dB PSNR over fresh records of the class",
                 ),
             ),
@@ -220,6 +261,9 @@ class InversionAudit(Parameters):
                 "baseline: fresh (test) records of the same classes, matched alike",
                 f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
                 f"5 %, corrected for {lab.bounds} tests",
+                "no client could be halved: its records are taken to be of the fresh ones' distribution"
+                if others is None
+                else "no leak: what images of other records of the same clients show as well",
             ),
             pictures=pictures,
             series={
@@ -244,12 +288,27 @@ class InversionAudit(Parameters):
         return Metric(value=found.value, low=found.low, high=found.high, n=len(values), unit=unit)
 
 
-def _verdict(shown: Shown, positive: Shown, negative: Shown) -> tuple[Verdict, str]:
+def _explains(others: Shown, domain: Interval, shown: Shown) -> bool:
+    """Whether what makes a client's other images close to its records may be all that makes the shown ones so.
+
+    As far as twice its reach: what is shown may be smoother than an image of one record, and so closer to all.
+    """
+    return others.p <= _DOUBTED and float(shown.gain.mean()) <= 2 * domain.high
+
+
+def _verdict(shown: Shown, positive: Shown, negative: Shown, others: Shown | None) -> tuple[Verdict, str]:
+    """What is said, `others` being images that explain what is shown, if any do."""
     ours = f"{_said(shown)}, {len(shown.psnr)} images"
     if negative.beats:
         return "inconclusive", f"the negative control was flagged ({_said(negative)}); {ours}"
     if not positive.beats:
         return "inconclusive", f"the attack is too weak here: raw features show {_said(positive)}; {ours}"
+    if others is not None:
+        return "inconclusive", (
+            f"clients' records may differ from fresh ones without any release: images of their other records gain "
+            f"{others.gain.mean():.2f} dB over those of other classes or clients (p = {others.p:.2g}), and "
+            f"{shown.gain.mean():.2f} dB is no more than that explains; {ours}"
+        )
     if shown.beats:
         return "leak", f"images are closer to the records behind them than to fresh ones: {ours}"
     control = f"{_said(positive)}, {len(positive.psnr)} images"

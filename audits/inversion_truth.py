@@ -6,18 +6,22 @@ the images know nothing of those records beyond their classes, records and fresh
 exchangeable; so the true sets are held against the same sets with their records exchanged for others of the class
 (permutation test; Good 2005, chapter 3). It is exact whatever the images look like: best-of-set matching and a
 taste for smooth images act on both sides alike.
+
+Where clients have distributions of their own (domains), their records are not exchangeable with fresh ones: any
+image of the client's domain is closer to them. `alike` makes such images: of the same clients, of other records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message_truth import Matrix
 from fedassay.lab import Lab
+from fedassay.shadow import half_of_each
 from fedassay.similarity.metrics import PSNR_CAP
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
@@ -59,6 +63,8 @@ class Shown:
         each: Mean PSNR of each image to all records that it may show, shape (k,).
         fresh: Fresh records in the same place, `_PARTS` times, shape (_PARTS, k).
         fresh_psnr: Mean over them, shape (k,).
+        gain: PSNR of each image to its record, over that to fresh ones in the same place, both over what images of
+            other records have to them, shape (k,): the mean of this is what the test is about.
         p: One-sided p-value of "no closer to the true records than to others of their classes".
         level: What p has to reach, corrected for the tests of the run.
     """
@@ -69,6 +75,7 @@ class Shown:
     each: Matrix
     fresh: Ints
     fresh_psnr: Matrix
+    gain: Matrix
     p: float
     level: float
 
@@ -106,6 +113,32 @@ def candidates(source: VectorSource, lab: Lab) -> list[Ints]:
             usable &= labels == label
         found.append(np.flatnonzero(usable))
     return found
+
+
+def alike(source: VectorSource, lab: Lab, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
+    """Images that know what a source's may know of the clients, but nothing of the records they are held against.
+
+    The clients' records are halved. For each vector, one record of the first half stands for its image, of those
+    that this may show (of its sender and class, where it may show a single one), and is held against such records
+    of the second half.
+
+    Returns:
+        The positions of the records that stand for images, shape (k,), k at most the number of vectors, and for
+        each the positions of those that it is held against.
+    """
+    labels = [client.labels for client in lab.task.clients]
+    starts = np.cumsum([0, *(len(own) for own in labels)])
+    first = np.zeros(starts[-1], np.bool_)
+    for start, own in zip(starts, labels, strict=False):
+        first[start + half_of_each(own, rng)] = True
+    images, sets = [], []
+    unpaired = replace(source, rows=np.full(len(source.rows), -1))
+    for row, part in zip(source.rows, candidates(unpaired, lab), strict=True):
+        shown, held = part[first[part]], part[~first[part]]
+        if len(shown) and len(held):
+            images.append(int(rng.choice(shown)))
+            sets.append(rng.choice(held, 1) if row >= 0 else held)
+    return np.array(images, np.int64), sets
 
 
 def hold(
@@ -163,6 +196,7 @@ def hold(
         each=np.array(inside),
         fresh=fresh,
         fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
+        gain=np.asarray(above[rows, own] - above[rows, fresh].mean(axis=0)),
         p=(1 + int((exchanged >= value - 1e-9).sum())) / (1 + count),
         level=0.05 / tests,
     )

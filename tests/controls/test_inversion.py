@@ -122,6 +122,48 @@ def test_pictures_of_other_records_are_not_flagged(make_task: MakeTask, make_lab
     assert finding.verdict == "no_leak_found", finding.reason
 
 
+def _domains(task: Task) -> Task:
+    """One client's images inverted, and every other one of the test's."""
+
+    def inverted(records: Records, step: int) -> Records:
+        images = records.images.copy()
+        images[::step] = 255 - images[::step]
+        return replace(records, images=images)
+
+    one, two = task.clients
+    return replace(task, clients=(inverted(one, 1), two), test=inverted(task.test, 2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("epsilon", [5.0, float("inf")])
+def test_clients_of_their_own_domain_are_not_mistaken_for_pictures(
+    epsilon: float, seed: int, make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+) -> None:
+    """Class means of a client's other records are of its domain, as half of the fresh records are not."""
+    task = _domains(make_task(clients=2, records=400, epsilon=epsilon, seed=seed))
+    released = tuple(client.take(np.arange(1, len(client), 2)) for client in task.clients)
+    outcome = FedCGS().run(replace(task, clients=released))
+    task = replace(task, clients=tuple(client.take(np.arange(0, len(client), 2)) for client in task.clients))
+    seen = make_lab(task, outcome=outcome).view
+    changes = {"outcome": outcome, "view": seen}
+    finding = findings(task, FedCGS(), exact, make_lab, tmp_path, **changes)["class_means"]
+    assert finding.verdict in {"inconclusive", "no_leak_found"}, finding.reason
+    if finding.verdict == "inconclusive":
+        assert "may differ from fresh ones without any release" in finding.reason
+        assert finding.controls.negative is not None
+        assert finding.controls.negative.flagged
+
+
+def test_what_domains_do_not_explain_is_a_leak(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+    task = _domains(make_task(clients=2, records=60))
+    finding = findings(task, RawFeatures(), exact, make_lab, tmp_path)["raw"]
+    assert finding.verdict == "leak", finding.reason
+    explained, shown = finding.metrics["psnr_gain_others"].value, finding.metrics["psnr_gain"].value
+    assert explained is not None
+    assert shown is not None
+    assert 0 < 2 * explained < shown
+
+
 def _real(task: Task, lab: Lab, folder: Path) -> dict[str | None, Finding]:
     known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
     inversion = FeatureInversion(weight=0, steps=100)
