@@ -52,7 +52,7 @@ def thinned(counts: Ints, most: int) -> Ints:
         return counts
     # Rounding their running sum keeps the sum exact, and no count is off by more than one.
     ends = np.rint(np.cumsum(counts.ravel()) * (most / total))
-    return np.diff(ends, prepend=0.0).astype(np.int64).reshape(counts.shape)
+    return np.asarray(np.diff(ends, prepend=0.0).reshape(counts.shape), dtype=np.int64)
 
 
 def draws(sent: Sequence[MessageField], most: int, what: str, *, above: float = 0.0) -> Draws:
