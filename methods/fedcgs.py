@@ -27,7 +27,7 @@ from fedassay.methods.fedcgs_generated import generated_head
 from fedassay.methods.fedcgs_personal import Personalize, fine_tune, prototype_messages
 from fedassay.methods.fedcgs_transform import Transform, make_transform
 from fedassay.methods.heads import HeadTraining, broadcast
-from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
+from fedassay.mixtures.packed import at_limit, pack_lower, to_transport, unpack_lower
 from fedassay.personalized import personalized_accuracy
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
@@ -144,7 +144,7 @@ class FedCGS(Parameters):
                 "paper_bytes_up": sent * np.dtype(self.transport).itemsize,
             },
             mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
-            notes=tuple(notes),
+            notes=(*_clipped(messages), *notes),
         )
 
     def _remarks(self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: Task) -> list[str]:
@@ -239,7 +239,13 @@ class FedCGS(Parameters):
             sigmas = (noise.share if noise.counts else 0.0, noise.share, noise.share)
             released = noised_sums(released, sigmas, task.seeds.numpy("noise", client.name), full=True)
         whole = noise is None or not noise.counts
-        counts = released.counts.astype(np.int32) if whole else to_transport(released.counts, self.transport, "N")
+        # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
+        clip = noise is not None and self.noise == "local"
+        counts = (
+            released.counts.astype(np.int32)
+            if whole
+            else to_transport(released.counts, self.transport, "N", clip=clip)
+        )
         everything = self.secure_aggregation == "all"
         moved = _release(noise, task)
         return Message(
@@ -255,14 +261,14 @@ class FedCGS(Parameters):
                     secure=self.secure_aggregation != "none",
                 ),
                 "A": MessageField(
-                    to_transport(released.sums, self.transport, "fedcgs: class sums"),
+                    to_transport(released.sums, self.transport, "fedcgs: class sums", clip=clip),
                     "class_sums",
                     moved,
                     additive=True,
                     secure=everything,
                 ),
                 "B": MessageField(
-                    to_transport(pack_lower(released.second), self.transport, "fedcgs: second moment"),
+                    to_transport(pack_lower(released.second), self.transport, "fedcgs: second moment", clip=clip),
                     "second_moment",
                     moved,
                     additive=True,
@@ -275,6 +281,15 @@ class FedCGS(Parameters):
         return task.privacy.claim(
             "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
         )
+
+
+def _clipped(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Says how many noised sums were clipped to the range of the transport, if any were."""
+    moved = [item.values for message in messages for item in message.fields.values() if item.release.noise_scale]
+    beyond = sum(at_limit(values) for values in moved if values.dtype.kind == "f")
+    if not beyond:
+        return ()
+    return (f"{beyond} noised sums are beyond the range of {moved[0].dtype} and were clipped to it",)
 
 
 def _release(noise: _Noise | None, task: Task) -> Release:

@@ -10,7 +10,7 @@ from fedassay.density_gap import density_gap
 from fedassay.errors import DataError
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
-from fedassay.methods.fedpft_messages import mixture_message, synthesise, wanted
+from fedassay.methods.fedpft_messages import clipped, mixture_message, synthesise, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.methods.heads import broadcast
 from fedassay.privacy.reruns import Experiment
@@ -80,7 +80,7 @@ class FedPFT(MixtureParameters):
             utility=utility,
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),
-            notes=(*self.shortened(messages, components), *wanted(messages).notes, *remarks),
+            notes=(*self.shortened(messages, components), *clipped(messages), *wanted(messages).notes, *remarks),
         )
 
     def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:

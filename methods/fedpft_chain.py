@@ -8,7 +8,7 @@ import numpy as np
 
 from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import FeatureModel
-from fedassay.methods.fedpft_messages import mixture_message, sample_message, wanted
+from fedassay.methods.fedpft_messages import clipped, mixture_message, sample_message, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.privacy.reruns import Experiment
 from fedassay.registry import register
@@ -109,7 +109,7 @@ class FedPFTChain(MixtureParameters):
             },
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),
-            notes=(*notes, *self.shortened(messages, asked)),
+            notes=(*notes, *clipped(messages), *self.shortened(messages, asked)),
         )
 
     def _line(self, task: Task) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedassay.drawing import MAX_DRAWN, Draws, draws
 from fedassay.errors import DataError
 from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
-from fedassay.mixtures.packed import diagonal_index, to_transport
+from fedassay.mixtures.packed import at_limit, diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
 from fedassay.release import Release
 from fedassay.task import Task
@@ -83,13 +83,20 @@ def single_components(family: Family, means: Floats, covariances: Floats, width:
 def mixture_message(
     sender: str, own: ClientMixtures, transport: MixtureTransport, *, number: int = 0, receiver: str = SERVER
 ) -> Message:
-    """What a client sends in round `number`, to the server or to another client."""
+    """What a client sends in round `number`, to the server or to another client.
+
+    Noised moments beyond the range of the transport are clipped to it, which is post-processing; see `clipped`.
+
+    Raises:
+        DataError: Moments without noise are beyond it.
+    """
     mixtures, releases = own.mixtures, own.releases
     whole = own.counts.dtype.kind == "i"
     counts = own.counts.astype(np.int32 if whole else np.float32)
     variances = diagonal_index(mixtures.family, mixtures.width)
     covariances = mixtures.covariances[:, None] if mixtures.family == "spherical" else mixtures.covariances
-    sent = to_transport(covariances, transport, "fedpft: covariances", positive=variances)
+    noised = bool(releases["mixture_moments"].noise_scale)
+    sent = to_transport(covariances, transport, "fedpft: covariances", positive=variances, clip=noised)
     return Message(
         number,
         sender,
@@ -106,7 +113,7 @@ def mixture_message(
                 releases["mixture_weights"],
             ),
             "means": MessageField(
-                to_transport(mixtures.means, transport, "fedpft: means"),
+                to_transport(mixtures.means, transport, "fedpft: means", clip=noised),
                 "mixture_means",
                 releases["mixture_moments"],
             ),
@@ -116,6 +123,23 @@ def mixture_message(
                 releases["mixture_moments"],
             ),
         },
+    )
+
+
+def clipped(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Says how many noised moments were clipped to the range of the transport, if any were."""
+    moments = [
+        message.fields[name].values
+        for message in messages
+        for name in ("means", "covariances")
+        if message.fields[name].release.noise_scale
+    ]
+    beyond = sum(at_limit(values) for values in moments)
+    if not beyond:
+        return ()
+    return (
+        f"{beyond} of {sum(values.size for values in moments)} noised moments are beyond the range of "
+        f"{moments[0].dtype} and were clipped to it",
     )
 
 

@@ -166,6 +166,18 @@ def test_a_generated_head_is_near_the_solved_one_and_needs_the_statistics(make_t
     assert np.allclose(_weights(other), _weights(generated), atol=1e-2)
 
 
+def test_noise_beyond_the_range_of_the_transport_is_clipped_where_each_message_carries_it(
+    make_task: MakeTask,
+) -> None:
+    task = make_task(epsilon=1e-9, delta=1e-9)
+    outcome = FedCGS(transport="float16").run(task)
+    for message in outcome.transcript.messages[:3]:
+        assert all(np.isfinite(item.values).all() for item in message.fields.values())
+    assert any("beyond the range of float16 and were clipped" in note for note in outcome.notes)
+    with pytest.raises(DataError, match="does not fit float16"):
+        FedCGS(transport="float16", noise="central", secure_aggregation="all").run(task)
+
+
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,25 @@ def test_classes_whose_count_is_noise_are_left_out(make_task: MakeTask) -> None:
     assert {0, 1, 2} <= set(usable)
 
 
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+def test_noise_beyond_the_range_of_the_transport_is_clipped_and_said(covariance: str, make_task: MakeTask) -> None:
+    """At epsilon 1e-6 Theorem 4.1's noise is far above what float16 holds; records that are, are still refused."""
+    task = make_task(clients=2, records=100, epsilon=1e-6, adjacency=SAME)
+    outcome = FedPFT.model_validate({"components": 1, "mechanism": "paper", "covariance": covariance}).run(task)
+    for message in _clients(outcome):
+        assert message.fields["means"].values.dtype == np.float16
+        assert all(np.isfinite(item.values).all() for item in message.fields.values())
+    assert any("noised moments are beyond the range of float16 and were clipped" in note for note in outcome.notes)
+    assert account(outcome.transcript, SAME, 1e-5).epsilon <= 1e-6
+    wide = FedPFT(components=1, mechanism="paper", transport="float32").run(task)
+    assert not any("clipped" in note for note in wide.notes)
+    plain = make_task(clients=2, records=100)
+    client = plain.clients[0]
+    large = replace(client, extract=lambda images: client.extract(images) * 1e6)
+    with pytest.raises(DataError, match="does not fit float16"):
+        FedPFT(components=1).run(replace(plain, clients=(large, plain.clients[1])))
+
+
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

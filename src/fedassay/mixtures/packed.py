@@ -9,7 +9,8 @@ Float16 transport. Variances are what suffers: below 2^-24 (6e-8) they would bec
 infinite. Positive diagonal entries are therefore raised to 2^-24 before rounding, the covariances of
 `full` are symmetric by construction (one triangle travels), and the receiver puts the definiteness
 back that rounding can take away: see `from_transport`. A magnitude that float16 cannot hold is an
-error that names the way out, never an infinity.
+error that names the way out, never an infinity; what is noise already may be clipped to the range
+instead.
 """
 
 from __future__ import annotations
@@ -156,7 +157,14 @@ def unpack_lower(packed: Floats) -> NDArray[np.float64]:
     return matrices
 
 
-def to_transport(values: Floats, transport: Transport, what: str, positive: Ints | None = None) -> Floats:
+def at_limit(sent: Floats) -> int:
+    """How many entries of an array are the largest magnitude of its type, as what was clipped to it is."""
+    return int((np.abs(sent) == np.finfo(sent.dtype).max).sum())
+
+
+def to_transport(
+    values: Floats, transport: Transport, what: str, positive: Ints | None = None, *, clip: bool = False
+) -> Floats:
     """Round an array to the type it travels in.
 
     Args:
@@ -165,12 +173,15 @@ def to_transport(values: Floats, transport: Transport, what: str, positive: Ints
         what: Name of the array, for the message of an error.
         positive: Indices along the last axis that must stay positive (variances); they are raised to
             the smallest positive value of the type.
+        clip: Clip magnitudes to the range instead of refusing them: for what has been noised.
 
     Raises:
         DataError: A magnitude is beyond the type's range, or there is a NaN.
     """
     kind = np.dtype(transport)
     limit = float(np.finfo(kind).max)
+    if clip:
+        values = np.clip(values, -limit, limit)
     largest = float(np.abs(values).max(initial=0.0))
     if not largest <= limit:
         raise DataError(
