@@ -15,6 +15,9 @@ from fedassay.similarity.metrics import Similarity
 
 _UNITS = {"psnr": "dB"}
 
+_DOUBTED = 0.05
+"""p-value of other private images up to which they may explain that private ones are closer than fresh ones."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -97,6 +100,17 @@ def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, t
     return Judged(scored, metrics, baseline, gain, closeness, 0.05 / tests)
 
 
+def explains(others: Judged, judged: Judged) -> bool:
+    """Whether images of other private records, shown in the place of reconstructions, come as close.
+
+    They know nothing of the records they are held against but their distribution, which need not be that of fresh
+    ones (domains, other classes). They explain what is at most twice as far above fresh images as they may be.
+    """
+    if others.gap is None or judged.gap is None or others.gap.p > _DOUBTED:
+        return False
+    return judged.gap.value <= 2 * others.gap.high
+
+
 def _fresh_metrics(
     fresh: dict[str, NDArray[np.float64]], share: float, rng: np.random.Generator, draws: int
 ) -> dict[str, Metric]:
@@ -110,14 +124,21 @@ def _fresh_metrics(
     }
 
 
-def verdict(judged: Judged, positive: Judged, negative: Judged) -> tuple[Verdict, str]:
-    """What a selection says beside its two controls, and why."""
+def verdict(
+    judged: Judged, positive: Judged, negative: Judged, others: Judged | None = None
+) -> tuple[Verdict, str]:
+    """What a selection says beside its two controls, and why; `others`, where given, `explains` it."""
     ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
     shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline ({judged.shown})"
     if negative.beats:
         return "inconclusive", f"the negative control was flagged ({negative.shown}); {shown}"
     if not positive.beats:
         return "inconclusive", f"the attack is too weak here: raw features show {positive.shown}; {shown}"
+    if judged.beats and others is not None:
+        return "inconclusive", (
+            f"private images may differ from fresh ones without any release: other private images, shown in the "
+            f"place of reconstructions, give {others.shown}, and {shown} is no more than that explains"
+        )
     if judged.beats:
         return "leak", f"reconstructions come closer than the baseline: {shown}"
     return "no_leak_found", f"{shown}; the positive control was caught ({positive.shown})"

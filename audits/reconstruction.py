@@ -3,7 +3,8 @@
 Joins the truth to the images that a reconstruction attack made (paper 000, section 6.4 and appendix
 E) and asks whether they are closer to the private images than what the adversary could have shown
 without a generator. Every finding carries both controls: raw features of the same records must be
-caught, a release without information on the records must not be flagged.
+caught, a release without information on the records must not be flagged. A set that seems to leak is held against
+other private images in its place: where clients' distributions are not the fresh images', these are closer, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.audits.identified import identified
-from fedassay.audits.judging import Judged, judge
+from fedassay.audits.judging import Judged, explains, judge
 from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
@@ -42,8 +43,8 @@ _SET_BASELINE = "baseline: the attacker's images, or fresh images matched with t
 _IDENTIFIED = "each recovered vector is held against the record whose feature it is, to a relative error of 1 %"
 
 
-_Compared = tuple[str, Judged, Judged, Judged]
-"""Selection, result, positive control, negative control."""
+_Compared = tuple[str, Judged, Judged, Judged, Judged | None]
+"""Selection, result, positive control, negative control, other private images if they explain the result."""
 
 
 @register("audit", "reconstruction")
@@ -79,9 +80,8 @@ class ReconstructionAudit(Parameters):
         for made in result.reconstructions:
             reconstruction = identified(made, lab.task.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
-            for selection, judged, positive, negative in compare(reconstruction, truth, lab):
-                source = reconstruction.source
-                findings.append(self._finding(result.attack, source, selection, judged, positive, negative, lab))
+            for compared in compare(reconstruction, truth, lab):
+                findings.append(self._finding(result.attack, reconstruction.source, compared, lab))
         return findings
 
     def _paired(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
@@ -94,27 +94,49 @@ class ReconstructionAudit(Parameters):
             reconstruction, truth, lab.attacker, lab.similarity, top
         ).items():
             judged = self._judge(scored, lab, f"{name}/{selection}")
-            yield selection, judged, controls["positive", selection], controls["negative", selection]
+            yield selection, judged, controls["positive", selection], controls["negative", selection], None
 
     def _set_level(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
         records, _, raw = self._raw_control(truth, lab)
-        judged = {}
+        judged: dict[tuple[str, str], Judged] = {}
         for kind, images, target in (
             ("result", reconstruction.images[:, 0], truth.images),
             ("positive", raw.images[:, 0], records.images),
             ("negative", self._simulated(name, lab), truth.images),
         ):
-            for selection, scored in self._matched(images, target, truth.fresh, lab, f"{name}/{kind}").items():
-                judged[kind, selection] = self._judge(scored, lab, f"{name}/{kind}/{selection}")
+            judged |= self._judged_sets(name, kind, images, target, truth, lab)
+        beaten = any(judged["result", selection].beats for selection in ("oracle_all", "oracle"))
+        if beaten and len(truth.images) >= 4:
+            judged |= self._judged_sets(name, "others", *self._others(reconstruction, truth, lab), truth, lab)
         for selection in ("oracle_all", "oracle"):
+            found = judged["result", selection]
+            others = judged.get(("others", selection))
             yield (
                 selection,
-                judged["result", selection],
+                found,
                 judged["positive", selection],
                 judged["negative", selection],
+                others if others is not None and explains(others, found) else None,
             )
+
+    def _judged_sets(
+        self, name: str, kind: str, images: Images, target: Images, truth: Truth, lab: Lab
+    ) -> dict[tuple[str, str], Judged]:
+        """Both set-level selections of one set of images, by its kind and the selection."""
+        matched = self._matched(images, target, truth.fresh, lab, f"{name}/{kind}")
+        return {
+            (kind, selection): self._judge(scored, lab, f"{name}/{kind}/{selection}")
+            for selection, scored in matched.items()
+        }
+
+    def _others(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> tuple[Images, Images]:
+        """Half of the private images, in the place of at most as many reconstructions, and the other half."""
+        order = lab.task.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
+        half = len(order) // 2
+        shown = order[:half][: len(reconstruction.images)]
+        return truth.images[shown], truth.images[np.sort(order[half:])]
 
     def _matched(self, images: Images, target: Images, fresh: Images, lab: Lab, path: str) -> dict[str, Scored]:
         assert lab.attacker is not None
@@ -196,13 +218,12 @@ class ReconstructionAudit(Parameters):
         self,
         attack: str,
         source: VectorSource,
-        selection: str,
-        judged: Judged,
-        positive: Judged,
-        negative: Judged,
+        compared: _Compared,
         lab: Lab,
     ) -> Finding:
-        verdict, reason = verdict_of(judged, positive, negative)
+        selection, judged, positive, negative, others = compared
+        verdict, reason = verdict_of(judged, positive, negative, others)
+        silent = negative if others is None else others
         return Finding(
             audit="reconstruction",
             attack=attack,
@@ -223,10 +244,12 @@ class ReconstructionAudit(Parameters):
                         "raw features of the same records, shuffled"
                         if source.paired
                         else "the same method on records that no client holds"
+                        if others is None
+                        else "other private images in the place of reconstructions"
                     ),
-                    flagged=negative.beats,
-                    value=negative.metrics["ssim_gain"].value,
-                    n=negative.scored.top,
+                    flagged=negative.beats or others is not None,
+                    value=silent.metrics["ssim_gain"].value,
+                    n=silent.scored.top,
                     detail="SSIM over the same baseline",
                 ),
             ),

@@ -6,6 +6,7 @@ Features are the pixels themselves, so that an exact inversion exists and needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +158,30 @@ def test_fresh_records_cry_wolf_no_more_often_than_said(make_task: Callable[...,
                 flagged.append(finding.controls.negative.flagged)
     assert len(flagged) == 20
     assert sum(flagged) <= 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_reconstructions(
+    seed: int, make_task: Callable[..., Task], tmp_path: Path
+) -> None:
+    """Class means of other records of a domain that half of the fresh images are not of."""
+
+    def inverted(records: Records, step: int) -> Records:
+        images = records.images.copy()
+        images[::step] = 255 - images[::step]
+        return replace(records, images=images)
+
+    task = make_task(clients=2, records=400, seed=seed)
+    assert task.public is not None
+    clients = tuple(inverted(client, 1) for client in task.clients)
+    task = replace(task, clients=clients, test=inverted(task.test, 2), public=inverted(task.public, 2))
+    parts = [tuple(client.take(np.arange(start, len(client), 2)) for client in clients) for start in (0, 1)]
+    result, _ = _lab(replace(task, clients=parts[0]), "fedcgs", exact, tmp_path)
+    _, lab = _lab(replace(task, clients=parts[1]), "fedcgs", exact, tmp_path)
+    audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
+    found = {finding.selection: finding for finding in audit.assess(result, lab)}
+    assert found["oracle_all"].verdict == "inconclusive", found["oracle_all"].reason
+    assert "may differ from fresh ones without any release" in found["oracle_all"].reason
+    assert found["oracle_all"].controls.negative is not None
+    assert found["oracle_all"].controls.negative.flagged
+    assert found["oracle"].verdict != "leak", found["oracle"].reason
