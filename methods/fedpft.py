@@ -49,7 +49,8 @@ class FedPFT(MixtureParameters):
 
         Raises:
             PlanError: `components` does not match the clients, or does not fit the mechanism.
-            DataError: No client has a usable record.
+            DataError: No client has a record. In a private run whose noise leaves no usable count there is no head
+                instead, and a note says so.
         """
         components = self.components_of(len(task.clients))
         if not any(len(client) for client in task.clients):
@@ -63,20 +64,33 @@ class FedPFT(MixtureParameters):
                 for client, own in zip(task.clients[block], fitted, strict=True)
             )
             worst = least_protected(fitted, worst)
-        features, labels = synthesise(messages, task)
-        head = self.head.fit(features, labels, task)
-        utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
-        if self.densities:
-            utility |= self._densities(features, labels, task)
+        model: FeatureModel | None = None
+        answer: list[Message] = []
+        utility: dict[str, float] = {}
+        remarks: tuple[str, ...] = ()
+        try:
+            features, labels = synthesise(messages, task)
+        except DataError as error:
+            if not task.privacy.private:
+                raise
+            # What has left the clients has left them all the same, and is what an audit is about.
+            remarks = (f"no head: the noise has drowned the counts ({error})",)
+        else:
+            head = self.head.fit(features, labels, task)
+            model = FeatureModel(head, self.clip if task.privacy.private else None)
+            answer = broadcast(head, task.clients)
+            utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
+            if self.densities:
+                utility |= self._densities(features, labels, task)
         return Outcome(
             Transcript(
                 "fedpft",
                 task.classes,
-                (*messages, *broadcast(head, task.clients)),
+                (*messages, *answer),
                 self.claim(task),
                 self.ledger_notes(task),
             ),
-            FeatureModel(head, self.clip if task.privacy.private else None),
+            model,
             utility=utility,
             communication=self.closed_form(messages, task.backbone.width),
             mechanisms=mechanisms(worst, messages),

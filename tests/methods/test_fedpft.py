@@ -269,3 +269,12 @@ def test_more_components_bring_the_densities_nearer(make_task: MakeTask) -> None
     gaps = {k: FedPFT(components=k, densities=True).run(task).utility for k in (1, 10)}
     assert gaps[10]["density_gap"] < gaps[1]["density_gap"]
     assert gaps[1]["density_gap_real"] == gaps[10]["density_gap_real"] < gaps[10]["density_gap"]
+
+
+def test_noise_that_drowns_every_count_leaves_messages_without_a_head(make_task: Callable[..., Task]) -> None:
+    task = make_task(epsilon=1e-3, adjacency="add_remove")
+    outcome = FedPFT(components=1, counts="noised", transport="float32").run(task)
+    assert outcome.model is None
+    assert {message.sender for message in outcome.transcript.messages} == {client.name for client in task.clients}
+    assert any("the noise has drowned the counts" in note for note in outcome.notes)
+    assert account(outcome.transcript, "add_remove", 1e-5).epsilon == pytest.approx(1e-3, rel=1e-3)
