@@ -38,37 +38,53 @@ def plan(tmp_path_factory: pytest.TempPathFactory, three_cells: str) -> Path:
 
 @pytest.fixture(scope="module")
 def unbroken(plan: Path, comparable: Comparable) -> dict[str, Any]:
-    """The record of a run that nothing interrupts, and how often it flushed a file to the disk."""
+    """The record of a run that nothing interrupts, and how often it flushed a file."""
     out = plan.parent / "unbroken"
     done = fedassay("run", plan, "-o", out, hook=_counting(plan.parent / "writes"))
     assert done.returncode == 0, done.stderr
     return comparable(out)
 
 
+# Calls `at_write` before every flush of a file that is being written.
+FLUSHES = """
+import errno, os, signal
+fdopen = os.fdopen
+class Watched:
+    def __init__(self, stream):
+        self.stream = stream
+    def __enter__(self):
+        self.stream.__enter__()
+        return self
+    def __exit__(self, *error):
+        return self.stream.__exit__(*error)
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def flush(self):
+        at_write()
+        self.stream.flush()
+def watched(handle, mode='r', *args, **options):
+    stream = fdopen(handle, mode, *args, **options)
+    return Watched(stream) if 'w' in mode else stream
+os.fdopen = watched
+"""
+
+
 def _counting(file: Path) -> str:
-    return f"""
-import os
-flush = os.fsync
-def counted(descriptor):
+    return f"""{FLUSHES}
+def at_write():
     with open({str(file)!r}, 'a') as log:
         log.write('.')
-    flush(descriptor)
-os.fsync = counted
 """
 
 
 def _at_write(number: int, what: str) -> str:
-    """Breaks the `number`-th write, when its bytes are in the temporary file and the target is not there yet."""
-    return f"""
-import errno, os, signal
+    """Breaks the `number`-th write, when its bytes are on their way and the target is not there yet."""
+    return f"""{FLUSHES}
 left = [{number}]
-flush = os.fsync
-def broken(descriptor):
+def at_write():
     left[0] -= 1
     if left[0] == 0:
         {what}
-    flush(descriptor)
-os.fsync = broken
 """
 
 
