@@ -125,7 +125,7 @@ def memorization(images: int = 1000) -> Callable[[], object]:
 
 
 CURVES: dict[str, tuple[Callable[..., Callable[[], object]], str, tuple[int, ...], tuple[int, ...]]] = {
-    "FedCGS, clients": (fedcgs, "clients", (100, 300, 1000), (3000,)),
+    "FedCGS, clients": (fedcgs, "clients", (100, 300, 1000), (3000, 10000)),
     "FedCGS, classes": (fedcgs, "classes", (10, 100, 1000), ()),
     "FedCGS, feature width": (fedcgs, "width", (64, 256, 1024), ()),
     "FedPFT, clients": (fedpft, "clients", (100, 300, 1000), (3000,)),
