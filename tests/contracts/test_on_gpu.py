@@ -386,6 +386,7 @@ attacks:
   - message_algebra: {}
 audits:
   - dp_claim: {reruns: 1000}
+  - ledger: {}
   - inversion: {control_records: 8, fresh_records: 20, draws: 200}
   - membership: {trials: 0, releases: 0}
   - memorization: {neighbours: 5, control_records: 8, control_steps: 5, draws: 200}
