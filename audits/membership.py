@@ -83,7 +83,8 @@ class MembershipAudit(Parameters):
         if lab.game is None or lab.ask is None:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(lab)
-        negative = self._negative(lab, truth, blocks)
+        # The method runs again for it, which is for nothing where nothing was scored.
+        negative = self._negative(lab, truth, blocks) if result.scores else None
         positives = {
             source: self._positive(source, lab) for source in {key.split("/")[0] for key in result.scores}
         }
