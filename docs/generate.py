@@ -62,6 +62,7 @@ FORMATS = [
     {"Transcripts": "transcript.md"},
 ]
 API = (
+    "messages",
     "transcript",
     "release",
     "threat",

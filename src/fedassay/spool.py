@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedassay.atomic import named_on_error
+from fedassay.messages import Message
 from fedassay.stored import Stored
-from fedassay.transcript import Message
 
 LIMIT = 16 << 20
 """Bytes of arrays that a run's messages may take in memory."""
