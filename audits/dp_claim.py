@@ -27,13 +27,12 @@ from fedassay.audits.claim_bounds import Control, Estimator, Observation, observ
 from fedassay.audits.claim_reruns import LEAST, observe_reruns
 from fedassay.audits.claim_retraining import Found, worst_retraining
 from fedassay.audits.claim_training import TrainingFacts, training_facts
-from fedassay.audits.claim_verdict import claim_verdict, listed
+from fedassay.audits.claim_verdict import claim_verdict
+from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Lab
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import epsilon_of
-from fedassay.privacy.ledger import account
 from fedassay.record import (
     Controls,
     Finding,
@@ -75,7 +74,7 @@ class DpClaimAudit(Parameters):
             return [_no_claim(claim, lab.accounted)]
         if claim.delta == 0:
             raise NotRunError("a claim of pure differential privacy (delta = 0) is not audited")
-        accounted = _accounted(claim, lab)
+        accounted = accounted_for(claim, lab)
         observation, why = None, ""
         try:
             observation = self._observe(claim, accounted, lab)
@@ -138,17 +137,9 @@ def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:
 
 
 def _no_claim(claim: NoClaim, accounted: Accounted) -> Finding:
-    metrics = _accounted_metrics(accounted)
+    metrics = accounted_metrics(accounted)
     metrics |= {"claimed": unmeasured("no claim"), "observed": unmeasured("no claim to hold against an attack")}
     return Finding(audit="dp_claim", metrics=metrics, verdict="not_run", reason=f"no claim: {claim.reason}")
-
-
-def _accounted(claim: PrivacyClaim, lab: Lab) -> Accounted:
-    """The ledger's total at the delta and under the adjacency of the claim."""
-    asked = lab.task.privacy
-    if (claim.delta, claim.adjacency) == (asked.delta, asked.adjacency):
-        return lab.accounted
-    return account(lab.outcome.transcript, claim.adjacency, claim.delta)
 
 
 def _metrics(
@@ -159,7 +150,7 @@ def _metrics(
         bound, bounds = observation.bounds.observed, observation.bounds
         words = f"{bound.estimator}, 95 % one-sided lower bound"
         observed = Metric(value=bound.epsilon, n=2 * bounds.n, reason=bound.reason or words)
-    return {"claimed": Metric(value=claim.epsilon), **_accounted_metrics(accounted), "observed": observed}
+    return {"claimed": Metric(value=claim.epsilon), **accounted_metrics(accounted), "observed": observed}
 
 
 def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
@@ -173,15 +164,6 @@ def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
             n=training.coordinates,
             reason="noise added in DP-SGD steps over the declared, measured as they were taken",
         )
-    }
-
-
-def _accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
-    mu = unmeasured(f"not everything that leaves is Gaussian: {accounted.reason}")
-    return {
-        "accounted": Metric(value=accounted.epsilon, reason=accounted.reason),
-        "accounted_stated": Metric(value=accounted.epsilon_stated),
-        "mu": mu if accounted.mu is None else Metric(value=accounted.mu),
     }
 
 
@@ -206,11 +188,8 @@ def _controls(observation: Observation) -> Controls:
 
 
 def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:
-    adjacency: Adjacency = claim.adjacency
-    covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return (
-        f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {adjacency}, one record ({claim.source})"
-        f"{covered}",
+        claim_words(claim),
         "accounted: everything that leaves, the worst record of any client",
         f"unsound: a lower bound above the claim at confidence 1 - 0.05/{bounds} ({bounds} bounds in the run)",
         "noise is floating-point Gaussian, not hardened against attacks on its low bits (Mironov 2012), and a "

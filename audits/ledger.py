@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedassay.audits.claim_training import training_facts
-from fedassay.audits.ledger_claim import ledger_finding
+from fedassay.audits.ledger_claim import accounted_for, ledger_finding
 from fedassay.lab import AttackResult, Lab
-from fedassay.privacy.ledger import account
 from fedassay.record import Finding
 from fedassay.registry import register
-from fedassay.release import PrivacyClaim
+from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.values import Parameters
 
 
@@ -27,10 +26,9 @@ class LedgerAudit(Parameters):
 
     def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
         """One finding: claimed and accounted epsilon."""
-        claim, asked = lab.outcome.transcript.claim, lab.task.privacy
-        accounted, known = lab.accounted, (asked.delta, asked.adjacency)
-        if isinstance(claim, PrivacyClaim) and claim.delta > 0 and (claim.delta, claim.adjacency) != known:
-            accounted = account(lab.outcome.transcript, claim.adjacency, claim.delta)
+        claim = lab.outcome.transcript.claim
+        pure = isinstance(claim, PrivacyClaim) and claim.delta == 0
+        accounted = lab.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, lab)
         return [
             ledger_finding(
                 "ledger",

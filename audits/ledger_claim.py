@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedassay.audits.claim_training import TrainingFacts
 from fedassay.audits.claim_verdict import claim_verdict, listed
 from fedassay.lab import Accounted, Lab
+from fedassay.privacy.ledger import account
 from fedassay.record import Finding, Metric, unmeasured
 from fedassay.release import NoClaim, PrivacyClaim
 
@@ -30,13 +31,7 @@ def ledger_finding(
         rests_on: What the ledger takes for granted.
         training: What the steps of DP-SGD did, or None.
     """
-    mu = unmeasured(f"not everything that leaves is Gaussian: {accounted.reason}")
-    metrics = {
-        "accounted": Metric(value=accounted.epsilon, reason=accounted.reason),
-        "accounted_stated": Metric(value=accounted.epsilon_stated),
-        "mu": mu if accounted.mu is None else Metric(value=accounted.mu),
-        "observed": unmeasured(f"not run: {why}"),
-    }
+    metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {why}")}
     if isinstance(claim, NoClaim):
         metrics |= {"claimed": unmeasured("no claim")}
         return Finding(audit=audit, metrics=metrics, verdict="not_run", reason=f"no claim: {claim.reason}")
@@ -45,15 +40,40 @@ def ledger_finding(
         reason = "a claim of pure differential privacy (delta = 0) is not audited"
         return Finding(audit=audit, metrics=metrics, verdict="not_run", reason=reason)
     found = claim_verdict(claim, accounted, None, why, training, lab)
-    covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return Finding(
         audit=audit,
         metrics=metrics,
         verdict=found.verdict,
         reason=found.reason,
         assumptions=(
-            f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency}, one record "
-            f"({claim.source}){covered}",
+            claim_words(claim),
             f"accounted: everything that leaves, the worst record of any client, {rests_on}",
         ),
+    )
+
+
+def accounted_for(claim: PrivacyClaim, lab: Lab) -> Accounted:
+    """The ledger's total at the delta and under the adjacency of the claim."""
+    asked = lab.task.privacy
+    if (claim.delta, claim.adjacency) == (asked.delta, asked.adjacency):
+        return lab.accounted
+    return account(lab.outcome.transcript, claim.adjacency, claim.delta)
+
+
+def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
+    """The ledger's numbers, absent ones with their reason."""
+    mu = unmeasured(f"not everything that leaves is Gaussian: {accounted.reason}")
+    return {
+        "accounted": Metric(value=accounted.epsilon, reason=accounted.reason),
+        "accounted_stated": Metric(value=accounted.epsilon_stated),
+        "mu": mu if accounted.mu is None else Metric(value=accounted.mu),
+    }
+
+
+def claim_words(claim: PrivacyClaim) -> str:
+    """What is claimed, in one line."""
+    covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
+    return (
+        f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency}, one record "
+        f"({claim.source}){covered}"
     )

@@ -152,19 +152,17 @@ def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
     Raises:
         DataError: Nothing is left to sample.
     """
-    drawn = [
-        _sampled(message, counts, task) for message, counts in zip(messages, wanted(messages).counts, strict=True)
-    ]
-    if not sum(len(labels) for _, labels in drawn):
+    asked = wanted(messages).counts
+    total = sum(int(counts.sum()) for counts in asked)
+    if not total:
         raise DataError("fedpft: no client has sent a class with a usable count; there is nothing to sample")
-    labels = np.concatenate([own for _, own in drawn])
-    features = np.empty((len(labels), drawn[0][0].shape[1]), dtype=np.float32)
-    # Front to back, dropping each client's part once it is copied: two copies at no time.
+    features = np.empty((total, task.backbone.width), dtype=np.float32)
+    labels = np.empty(total, dtype=np.int64)
     end = 0
-    for index, (own, _) in enumerate(drawn):
-        end += len(own)
-        features[end - len(own) : end] = own
-        drawn[index] = (own[:0], labels[:0])
+    for message, counts in zip(messages, asked, strict=True):
+        own, classes = _sampled(message, counts, task)
+        start, end = end, end + len(own)
+        features[start:end], labels[start:end] = own, classes
     return features, labels
 
 

@@ -89,14 +89,16 @@ class Transcript:
             DataError: Messages are read from this very folder, under other names than they would be written to.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        for number, message in enumerate(self.messages):
-            if _name_in(folder, message) not in {None, _file_name(number)}:
+        inside = folder.resolve()
+        lies = [_name_in(inside, message) for message in self.messages]
+        for number, name in enumerate(lies):
+            if name not in {None, _file_name(number)}:
                 raise DataError(
                     f"{folder}: the transcript is read from there, and writing it would overwrite a file that is "
                     "still to be read; allowed: another folder"
                 )
         for number, message in enumerate(self.messages):
-            if _name_in(folder, message) is None:
+            if lies[number] is None:
                 write_part(folder / _file_name(number), message.serialized)
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
@@ -127,8 +129,8 @@ def _said_of(message: Message, file: str) -> str:
 
 
 def _name_in(folder: Path, message: Message) -> str | None:
-    """The name of the message's file, where that lies in the folder; None elsewhere."""
-    if message.stored is None or message.stored.file.resolve().parent != folder.resolve():
+    """The name of the message's file, where that lies in the (resolved) folder; None elsewhere."""
+    if message.stored is None or message.stored.file.resolve().parent != folder:
         return None
     return message.stored.file.name
 

@@ -124,7 +124,8 @@ def _log(
         for _ in range(steps + extra):
             clipped = [torch.zeros(20, 20), torch.zeros(100)]
             noised = [share * sigma * 2.0 * torch.randn(c.shape, generator=generator) for c in clipped]
-            note_step(private, 100, int(rng.binomial(100, 0.2)), clipped, noised)
+            given = [each / private.batch for each in noised]
+            note_step(private, 100, int(rng.binomial(100, 0.2)), clipped, given)
     return log
 
 

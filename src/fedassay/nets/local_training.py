@@ -99,8 +99,8 @@ def train_privately(
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
             noised = sums[name] + private.noise_multiplier * private.norm * noise
             parameter.grad = noised / private.batch
-        noised_sums = [p.grad * private.batch for p in _trained(module).values() if p.grad is not None]
-        note_step(private, len(labels), len(chosen), list(sums.values()), noised_sums)
+        given_on = [parameter.grad for parameter in _trained(module).values() if parameter.grad is not None]
+        note_step(private, len(labels), len(chosen), list(sums.values()), given_on)
         optimizer.step()
     module.eval()
 

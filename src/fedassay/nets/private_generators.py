@@ -119,7 +119,7 @@ def train_generator_privately(
         total.add_(torch.empty_like(total).normal_(generator=noise), alpha=deviation).div_(training.steps.batch)
         for name, parameter in state.parameters.items():
             parameter.grad = sums[name]
-        note_step(training.steps, len(images), len(chosen), [clipped], [total * training.steps.batch])
+        note_step(training.steps, len(images), len(chosen), [clipped], [total])
         state.optimizer.step()
         _update_average(state, training.average, step)
         if progress is not None:

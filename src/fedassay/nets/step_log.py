@@ -69,7 +69,7 @@ def note_training(private: PrivateSteps) -> None:
 
 @torch.no_grad()
 def note_step(
-    private: PrivateSteps, offered: int, sampled: int, clipped: Sequence[Tensor], noised: Sequence[Tensor]
+    private: PrivateSteps, offered: int, sampled: int, clipped: Sequence[Tensor], given: Sequence[Tensor]
 ) -> None:
     """One step has been taken.
 
@@ -78,7 +78,7 @@ def note_step(
         offered: Records that could have come into it.
         sampled: Records that did.
         clipped: Sums of their clipped gradients, any shapes.
-        noised: What the optimiser is given for them, times what they are divided by.
+        given: What the optimiser is given for them: noised, and divided by `private.batch`.
     """
     log = _LOG.get()
     if log is None:
@@ -88,7 +88,7 @@ def note_step(
     found.offered += offered
     found.sampled += sampled
     found.coordinates += sum(part.numel() for part in clipped)
-    added = [after - before for before, after in zip(clipped, noised, strict=True)]
+    added = [after * private.batch - before for before, after in zip(clipped, given, strict=True)]
     found.squares += float(torch.stack([part.double().square().sum() for part in added]).sum())
     if sampled:
         length = float(torch.stack([part.double().square().sum() for part in clipped]).sum().sqrt())
