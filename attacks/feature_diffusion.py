@@ -21,15 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.cache import cached_arrays
-from fedassay.errors import NotRunError
-from fedassay.hashing import digest_arrays
 from fedassay.lab import AttackResult, Knowledge, Reconstruction
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
 from fedassay.nets.presets import preset_named
-from fedassay.registry import register
+from fedassay.support.cache import cached_arrays
+from fedassay.support.errors import NotRunError
+from fedassay.support.hashing import digest_arrays
+from fedassay.support.registry import register
+from fedassay.support.types import Parameters
 from fedassay.threat import View
-from fedassay.values import Parameters
 from fedassay.vectors import VectorSource, sources
 
 

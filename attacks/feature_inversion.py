@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.backbones.base import Backbone
-from fedassay.errors import NotRunError
 from fedassay.gram import measure
 from fedassay.lab import AttackResult, Knowledge, Reconstruction
 from fedassay.message_rules import gram_of, known_counts, statistics_of
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
-from fedassay.registry import register
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.types import Floats, Parameters
 from fedassay.threat import View
 from fedassay.transcript import Message
-from fedassay.values import Floats, Parameters
 from fedassay.vectors import VectorSource, sources
 
 DIRECTIONS = "gram_directions"

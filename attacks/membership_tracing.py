@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from fedassay.message_rules import field_of, known_counts, noise_of, roundoff, square, statistics_of
 from fedassay.mixtures.packed import Family, Mixtures, pack_lower
 from fedassay.mixtures.sampling import log_density
+from fedassay.support.types import Floats, Ints
 from fedassay.transcript import Message, MessageField
-from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 Matrix = NDArray[np.float64]

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import Field
 
-from fedassay.errors import NotRunError
 from fedassay.gram import Matrix
 from fedassay.lab import AttackResult, Knowledge
 from fedassay.message_rules import (
@@ -41,10 +40,11 @@ from fedassay.message_rules import (
     statistics_of,
 )
 from fedassay.mixtures.packed import diagonal_index
-from fedassay.registry import register
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.types import Floats, Parameters
 from fedassay.threat import View
 from fedassay.transcript import Message
-from fedassay.values import Floats, Parameters
 from fedassay.vectors import VectorSource
 
 NAME = "message_algebra"

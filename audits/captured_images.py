@@ -32,10 +32,10 @@ from fedassay.record import (
     unmeasured,
 )
 from fedassay.release import exact
+from fedassay.support.types import Floats, Images
 from fedassay.task import Records
 from fedassay.threat import View
 from fedassay.transcript import SERVER, Message, MessageField
-from fedassay.values import Floats, Images
 
 Matrix = NDArray[np.float64]
 

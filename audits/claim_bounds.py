@@ -16,7 +16,7 @@ from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.variants import with_mu, with_reference_noise
-from fedassay.seeds import Seeds
+from fedassay.support.seeds import Seeds
 
 Scores = NDArray[np.float64]
 Estimator = Literal["gaussian", "threshold"]

@@ -22,11 +22,11 @@ import numpy as np
 
 from fedassay.audits.claim_bounds import Observation
 from fedassay.audits.claim_reruns import Outlier, outliers_of
-from fedassay.errors import FedassayError, NotRunError
 from fedassay.lab import Lab
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.variants import distances
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.task import Records, Retrained
 
 

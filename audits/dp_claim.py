@@ -30,7 +30,6 @@ from fedassay.audits.claim_training import TrainingFacts, training_facts
 from fedassay.audits.claim_verdict import claim_verdict
 from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Lab
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.record import (
@@ -42,9 +41,10 @@ from fedassay.record import (
     Series,
     unmeasured,
 )
-from fedassay.registry import register
 from fedassay.release import NoClaim, PrivacyClaim
-from fedassay.values import Parameters
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.types import Parameters
 
 _WHOLE = 0.99
 """A mechanism that gives away so much of the ledger's total is taken for all of it."""

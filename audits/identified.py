@@ -9,9 +9,9 @@ import numpy as np
 
 from fedassay.audits.inversion_truth import BETWEEN
 from fedassay.lab import Reconstruction
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
-from fedassay.values import Floats, Ints
 from fedassay.vectors import VectorSource
 
 TOLERANCE = 0.01

@@ -23,7 +23,6 @@ from fedassay.audits.message_truth import encoder
 from fedassay.audits.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.record import (
     Controls,
@@ -36,9 +35,10 @@ from fedassay.record import (
     Verdict,
     unmeasured,
 )
-from fedassay.registry import register
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.types import Ints, Parameters
 from fedassay.task import Records
-from fedassay.values import Ints, Parameters
 from fedassay.vectors import VectorSource
 
 _HELD, _FRESH = "control/held", "control/fresh"

@@ -10,7 +10,7 @@ from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates
 from fedassay.lab import Lab, Reconstruction
 from fedassay.pictures import write_grid
 from fedassay.record import Picture, PictureColumn
-from fedassay.values import Images
+from fedassay.support.types import Images
 
 
 def figure(

@@ -23,9 +23,9 @@ from fedassay.audits.message_truth import Matrix
 from fedassay.lab import Lab
 from fedassay.shadow import half_of_each
 from fedassay.similarity.metrics import PSNR_CAP
+from fedassay.support.types import Images, Ints
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
-from fedassay.values import Images, Ints
 from fedassay.vectors import VectorSource
 
 BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples"})

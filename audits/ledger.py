@@ -12,9 +12,9 @@ from fedassay.audits.claim_training import training_facts
 from fedassay.audits.ledger_claim import accounted_for, ledger_finding
 from fedassay.lab import AttackResult, Lab
 from fedassay.record import Finding
-from fedassay.registry import register
 from fedassay.release import NoClaim, PrivacyClaim
-from fedassay.values import Parameters
+from fedassay.support.registry import register
+from fedassay.support.types import Parameters
 
 
 @register("audit", "ledger")

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from fedassay.audits.simulation import raw_view
 from fedassay.lab import Lab
-from fedassay.progress import Progress
-from fedassay.seeds import Seeds
 from fedassay.shadow import MembershipGame, joined
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints
 from fedassay.task import Generator, Records
 from fedassay.threat import View
-from fedassay.values import Images, Ints
 
 Matrix = NDArray[np.float64]
 

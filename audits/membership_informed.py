@@ -15,10 +15,10 @@ from collections.abc import Callable
 from fedassay.audits.membership_differencing import differencing
 from fedassay.audits.membership_statistics import real_records, worst_case
 from fedassay.audits.membership_verdict import not_run
-from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.record import Finding
 from fedassay.release import PrivacyClaim
+from fedassay.support.errors import NotRunError
 
 
 def informed_findings(lab: Lab, *, trials: int, releases: int) -> list[Finding]:

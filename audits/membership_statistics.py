@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fedassay.audits.membership_roc import allowed_by
 from fedassay.audits.membership_verdict import Scores, informed_finding
-from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.linear_head import FeatureModel
 from fedassay.privacy.gaussian import mu_of
@@ -28,6 +27,7 @@ from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.variants import distances, with_mu
 from fedassay.record import Finding
 from fedassay.release import PrivacyClaim
+from fedassay.support.errors import NotRunError
 from fedassay.task import Records
 
 Matrix = NDArray[np.float64]

@@ -33,7 +33,6 @@ from fedassay.audits.memorization_judging import (
 )
 from fedassay.audits.memorization_scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab
 from fedassay.pictures import write_grid
 from fedassay.record import (
@@ -45,10 +44,11 @@ from fedassay.record import (
     PositiveControl,
     Verdict,
 )
-from fedassay.registry import register
-from fedassay.seeds import Seeds
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Parameters
 from fedassay.task import Generator, Records
-from fedassay.values import Parameters
 
 _DOUBTED = 0.05
 """p-value of the negative control up to which training records that are closer, but not copied, are no leak."""

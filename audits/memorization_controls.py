@@ -9,10 +9,10 @@ import numpy as np
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
-from fedassay.progress import Progress
-from fedassay.seeds import Seeds
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints
 from fedassay.task import Records
-from fedassay.values import Images, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.progress import Progress
-from fedassay.seeds import Seeds
 from fedassay.similarity.memorization import memorization_scores
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints
 from fedassay.task import Generator, Records
-from fedassay.values import Images, Ints
 
 _BLOCK = 4096
 

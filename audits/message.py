@@ -30,10 +30,10 @@ from fedassay.audits.message_truth import (
 )
 from fedassay.lab import AttackResult, Lab
 from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict, unmeasured
-from fedassay.registry import register
+from fedassay.support.registry import register
+from fedassay.support.types import Ints, Parameters
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
-from fedassay.values import Ints, Parameters
 from fedassay.vectors import VectorSource, sources
 
 _FACTORS = "gram_factorization"

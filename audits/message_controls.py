@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message_truth import pooled
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab
 from fedassay.release import Release, exact
+from fedassay.support.errors import NotRunError
 from fedassay.task import Records
 from fedassay.threat import View
 from fedassay.transcript import SERVER, Message, MessageField

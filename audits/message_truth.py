@@ -13,9 +13,9 @@ from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resam
 from fedassay.lab import Lab
 from fedassay.linear_head import FeatureModel
 from fedassay.record import Metric, unmeasured
+from fedassay.support.types import Ints
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE
-from fedassay.values import Ints
 
 Matrix = NDArray[np.float64]
 

@@ -20,7 +20,6 @@ from fedassay.audits.judging import Judged, explains, judge
 from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.pictures import write_grid
 from fedassay.record import (
@@ -32,10 +31,11 @@ from fedassay.record import (
     PositiveControl,
     Series,
 )
-from fedassay.registry import register
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import register
+from fedassay.support.types import Images, Ints, Parameters
 from fedassay.task import Records
 from fedassay.threat import view
-from fedassay.values import Images, Ints, Parameters
 from fedassay.vectors import VectorSource
 
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"

@@ -20,8 +20,8 @@ from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.nearest import top_k_l2
 from fedassay.similarity.ssim_search import most_similar
+from fedassay.support.types import Floats, Images, Ints
 from fedassay.task import Records
-from fedassay.values import Floats, Images, Ints
 
 _FEW = 5
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.release import exact
+from fedassay.support.errors import NotRunError
 from fedassay.task import Records, Task
 from fedassay.threat import View
 from fedassay.transcript import SERVER, Message, MessageField

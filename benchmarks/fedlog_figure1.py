@@ -25,9 +25,9 @@ from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedlog import FedLog
 from fedassay.methods.local_networks import MeanModel, Scores
 from fedassay.preparing import prepare
-from fedassay.progress import SILENT
 from fedassay.release import PrivacyTarget
-from fedassay.seeds import Seeds
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Outcome, Task
 
 PLAN = Path(__file__).resolve().parents[1] / "configs" / "fedlog_figure1.yaml"

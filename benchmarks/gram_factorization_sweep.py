@@ -31,9 +31,9 @@ from fedassay.mixtures.packed import Transport, pack_lower, to_transport
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums, shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
-from fedassay.progress import SILENT
 from fedassay.release import Release, exact
-from fedassay.seeds import Seeds
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Records
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import SERVER, Message, MessageField, Transcript

@@ -21,13 +21,13 @@ from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.lab import Knowledge
-from fedassay.progress import SILENT
 from fedassay.release import exact
-from fedassay.seeds import Seeds
 from fedassay.similarity.psnr import psnr
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images
 from fedassay.threat import ThreatModel, View
 from fedassay.transcript import Message, MessageField
-from fedassay.values import Images
 from fedassay.vectors import VectorSource
 
 RECORDS, CLASSES, ENLARGED = 4, 10, 4

@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedassay.atomic import write_json, write_text
+from fedassay.support.atomic import write_json, write_text
 
 SCRIPTS = (
     "ssim_search",

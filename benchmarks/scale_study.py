@@ -24,7 +24,7 @@ from typing import Any
 import measure
 import numpy as np
 
-from fedassay.atomic import write_json
+from fedassay.support.atomic import write_json
 
 RECORDS = 40
 """Records of a client."""
@@ -35,9 +35,9 @@ Point = dict[str, Any]
 def task(clients: int, classes: int, width: int) -> Any:
     """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
-    from fedassay.progress import SILENT
     from fedassay.release import PrivacyTarget
-    from fedassay.seeds import Seeds
+    from fedassay.support.progress import SILENT
+    from fedassay.support.seeds import Seeds
     from fedassay.task import Records, Task
 
     rng = np.random.default_rng(0)

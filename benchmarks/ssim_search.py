@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from skimage.metrics import structural_similarity
 
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support.torchvision import import_torchvision
 
 REQUIRED, GOAL = 90, 200
 PEER_PAIRS = (20, 150)

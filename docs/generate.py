@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from fedassay.cli import cli
 from fedassay.config import Plan
 from fedassay.plan_keys import SECTION, Key, entry_keys, every_key, keys
-from fedassay.registry import Entry, entries, lookup
+from fedassay.support.registry import Entry, entries, lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -7,7 +7,7 @@ import numpy as np
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.heads import broadcast
 from fedassay.methods.local_heads import LocalHeads, received_heads, sent_heads
-from fedassay.registry import register
+from fedassay.support.registry import register
 from fedassay.task import Outcome, Task
 from fedassay.transcript import Transcript
 

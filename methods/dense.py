@@ -17,12 +17,12 @@ from fedassay.methods.local_heads import Ensemble
 from fedassay.methods.local_networks import LocalNetwork
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
-from fedassay.registry import register
 from fedassay.release import derived
-from fedassay.seeds import Seeds
+from fedassay.support.registry import register
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.values import Parameters
 
 
 @register("method", "dense")

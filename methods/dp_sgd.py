@@ -8,9 +8,9 @@ from pydantic import Field
 
 from fedassay.nets.private_steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import GaussianEvent, calibrate_noise_multiplier
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.release import PrivacyTarget, Release
-from fedassay.values import Frozen
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.types import Frozen
 
 
 class DpSgd(Frozen):

@@ -12,7 +12,7 @@ from fedassay.methods.classifiers import Classifiers, read
 from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
 from fedassay.methods.local_networks import LocalNetwork, outputs
 from fedassay.methods.sent_networks import SentNetwork
-from fedassay.registry import register
+from fedassay.support.registry import register
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import Transcript
 

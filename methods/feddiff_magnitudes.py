@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.privacy.mechanisms import release_magnitude_sum
-from fedassay.values import Floats, Images, Ints
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Images, Ints
 
 _TOGETHER = 1024
 

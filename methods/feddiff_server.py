@@ -16,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import nn
 
-from fedassay.atomic import write_bytes
 from fedassay.backbones.base import initialised
 from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import LocalNetwork, local_network, outputs
@@ -28,10 +27,11 @@ from fedassay.nets.record_losses import record_losses
 from fedassay.nets.resnet import build_resnet16
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
-from fedassay.progress import Progress
-from fedassay.seeds import Seeds
+from fedassay.support.atomic import write_bytes
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Frozen, Images, Ints
 from fedassay.task import Records, Task
-from fedassay.values import Frozen, Images, Ints
 
 _FEATURES = 64
 _log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from fedassay.errors import DataError, PlanError
 from fedassay.exponential_head import TOLERANCE, map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedlog_bodies import Bodies, Shared, body_loss, body_scores, make_bodies
@@ -31,11 +30,12 @@ from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, k
 from fedassay.nets.bodies import BodySpec, read_bodies
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
-from fedassay.registry import register
-from fedassay.seeds import Seeds
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.registry import register
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Records, Retrained, Task
 from fedassay.transcript import SERVER, Message, Transcript
-from fedassay.values import Parameters
 
 
 @register("method", "fedlog")

@@ -14,9 +14,9 @@ from torch.nn import functional
 from fedassay.methods.local_networks import LocalNetwork, Scores, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import RecordLoss
-from fedassay.seeds import Seeds
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
 from fedassay.task import Records, Task
-from fedassay.values import Floats, Images
 
 
 @dataclass(frozen=True, eq=False)

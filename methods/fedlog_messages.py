@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedassay.methods.fedlog_private import Protection
 from fedassay.methods.rounds import Arrays
 from fedassay.release import derived, exact, public
+from fedassay.support.types import Floats
 from fedassay.task import Records
 from fedassay.transcript import SERVER, Message, MessageField
-from fedassay.values import Floats
 
 
 def as_sent(client: Records, statistic: Floats, protected: Protection | None) -> Arrays:

@@ -19,17 +19,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import PlanError
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
 from fedassay.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
-from fedassay.values import Floats
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Floats
 
 Mechanism = Literal["tight", "paper", "released_code"]
 Body = Literal["public", "dp_sgd", "private"]

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedassay.density_gap import density_gap
-from fedassay.errors import DataError
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.fedpft_messages import clipped, mixture_message, synthesise, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.methods.heads import broadcast
 from fedassay.privacy.reruns import Experiment
-from fedassay.registry import register
+from fedassay.support.errors import DataError
+from fedassay.support.registry import register
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Outcome, Records, Task
 from fedassay.transcript import Message, Transcript
-from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 _LISTED = 10

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.drawing import MAX_DRAWN, Draws, draws
-from fedassay.errors import DataError
 from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
 from fedassay.mixtures.packed import at_limit, diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
 from fedassay.release import Release
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Task
 from fedassay.transcript import SERVER, Message, MessageField
-from fedassay.values import Floats, Ints
 from fedassay.vectors import message_mixtures
 
 MixtureTransport = Literal["float16", "float32"]

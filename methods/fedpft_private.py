@@ -20,7 +20,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import PlanError
 from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, single_components
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
@@ -44,8 +43,9 @@ from fedassay.privacy.postprocess import covariance_from_moments, covariance_fro
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
 from fedassay.release import Release, derived, exact, public
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Task
-from fedassay.values import Floats, Ints
 
 Mechanism = Literal["tight", "paper", "second_moment"]
 

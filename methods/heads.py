@@ -10,9 +10,9 @@ from pydantic import Field
 
 from fedassay.linear_head import DECAY, LinearHead, train_head
 from fedassay.release import derived
+from fedassay.support.types import Floats, Frozen, Ints
 from fedassay.task import Records, Task
 from fedassay.transcript import SERVER, Message, MessageField
-from fedassay.values import Floats, Frozen, Ints
 
 
 class HeadTraining(Frozen):

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from fedassay.nets.local_training import RecordLoss, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.personalized import Personalized, personalized_accuracy
-from fedassay.seeds import Seeds
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints
 from fedassay.task import Records
-from fedassay.values import Images, Ints
 
 _BATCH = 1024
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args
 
-from fedassay.atomic import write_text
-from fedassay.errors import PlanError
 from fedassay.record import RunRecord
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import PlanError
 
 Format = Literal["html", "md", "json", "csv", "sarif", "junit"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedassay.atomic import write_text
-from fedassay.errors import PlanError
 from fedassay.record import Metric, RunRecord, Verdict
 from fedassay.reports.groups import Group, groups
 from fedassay.reports.html import render
@@ -18,6 +16,8 @@ from fedassay.reports.numbers import DASH, interval, short, significant, size
 from fedassay.reports.plan_notes import facts, name_of, plan_of
 from fedassay.reports.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
 from fedassay.reports.summary import Line, strip
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import PlanError
 
 Run = tuple[Path, RunRecord]
 Key = tuple[str, str, float, float | None]

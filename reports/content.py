@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedassay.atomic import write_text
 from fedassay.record import RunRecord
 from fedassay.reports.figures.corridor import corridor
 from fedassay.reports.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
@@ -26,6 +25,7 @@ from fedassay.reports.privacy_tables import (
 )
 from fedassay.reports.series import rows
 from fedassay.reports.tables import Table, csv_text
+from fedassay.support.atomic import write_text
 
 AUDITS = {
     "inversion": "Inversion",

@@ -14,15 +14,15 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedassay.atomic import write_text
 from fedassay.config import read_yaml
-from fedassay.errors import PlanError
 from fedassay.record import RunRecord, Verdict
 from fedassay.reports.judging import Outcome, judge
 from fedassay.reports.junit import junit as junit_text
 from fedassay.reports.metrics import COMMUNICATION, MEANINGS, UTILITY
 from fedassay.reports.sarif import sarif as sarif_text
-from fedassay.values import Extended, Frozen
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Extended, Frozen
 
 METRICS = tuple(dict.fromkeys((*MEANINGS, *UTILITY, *COMMUNICATION)))
 """The metrics that a policy can bound."""

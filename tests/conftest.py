@@ -16,12 +16,12 @@ from hypothesis import settings
 
 from fedassay.lab import Lab
 from fedassay.nets.step_log import StepLog, steps_measured
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.ledger import account
-from fedassay.progress import SILENT
 from fedassay.release import PrivacyTarget
-from fedassay.seeds import Seeds
 from fedassay.similarity.metrics import Similarity
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Outcome, Records, Task
 from fedassay.threat import ThreatModel, view
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from fedassay import runfolder
 from fedassay.captured_work import Work
 from fedassay.config import Scenario, parse_plan, read_yaml
-from fedassay.environment import choose_device, describe
-from fedassay.errors import PlanError
 from fedassay.preparing import Prepared, prepare
-from fedassay.progress import console
 from fedassay.record import RunRecord
 from fedassay.reports import write_report, write_tables
 from fedassay.scenario import resolve
+from fedassay.support.environment import choose_device, describe
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import console
 from fedassay.transcript import Transcript, load_transcript
 
 

@@ -17,17 +17,17 @@ from fedassay.audits.captured_messages import captured_findings
 from fedassay.audits.ledger_claim import ledger_finding
 from fedassay.backbones.base import Backbone
 from fedassay.config import Component, Scenario
-from fedassay.errors import NotRunError
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
-from fedassay.progress import Progress
 from fedassay.record import CellPrivacy, CellRecord, ErrorRecord, Finding
-from fedassay.registry import entries, lookup
 from fedassay.release import PrivacyClaim, PrivacyTarget
-from fedassay.seeds import Seeds
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.stages import stage
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import Progress
+from fedassay.support.registry import entries, lookup
+from fedassay.support.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import MANIFEST, Transcript

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from fedassay import __version__
-from fedassay.errors import DataError, FedassayError
+from fedassay.support.errors import DataError, FedassayError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -258,7 +258,7 @@ def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
     """Show or empty the cache of features and attacker models."""
     from dataclasses import asdict
 
-    from fedassay import cache as store
+    from fedassay.support import cache as store
 
     if action == "clear" and limit is not None:
         raise click.UsageError("clear empties the cache; --limit goes with info")

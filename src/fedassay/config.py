@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from fedassay.errors import PlanError
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.release import PrivacyTarget
 from fedassay.resources import Resources
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Extended, Frozen
 from fedassay.threat import ThreatModel
-from fedassay.values import Extended, Frozen
 
 RESERVED = ("label", "epsilon", "delta", "adjacency")
 

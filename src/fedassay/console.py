@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from fedassay.atomic import write_text
 from fedassay.config import Scenario
-from fedassay.errors import PlanError
 from fedassay.plan_keys import Key, entry_keys, every_key
 from fedassay.record import CellRecord, Finding, RunRecord
-from fedassay.registry import Kind, entries, lookup
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import Kind, entries, lookup
 
 _KINDS: dict[str, Kind] = {
     "methods": "method",

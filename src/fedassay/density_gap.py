@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.values import Floats, Ints
+from fedassay.support.types import Floats, Ints
 
 LEAST = 10
 """Records of a class on either side below which the class is left out."""

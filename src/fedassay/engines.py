@@ -21,8 +21,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fedassay.errors import PlanError
 from fedassay.resources import Resources
+from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
     from fedassay.runfolder import FinishedCell

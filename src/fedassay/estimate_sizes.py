@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.config import Plan
-from fedassay.errors import DataError, PlanError
-from fedassay.paths import find
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import find
 
 
 @dataclass(frozen=True)

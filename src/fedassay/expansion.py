@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.values import Floats
+from fedassay.support.types import Floats
 
 
 @dataclass(frozen=True)

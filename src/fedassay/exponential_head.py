@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
+from fedassay.support.errors import DataError
 
 TOLERANCE = 1e-9
 """Default bound on the gradient's norm, relative to 1 + |g|."""

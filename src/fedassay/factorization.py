@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.gram import Gram, Matrix, Size
-from fedassay.values import Ints
+from fedassay.support.types import Ints
 
 AGREED = 1e-6
 """Median relative distance at which two runs have found the same vectors, and no third one is started."""

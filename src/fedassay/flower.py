@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.release import Claim, NoClaim, Release, derived, exact
+from fedassay.support.errors import DataError
 from fedassay.transcript import (
     MANIFEST,
     SERVER,

@@ -25,9 +25,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.linear_head import LinearHead
-from fedassay.values import Floats, Ints
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Ints
 
 Covariance = Literal["total", "within"]
 """Covariance of all features about the global mean, or pooled about the class means."""

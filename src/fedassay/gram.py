@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.values import Ints
+from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.mixtures import Mixtures, log_density, sample_mixtures
-from fedassay.values import Floats, Ints
+from fedassay.support.types import Floats, Ints
 
 DEQUANTIZATION = 0.1
 """Standard deviation of the noise, relative to the class's (the root of its mean variance per feature)."""

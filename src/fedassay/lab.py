@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.progress import Progress
 from fedassay.record import Finding
-from fedassay.seeds import Seeds
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import ThreatModel, View
-from fedassay.values import Floats, Images
 from fedassay.vectors import VectorSource
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class AttackResult:
 class Attack(Protocol):
     """An attack; its fields are its plan parameters.
 
-    Raises `fedassay.errors.NotRunError` with the reason where the view lacks what it requires.
+    Raises `fedassay.support.errors.NotRunError` with the reason where the view lacks what it requires.
     """
 
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:

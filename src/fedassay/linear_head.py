@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedassay.progress import SILENT, Progress
+from fedassay.support.progress import SILENT, Progress
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Records
-from fedassay.values import Floats, Ints
 
 Solver = Literal["lbfgs", "adam"]
 

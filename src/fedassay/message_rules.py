@@ -13,8 +13,8 @@ import numpy as np
 
 from fedassay.gram import Gram, Matrix, measure
 from fedassay.mixtures.packed import unpack_lower
+from fedassay.support.types import Floats, Ints
 from fedassay.transcript import AGGREGATE, Message, MessageField
-from fedassay.values import Floats, Ints
 
 _BY_CHANCE = 0.01
 """Columns of class sums that may be expected to hold whole numbers without being counts."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedassay.support.types import Ints
 from fedassay.task import Records
-from fedassay.values import Ints
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.atomic import write_bytes
 from fedassay.record import Picture, PictureColumn
-from fedassay.values import Images
+from fedassay.support.atomic import write_bytes
+from fedassay.support.types import Images
 
 
 def write_grid(

@@ -17,11 +17,11 @@ from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.partition import partition
 from fedassay.data.roles import Role, Roles, split_roles
-from fedassay.errors import PlanError
-from fedassay.progress import Progress
-from fedassay.seeds import Seeds
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
 from fedassay.task import Records
-from fedassay.values import Floats, Images
 
 
 @dataclass(frozen=True)

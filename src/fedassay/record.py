@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainSerializer, ValidationError, model_validator
 
-from fedassay.atomic import write_text
-from fedassay.errors import DataError
-from fedassay.privacy.adjacency import Adjacency
-from fedassay.values import Extended, Frozen
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import DataError
+from fedassay.support.types import Extended, Frozen
 
 SCHEMA = 1
 """Version of record.json; older versions still load, newer ones are refused."""

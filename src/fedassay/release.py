@@ -13,8 +13,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedassay.privacy.adjacency import Adjacency
-from fedassay.values import Extended, Frozen
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.types import Extended, Frozen
 
 MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
 """The mechanisms an accountant can represent.

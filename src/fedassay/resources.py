@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedassay.values import Frozen
+from fedassay.support.types import Frozen
 
 _GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup/memory.max")

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedassay.atomic import write_text
-from fedassay.errors import PlanError
 from fedassay.record import FILE, CellRecord, ErrorRecord
-from fedassay.values import Frozen
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Frozen
 
 _OWN = (FILE, "report.html", "tables", "transcripts", "artifacts", ".cells")
 _PLAN = "plan.sha256"

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from fedassay import engines, runfolder
 from fedassay.cell_work import Work
 from fedassay.config import Plan, Scenario
-from fedassay.environment import choose_device, describe
-from fedassay.errors import PlanError
 from fedassay.preparing import Prepared, prepare
-from fedassay.progress import SILENT, Progress, console
 from fedassay.record import RunRecord
 from fedassay.reports import write_report, write_tables
 from fedassay.resources import threads_limited
 from fedassay.runfolder import FinishedCell
+from fedassay.support.environment import choose_device, describe
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import SILENT, Progress, console
 
 
 @dataclass(frozen=True)

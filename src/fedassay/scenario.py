@@ -22,10 +22,10 @@ from fedassay.config import (
     parse_plan,
     read_yaml,
 )
-from fedassay.errors import PlanError
-from fedassay.privacy.adjacency import Adjacency
-from fedassay.registry import Kind, entries, lookup
 from fedassay.release import PrivacyTarget
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import Kind, entries, lookup
 
 _EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
 _DELTAS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Delta, ...])

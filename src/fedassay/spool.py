@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from fedassay.atomic import named_on_error
 from fedassay.messages import Message
 from fedassay.stored import Stored
+from fedassay.support.atomic import named_on_error
 
 LIMIT = 16 << 20
 """Bytes of arrays that a run's messages may take in memory."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedassay.errors import FedassayError
-from fedassay.progress import Progress
 from fedassay.record import ErrorRecord
+from fedassay.support.errors import FedassayError
+from fedassay.support.progress import Progress
 
 
 @contextmanager

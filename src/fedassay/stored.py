@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from fedassay.errors import DataError
+from fedassay.support.errors import DataError
 
 UNREADABLE = (SafetensorError, KeyError, ValueError, TypeError, OSError, json.JSONDecodeError)
 """What reading a file that is no safetensors file of NumPy types may raise."""

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from safetensors.numpy import load as load_tensors
 
-from fedassay.atomic import open_atomic, write_part
-from fedassay.errors import DataError
 from fedassay.messages import AGGREGATE, SERVER, FieldKind, Message, MessageField
 from fedassay.release import Claim, NoClaim, Release
 from fedassay.stored import UNREADABLE, Stored
+from fedassay.support.atomic import open_atomic, write_part
+from fedassay.support.errors import DataError
+from fedassay.support.types import Frozen
 from fedassay.transcript_shapes import MAX_CLASSES, shape_problem
-from fedassay.values import Frozen
 
 __all__ = [
     "AGGREGATE",

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedassay.drawing import MAX_DRAWN, thinned, whole
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
+from fedassay.support.types import Floats, Ints
 from fedassay.threat import View
 from fedassay.transcript import Message
-from fedassay.values import Floats, Ints
 
 
 @dataclass(frozen=True)

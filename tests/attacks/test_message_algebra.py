@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedassay.attacks.message_algebra import MessageAlgebra
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.mechanisms import release_shared_sums
-from fedassay.progress import SILENT
 from fedassay.release import Release, exact
-from fedassay.seeds import Seeds
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Task
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import FieldKind, Message, MessageField, Transcript

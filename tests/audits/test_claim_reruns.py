@@ -11,15 +11,15 @@ import pytest
 
 from fedassay.audits.claim_reruns import fit_direction, make_outliers, what_leaves
 from fedassay.audits.dp_claim import DpClaimAudit
-from fedassay.errors import DataError
 from fedassay.lab import Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.heads import HeadTraining
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.record import Finding
 from fedassay.release import PrivacyClaim, Release, exact
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import DataError
 from fedassay.task import Method, Outcome, Task
 from fedassay.transcript import Message, MessageField, Transcript
 

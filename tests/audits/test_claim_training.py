@@ -17,8 +17,8 @@ from fedassay.nets import local_training, private_generators
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.step_log import Measured, note_step, note_training, steps_measured
 from fedassay.record import Finding
-from fedassay.registry import lookup
 from fedassay.release import NoClaim
+from fedassay.support.registry import lookup
 from fedassay.task import Task
 from fedassay.transcript import Transcript
 

@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedassay.audits.dp_claim import DpClaimAudit
-from fedassay.errors import NotRunError
 from fedassay.lab import Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.privacy import reruns
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 from fedassay.privacy.reruns import Experiment
 from fedassay.record import Finding
-from fedassay.registry import lookup
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import lookup
 from fedassay.task import Outcome, Task
 from fedassay.transcript import Message, MessageField, Transcript
 

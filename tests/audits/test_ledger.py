@@ -10,8 +10,8 @@ import pytest
 from fedassay.audits.ledger import LedgerAudit
 from fedassay.lab import Lab
 from fedassay.record import Finding
-from fedassay.registry import lookup
 from fedassay.release import NoClaim, PrivacyClaim
+from fedassay.support.registry import lookup
 from fedassay.task import Task
 
 MakeTask = Callable[..., Task]

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedassay.errors import NotRunError
 from fedassay.lab import Knowledge
-from fedassay.progress import SILENT
-from fedassay.registry import entries, lookup
 from fedassay.release import exact
-from fedassay.seeds import Seeds
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.registry import entries, lookup
+from fedassay.support.seeds import Seeds
 from fedassay.task import Task
 from fedassay.threat import ThreatModel, View
 from fedassay.transcript import Message, MessageField

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedassay.privacy.ledger import account, exact_fields, ledger_rows
-from fedassay.registry import entries, lookup
 from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.spool import Spool
+from fedassay.support.registry import entries, lookup
 from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER, load_transcript, shape_problem
 

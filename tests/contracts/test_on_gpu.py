@@ -41,19 +41,19 @@ from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
-from fedassay.progress import SILENT
-from fedassay.registry import entries, lookup
 from fedassay.runner import RunOptions, run_scenario
 from fedassay.scenario import load_scenario
-from fedassay.seeds import Seeds
 from fedassay.similarity import nearest, ssim_search
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips
 from fedassay.similarity.memorization import memorization_scores
 from fedassay.similarity.ssim import ssim
+from fedassay.support.progress import SILENT
+from fedassay.support.registry import entries, lookup
+from fedassay.support.seeds import Seeds
+from fedassay.support.torchvision import import_torchvision
 from fedassay.task import Outcome, Task
 from fedassay.threat import ThreatModel, view
-from fedassay.torchvision_compat import import_torchvision
 
 MakeTask = Callable[..., Task]
 Pretend = Callable[[], AbstractContextManager[Any]]

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from fedassay.config import RESERVED, Plan
 from fedassay.plan_keys import described, entry_keys, every_key, keys
-from fedassay.registry import entries, lookup
-from fedassay.values import Parameters
+from fedassay.support.registry import entries, lookup
+from fedassay.support.types import Parameters
 
 COMPONENTS = [(kind, name) for kind in ("method", "attack", "audit") for name in entries(kind)]  # type: ignore[arg-type]
 

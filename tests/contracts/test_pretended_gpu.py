@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedassay.environment import choose_device, describe
+from fedassay.support.environment import choose_device, describe
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from fedassay.privacy.gaussian import calibrate_sigma, delta_of, epsilon_of
 from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma
 from fedassay.privacy.sensitivities import WorstCase
 from fedassay.record import Finding
-from fedassay.seeds import Seeds
+from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Task
 
 DELTA = 1e-5

@@ -14,17 +14,17 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.audits.inversion import InversionAudit
 from fedassay.audits.inversion_truth import Pool, hold, psnr_table
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Knowledge, Lab, Reconstruction
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.raw_features import RawFeatures
-from fedassay.progress import SILENT
 from fedassay.record import Finding
-from fedassay.seeds import Seeds
 from fedassay.similarity.psnr import psnr
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images
 from fedassay.task import Method, Records, Task
 from fedassay.threat import View
-from fedassay.values import Images
 from fedassay.vectors import VectorSource, sources
 
 Invert = Callable[[VectorSource], Images]

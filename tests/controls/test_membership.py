@@ -11,7 +11,6 @@ import pytest
 from fedassay.attacks.membership import Membership
 from fedassay.audits.membership import MembershipAudit
 from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
-from fedassay.errors import NotRunError
 from fedassay.lab import AttackResult, Knowledge, Lab
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
@@ -19,11 +18,12 @@ from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
-from fedassay.progress import SILENT
 from fedassay.record import Finding
 from fedassay.release import PrivacyClaim
-from fedassay.seeds import Seeds
 from fedassay.shadow import MembershipGame, is_member, label_logits, make_game, visible
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Outcome, Records, Task
 from fedassay.threat import View
 

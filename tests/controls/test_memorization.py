@@ -13,15 +13,15 @@ from fedassay.audits import memorization_scores
 from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
 from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
-from fedassay.errors import NotRunError
 from fedassay.lab import Lab
-from fedassay.progress import SILENT, Progress
 from fedassay.record import Finding
-from fedassay.registry import lookup
-from fedassay.seeds import Seeds
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT, Progress
+from fedassay.support.registry import lookup
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images
 from fedassay.task import Generator, Outcome, Records, Task
 from fedassay.transcript import Transcript
-from fedassay.values import Images
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

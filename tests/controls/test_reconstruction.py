@@ -15,12 +15,12 @@ import pytest
 from fedassay.audits.reconstruction import ReconstructionAudit
 from fedassay.lab import Accounted, AttackResult, Lab, Reconstruction
 from fedassay.record import Finding
-from fedassay.registry import lookup
-from fedassay.seeds import Seeds
 from fedassay.similarity.metrics import Similarity
+from fedassay.support.registry import lookup
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images
 from fedassay.task import Outcome, Records, Task
 from fedassay.threat import ThreatModel, View, view
-from fedassay.values import Images
 from fedassay.vectors import VectorSource, sources
 
 Invert = Callable[[VectorSource, np.random.Generator], Images]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.atomic import open_atomic, write_bytes, write_json, write_text
+from fedassay.support.atomic import open_atomic, write_bytes, write_json, write_text
 
 
 def test_written_whole_and_replaced(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_bytes(path, b"old")
     code = (
-        "import os, signal, sys; from pathlib import Path; from fedassay.atomic import open_atomic\n"
+        "import os, signal, sys; from pathlib import Path; from fedassay.support.atomic import open_atomic\n"
         "with open_atomic(Path(sys.argv[1])) as stream:\n"
         "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )

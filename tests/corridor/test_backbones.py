@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedassay import cache
 from fedassay.backbones import build, is_torchvision_name, torchvision_names
 from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, to_input, zero_fraction
 from fedassay.data import DataRequest, ImageSet, load
 from fedassay.data.roles import Roles, split_roles
-from fedassay.errors import PlanError
-from fedassay.registry import entries
+from fedassay.support import cache
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import entries
 
 _RNG = np.random.default_rng(0)
 
@@ -287,7 +287,7 @@ def test_names_are_known_without_importing_torch() -> None:
 
 
 def test_names_agree_with_torchvisions_own_list() -> None:
-    from fedassay.torchvision_compat import import_torchvision
+    from fedassay.support.torchvision import import_torchvision
 
     models = import_torchvision().models
     assert list(torchvision_names()) == sorted(models.list_models(module=models))

@@ -18,9 +18,9 @@ from fedassay.backbones import build, torchvision_names
 from fedassay.backbones.base import Backbone, BackboneRequest, to_input, zero_fraction
 from fedassay.backbones.cifar_resnet import CifarResNet
 from fedassay.backbones.torchvision_models import penultimate
-from fedassay.errors import DataError
-from fedassay.torchvision_compat import import_torchvision
-from fedassay.weights import assign, hub_file, load_state
+from fedassay.support.errors import DataError
+from fedassay.support.torchvision import import_torchvision
+from fedassay.support.weights import assign, hub_file, load_state
 
 
 def ask(name: str, weights: str | Path | None, **given: Any) -> BackboneRequest:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay import cache
-from fedassay.errors import PlanError
-from fedassay.hashing import digest_arrays, digest_records
+from fedassay.support import cache
+from fedassay.support.errors import PlanError
+from fedassay.support.hashing import digest_arrays, digest_records
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from fedassay.cli import cli, main
 from fedassay.console import plan_file, policy_file
-from fedassay.errors import PlanError
-from fedassay.progress import _clock
 from fedassay.scenario import load_scenario
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import _clock
 
 
 def _run(*args: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -167,7 +167,7 @@ def _in_a_terminal(code: str) -> str:
 
 def test_a_terminal_shows_the_time_left() -> None:
     code = (
-        "from fedassay.progress import console\n"
+        "from fedassay.support.progress import console\n"
         "with console(False) as progress, progress.step('training') as advance:\n"
         "    now = [0.0]\n"
         "    progress.bars.get_time = lambda: now[0]\n"
@@ -183,7 +183,7 @@ def test_a_terminal_shows_the_time_left() -> None:
 
 def test_a_quiet_terminal_shows_nothing() -> None:
     code = (
-        "from fedassay.progress import console\n"
+        "from fedassay.support.progress import console\n"
         "with console(True) as progress, progress.step('training') as advance:\n"
         "    advance(1, 2)\n"
     )

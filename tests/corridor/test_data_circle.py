@@ -10,7 +10,7 @@ import pytest
 from fedassay.data.circle import RADIUS, images_of, points_of
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.partition import partition
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 def _request(seed: int = 0, root: Path | None = None) -> DataRequest:

@@ -10,9 +10,9 @@ import pytest
 from fedassay.config import Plan
 from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.errors import PlanError
 from fedassay.preparing import prepare
-from fedassay.progress import SILENT
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import SILENT
 
 
 def _loaded(domains: bool = True, names: tuple[str, ...] = ("art", "photo", "empty")) -> LoadedData:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedassay.data import DataRequest, LoadedData, load
-from fedassay.errors import DataError, PlanError
+from fedassay.support.errors import DataError, PlanError
 
 _RNG = np.random.default_rng(0)
 

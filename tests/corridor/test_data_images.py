@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedassay.data import DataRequest, ImageSet, load
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 def request(name: str, **given: Any) -> DataRequest:

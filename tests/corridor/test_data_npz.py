@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedassay.data import DataRequest, LoadedData, load
 from fedassay.data import npz as npz_module
-from fedassay.errors import DataError, PlanError
+from fedassay.support.errors import DataError, PlanError
 
 _RNG = np.random.default_rng(0)
 _X = _RNG.integers(0, 256, size=(12, 9, 10, 3), dtype=np.uint8)

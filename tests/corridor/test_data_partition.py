@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedassay.data import ImageSet
 from fedassay.data.partition import Partition, partition
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 def _images(labels: NDArray[np.integer], domains: NDArray[np.integer] | None = None) -> ImageSet:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedassay.data import DataRequest, ImageSet, LoadedData, load
 from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.data.sampling import apportion, stratified_sample
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 _SHARES: dict[Role, float] = {"private": 0.4, "attacker": 0.3, "public": 0.1, "test": 0.2}
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fedassay.data import DataRequest, LoadedData, load
 from fedassay.data.torchvision_sets import parse_idx
-from fedassay.errors import DataError
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support.errors import DataError
+from fedassay.support.torchvision import import_torchvision
 
 _RNG = np.random.default_rng(0)
 _LABELS = np.arange(20, dtype=np.uint8) % 10

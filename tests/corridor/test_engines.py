@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fedassay import engines
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 def _threads_seen(key: str) -> tuple[str, str | None, int]:

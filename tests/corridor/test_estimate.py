@@ -15,8 +15,8 @@ from fedassay.estimate import estimate, in_words
 from fedassay.estimate_sizes import Sizes, sizes_of
 from fedassay.estimate_work import METHODS, body
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.registry import entries
 from fedassay.scenario import load_scenario
+from fedassay.support.registry import entries
 
 CONFIGS = Path(str(resources.files("fedassay") / "configs"))
 PLANS = sorted(path for path in CONFIGS.rglob("*.yaml") if "policies" not in path.parts)

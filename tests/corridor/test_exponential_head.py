@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.errors import DataError
 from fedassay.exponential_head import map_head, objective
+from fedassay.support.errors import DataError
 
 
 def _statistics(seed: int, classes: int, width: int, scale: float) -> tuple[np.ndarray, float]:

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional
 
-from fedassay.errors import PlanError
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.local_training import clipped_sums, record_gradients, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps, steps_of
+from fedassay.support.errors import PlanError
 
 SMALL = ["linear", "mlp", "mlp_deep", "cnn"]
 LENETS = ["lenet_mnist", "lenet_cifar", "lenet_cifar_small"]

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.mixtures import (
     Family,
     Mixtures,
@@ -28,6 +27,7 @@ from fedassay.mixtures import (
     unpack_lower,
 )
 from fedassay.mixtures.packed import diagonal_index
+from fedassay.support.errors import DataError
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Array = NDArray[np.float64]

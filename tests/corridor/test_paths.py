@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.errors import DataError, PlanError
-from fedassay.paths import data_root, find
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import data_root, find
 
 
 @pytest.fixture(autouse=True)

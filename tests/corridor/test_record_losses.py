@@ -13,8 +13,8 @@ from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.trained import TrainedDenoiser, load_network
-from fedassay.seeds import Seeds
 from fedassay.shadow import ScoringGenerator
+from fedassay.support.seeds import Seeds
 from fedassay.task import Task
 
 MakeTask = Callable[..., Task]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedassay import runfolder
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 PLAN = {"name": "a", "epsilon": float("inf")}
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from fedassay.config import override, parse_plan, read_yaml
-from fedassay.errors import PlanError
 from fedassay.scenario import load_scenario, resolve
+from fedassay.support.errors import PlanError
 
 PLAN: dict[str, Any] = {
     "name": "test",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.seeds import Seeds
+from fedassay.support.seeds import Seeds
 
 parts = st.lists(st.one_of(st.text(max_size=5), st.integers(0, 9)), min_size=1, max_size=3)
 

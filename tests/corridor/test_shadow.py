@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError, NotRunError
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
-from fedassay.seeds import Seeds
 from fedassay.shadow import (
     SURE,
     HeadScores,
@@ -22,6 +20,8 @@ from fedassay.shadow import (
     make_game,
     visible,
 )
+from fedassay.support.errors import DataError, NotRunError
+from fedassay.support.seeds import Seeds
 from fedassay.task import Records, Task
 from fedassay.threat import ThreatModel, View
 from fedassay.transcript import SERVER

@@ -9,10 +9,10 @@ import pytest
 import torch
 from skimage import data
 
-from fedassay.errors import DataError
 from fedassay.similarity import lpips
 from fedassay.similarity.lpips import CaffeInput, Lpips, Unavailable, load_lpips
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support.errors import DataError
+from fedassay.support.torchvision import import_torchvision
 
 TRUNK = "squeezenet1_1_imagenet_features.pt"
 

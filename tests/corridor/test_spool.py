@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError
 from fedassay.privacy.ledger import account
 from fedassay.release import derived, exact
 from fedassay.spool import Spool
+from fedassay.support.errors import DataError
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import SERVER, Message, MessageField, Transcript, load_transcript
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError
 from fedassay.release import derived, exact
+from fedassay.support.errors import DataError
 from fedassay.threat import ThreatModel, view
 from fedassay.transcript import Message, MessageField, Transcript
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedassay import torchvision_compat
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support import torchvision as torchvision_compat
+from fedassay.support.torchvision import import_torchvision
 
 _BROKEN = """
 import torch
@@ -51,7 +51,7 @@ def _package(folder: Path, source: str) -> None:
 
 def test_missing_operators_are_declared_and_the_import_is_repeated(tmp_path: Path) -> None:
     _package(tmp_path, _BROKEN)
-    code = "import fedassay.torchvision_compat as c; print(c.import_torchvision().imported, len(c._declared))"
+    code = "import fedassay.support.torchvision as c; print(c.import_torchvision().imported, len(c._declared))"
     source = Path(torchvision_compat.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(source)!r}]; {code}"],

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.support.errors import DataError
 from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 
 

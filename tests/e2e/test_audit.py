@@ -17,10 +17,10 @@ from safetensors.numpy import save
 
 from fedassay.captured import AuditOptions, audit_transcript
 from fedassay.console import policy_file
-from fedassay.errors import DataError, PlanError
 from fedassay.record import Finding, RunRecord, load_record
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.reports.policy import Policy, check_record, load_policy
+from fedassay.support.errors import DataError, PlanError
 from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 
 CLASSES, WIDTH = 5, 48
@@ -186,8 +186,8 @@ def test_a_plan_for_other_classes_is_refused(tmp_path: Path) -> None:
 def test_images_of_captured_features_with_a_plan(tmp_path: Path) -> None:
     """Features of digits that the plan's adversary never saw, sent raw, come back as images."""
     from fedassay.preparing import prepare
-    from fedassay.progress import SILENT
     from fedassay.scenario import load_scenario
+    from fedassay.support.progress import SILENT
 
     path = _plan(tmp_path, PLAN.replace("attacks:", "methods: [raw_features]\nattacks:"))
     scenario = load_scenario(path)

@@ -149,7 +149,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_site_has_a_page_for_everything_registered(site: Path) -> None:
-    from fedassay.registry import entries
+    from fedassay.support.registry import entries
 
     for kind, folder in (("method", "methods"), ("attack", "attacks"), ("audit", "audits")):
         for name in entries(kind):  # type: ignore[arg-type]

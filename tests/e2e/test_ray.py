@@ -39,7 +39,7 @@ GPUS = """
 import os
 import ray
 from fedassay import engines
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 from fedassay.resources import Resources
 
 def seen(key):

@@ -17,8 +17,8 @@ from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.privacy.ledger import account, exact_fields
+from fedassay.support.types import Floats, Ints
 from fedassay.task import Task
-from fedassay.values import Floats, Ints
 
 MakeTask = Callable[..., Task]
 QUICK = {"fedavg": {"local_epochs": 3, "width": 9, "bodies": {"name": "mlp", "hidden": 32}}}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedassay.methods.fedavg as fedavg_module
-from fedassay.errors import DataError, PlanError
 from fedassay.methods.fedavg import FedAvg
 from fedassay.privacy.ledger import account, exact_fields
+from fedassay.support.errors import DataError, PlanError
 from fedassay.task import Task
 from fedassay.transcript import SERVER, Message
 

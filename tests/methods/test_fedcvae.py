@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.errors import DataError
 from fedassay.methods.classifiers import Classifiers
 from fedassay.methods.fedcvae import FedCVAE
 from fedassay.nets.cvae import build_cvae, truncated_normal
 from fedassay.nets.local_training import record_gradients
 from fedassay.privacy.ledger import account, exact_fields
-from fedassay.progress import SILENT
-from fedassay.seeds import Seeds
+from fedassay.support.errors import DataError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
 from fedassay.task import Task
 
 MakeTask = Callable[..., Task]

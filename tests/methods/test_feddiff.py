@@ -14,7 +14,6 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
-from fedassay.errors import DataError, PlanError
 from fedassay.methods.feddiff import FedDiff
 from fedassay.methods.feddiff_private import DiffusionDpSgd, make_budget
 from fedassay.nets.generators import (
@@ -25,11 +24,12 @@ from fedassay.nets.generators import (
     train_generator,
 )
 from fedassay.nets.trained import build_network
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.ledger import account, exact_fields, ledger_rows
-from fedassay.progress import SILENT, Progress
 from fedassay.release import PrivacyTarget
-from fedassay.seeds import Seeds
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.progress import SILENT, Progress
+from fedassay.support.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
 
 MakeTask = Callable[..., Task]

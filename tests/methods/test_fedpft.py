@@ -10,7 +10,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError, PlanError
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.fedpft_messages import synthesise
@@ -19,6 +18,7 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.ledger import account
 from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma
 from fedassay.privacy.reruns import llr_scores
+from fedassay.support.errors import DataError, PlanError
 from fedassay.task import Outcome, Task
 from fedassay.transcript import Message
 from fedassay.vectors import message_mixtures

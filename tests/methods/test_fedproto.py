@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fedassay.methods.fedproto as fedproto_module
-from fedassay.errors import DataError
 from fedassay.methods.fedproto import FedProto
 from fedassay.privacy.ledger import account, exact_fields
+from fedassay.support.errors import DataError
 from fedassay.task import Outcome, Task
 from fedassay.transcript import SERVER
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.errors import DataError, PlanError
 from fedassay.linear_head import train_head
 from fedassay.methods.average import Average
 from fedassay.methods.centralized import Centralized
@@ -19,6 +18,7 @@ from fedassay.methods.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.local_heads import head_loss
 from fedassay.nets.local_training import record_gradients
 from fedassay.privacy.ledger import account, exact_fields
+from fedassay.support.errors import DataError, PlanError
 from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]

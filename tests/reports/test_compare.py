@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedassay.errors import PlanError
 from fedassay.record import Finding, RunRecord
 from fedassay.reports.compare import align, changes, comparison, flattened, run_names, write_comparison
+from fedassay.support.errors import PlanError
 
 
 def two(record: RunRecord) -> tuple[RunRecord, RunRecord]:

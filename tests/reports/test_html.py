@@ -17,10 +17,10 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from fedassay.errors import PlanError
 from fedassay.record import CellRecord, Finding, Metric, Picture, PictureColumn, RunRecord, Series
 from fedassay.reports import render, write_report
 from fedassay.reports.content import contents
+from fedassay.support.errors import PlanError
 
 SECTIONS = ["verdicts", "corridor", "utility", "reconstruction", "attacks", "ledger", "basis"]
 VOID = {"meta", "link", "img", "br", "input"}

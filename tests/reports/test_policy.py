@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedassay.errors import PlanError
 from fedassay.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
 from fedassay.reports.judging import Judgement, Outcome
 from fedassay.reports.policy import METRICS, Policy, Scope, check_record, load_policy
+from fedassay.support.errors import PlanError
 
 
 def run_of(*cells: Any, errors: tuple[ErrorRecord, ...] = ()) -> RunRecord:

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedassay.errors import PlanError
-from fedassay.registry import entries, lookup
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import entries, lookup
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone, BackboneRequest

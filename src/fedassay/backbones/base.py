@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.cache import Key, cached_arrays
 from fedassay.data.images import ImageSet
-from fedassay.errors import PlanError
-from fedassay.hashing import digest_arrays
+from fedassay.support.cache import Key, cached_arrays
+from fedassay.support.errors import PlanError
+from fedassay.support.hashing import digest_arrays
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -15,10 +15,10 @@ from fedassay.backbones.base import (
     finish,
     initialised,
 )
-from fedassay.errors import PlanError
-from fedassay.paths import find
-from fedassay.registry import register
-from fedassay.weights import assign, load_state
+from fedassay.support.errors import PlanError
+from fedassay.support.paths import find
+from fedassay.support.registry import register
+from fedassay.support.weights import assign, load_state
 
 _SIZE = 32
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish
-from fedassay.errors import PlanError
-from fedassay.registry import register
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import register
 
 
 @register("backbone", "pixels")

@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish, initialised
 from fedassay.backbones.base import to_input as to_images
-from fedassay.cache import Key, cached_arrays
 from fedassay.data.images import ImageSet
-from fedassay.errors import PlanError
-from fedassay.registry import register
+from fedassay.support.cache import Key, cached_arrays
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import register
 
 _WIDTH = 64
 _VERSION = 1

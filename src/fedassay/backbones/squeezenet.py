@@ -8,10 +8,10 @@ from torch import nn
 
 from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish
 from fedassay.backbones.torchvision_models import torchvision_model
-from fedassay.paths import find
-from fedassay.registry import register
-from fedassay.torchvision_compat import import_torchvision
-from fedassay.weights import assign, load_state
+from fedassay.support.paths import find
+from fedassay.support.registry import register
+from fedassay.support.torchvision import import_torchvision
+from fedassay.support.weights import assign, load_state
 
 _SIZE = 64
 _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)

@@ -18,10 +18,10 @@ from fedassay.backbones.base import (
     finish,
     initialised,
 )
-from fedassay.errors import PlanError
-from fedassay.paths import find
-from fedassay.torchvision_compat import import_torchvision
-from fedassay.weights import assign, hub_file, load_state
+from fedassay.support.errors import PlanError
+from fedassay.support.paths import find
+from fedassay.support.torchvision import import_torchvision
+from fedassay.support.weights import assign, hub_file, load_state
 
 _CLASSES = 1000
 _SIZE = 224

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.data.download import matches, published_file
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.errors import DataError
+from fedassay.support.errors import DataError
 
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _NAMES: dict[tuple[str, str], Any] = {

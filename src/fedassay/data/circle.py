@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only
-from fedassay.registry import register
+from fedassay.support.registry import register
 
 HALF_SIDE = 5.0
 """Points are uniform on [-5, 5] x [-5, 5]."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.registry import register
+from fedassay.support.registry import register
 
 
 @register("dataset", "digits")

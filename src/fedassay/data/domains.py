@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.data.images import LoadedData
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 def leave_out(data: LoadedData, domain: str) -> LoadedData:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from fedassay.atomic import open_atomic
-from fedassay.errors import DataError
+from fedassay.support.atomic import open_atomic
+from fedassay.support.errors import DataError
 
 _TIMEOUT = 30.0
 _CHUNK = 2**20

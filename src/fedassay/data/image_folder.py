@@ -13,9 +13,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only, check_usable
 from fedassay.data.sampling import stratified_sample
-from fedassay.errors import DataError, PlanError
-from fedassay.paths import find
-from fedassay.registry import register
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import find
+from fedassay.support.registry import register
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """Files with other endings are ignored."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.hashing import digest_arrays
+from fedassay.support.hashing import digest_arrays
 
 
 @dataclass(frozen=True, eq=False)

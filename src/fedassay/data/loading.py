@@ -12,8 +12,8 @@ import numpy as np
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.sampling import stratified_sample
-from fedassay.errors import DataError, PlanError
-from fedassay.registry import lookup
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.registry import lookup
 
 MIN_SIDE = 7
 """Smallest height and width accepted: the window of SSIM is 7 x 7 pixels."""

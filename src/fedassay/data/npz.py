@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, allow_only, check_usable
-from fedassay.errors import DataError, PlanError
-from fedassay.paths import find
-from fedassay.registry import register
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import find
+from fedassay.support.registry import register
 
 MAX_BYTES = 8 * 2**30
 """Most bytes the arrays read from one archive may take in memory."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet
 from fedassay.data.sampling import by_class
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 Partition = Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"]
 """How records are spread over clients."""

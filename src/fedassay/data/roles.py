@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.sampling import apportion, by_class
-from fedassay.errors import PlanError
-from fedassay.hashing import digest_records
+from fedassay.support.errors import PlanError
+from fedassay.support.hashing import digest_records
 
 Role = Literal["private", "attacker", "public", "test"]
 """What a record is for."""

@@ -19,10 +19,10 @@ from fedassay.data.cifar_batches import CifarFiles, read_cifar
 from fedassay.data.download import published_file
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, allow_only
-from fedassay.errors import DataError
-from fedassay.paths import data_root
-from fedassay.registry import register
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support.errors import DataError
+from fedassay.support.paths import data_root
+from fedassay.support.registry import register
+from fedassay.support.torchvision import import_torchvision
 
 
 @register("dataset", "fashion_mnist")

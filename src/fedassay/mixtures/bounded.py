@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Family
-from fedassay.values import Floats
+from fedassay.support.types import Floats
 
 
 def project_simplex(values: Floats, cap: float = 1.0) -> NDArray[np.float64]:

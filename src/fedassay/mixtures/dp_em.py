@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.densities import Stack, expand, joint_log_density
 from fedassay.mixtures.packed import Family, pack_lower
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.mechanisms import Moments, Sums, noised_sums
 from fedassay.privacy.postprocess import covariance_from_moments
 from fedassay.privacy.sensitivities import class_sums, responsibility_sums
-from fedassay.values import Floats
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.types import Floats
 
 _NARROW = 0.1
 """Variance of the first assignment of `full`, relative to the mean variance within components."""

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fedassay.mixtures.densities import Stack, expand, joint_log_density, maximise, normalise, working_elements
 from fedassay.mixtures.kmeans import draw, initial_assignments
 from fedassay.mixtures.packed import Family, Mixtures
-from fedassay.values import Floats, Ints
+from fedassay.support.types import Floats, Ints
 
 FLOOR = 1e-3
 """Default covariance floor relative to the group's mean variance per feature."""

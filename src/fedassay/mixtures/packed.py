@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
-from fedassay.values import Floats, Ints
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Ints
 
 Family = Literal["diag", "full", "spherical"]
 """Covariance families: a variance per feature, a whole matrix, one variance."""

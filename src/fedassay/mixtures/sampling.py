@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.mixtures.packed import Mixtures, unpack_lower
-from fedassay.values import Floats, Ints
+from fedassay.support.types import Floats, Ints
 
 
 def sample_mixtures(

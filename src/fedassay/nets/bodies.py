@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedassay.backbones.base import initialised
-from fedassay.errors import PlanError
-from fedassay.values import Frozen
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Frozen
 
 BodyName = Literal["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
 """The bodies there are; `BodySpec` says what each is."""

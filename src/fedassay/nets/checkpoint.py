@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from fedassay.atomic import write_bytes
+from fedassay.support.atomic import write_bytes
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedassay.nets.presets import Preset
-from fedassay.values import Images
+from fedassay.support.types import Images
 
 Network = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(noisy, timesteps, condition, keep) to a prediction; see `FilmDenoiser.forward`."""

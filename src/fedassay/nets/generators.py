@@ -20,8 +20,8 @@ from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.training import train
 from fedassay.nets.whitening import Whitening
-from fedassay.progress import Advance
-from fedassay.values import Floats, Images, Ints
+from fedassay.support.progress import Advance
+from fedassay.support.types import Floats, Images, Ints
 
 GeneratorName = Literal["tiny", "small", "paper"]
 """The generators there are.

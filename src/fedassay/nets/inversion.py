@@ -32,10 +32,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fedassay.backbones.base import initialised
-from fedassay.errors import PlanError
 from fedassay.nets.deep_image_prior import DeepImagePrior
-from fedassay.progress import Advance
-from fedassay.values import Floats, Images
+from fedassay.support.errors import PlanError
+from fedassay.support.progress import Advance
+from fedassay.support.types import Floats, Images
 
 Family = Literal["spectrum", "pixels", "deep_image_prior"]
 """What an image is made of; see the module."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 Architecture = Literal["film", "unet"]
 """`film`: residual perceptron on the flattened image. `unet`: convolutional U-Net."""

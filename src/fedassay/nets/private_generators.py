@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedassay.hashing import digest_arrays
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.generators import one_hot, unchanged
@@ -30,8 +29,9 @@ from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import CHECKED_STEPS, RecordGradients
 from fedassay.nets.step_log import note_step, note_training
 from fedassay.nets.trained import TrainedDenoiser, build_network
-from fedassay.progress import Advance
-from fedassay.values import Images, Ints
+from fedassay.support.hashing import digest_arrays
+from fedassay.support.progress import Advance
+from fedassay.support.types import Images, Ints
 
 _KEPT_EVERY = 100
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.trained import TrainedDenoiser, load_network
-from fedassay.seeds import Seeds
-from fedassay.values import Floats, Images
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
 
 
 @torch.no_grad()

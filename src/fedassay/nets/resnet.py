@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedassay.backbones.base import initialised
-from fedassay.torchvision_compat import import_torchvision
+from fedassay.support.torchvision import import_torchvision
 
 _BLOCKS = [2, 2, 2, 1]
 

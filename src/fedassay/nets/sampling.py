@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedassay.nets.denoising import Network, Sampler, build_sampler, guided_prediction, to_model_range, to_uint8
 from fedassay.nets.trained import TrainedDenoiser, load_network
-from fedassay.progress import Advance
-from fedassay.values import Floats, Images
+from fedassay.support.progress import Advance
+from fedassay.support.types import Floats, Images
 
 
 @torch.no_grad()

@@ -20,15 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedassay.hashing import digest_arrays
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
 from fedassay.nets.whitening import Whitening, fit_whitening
-from fedassay.progress import Advance
-from fedassay.values import Floats, Images
+from fedassay.support.hashing import digest_arrays
+from fedassay.support.progress import Advance
+from fedassay.support.types import Floats, Images
 
 LOOKS = 20
 """How often, at least, a run looks at the records held out, and writes its checkpoint if it has one."""

@@ -46,7 +46,7 @@ class UNetDenoiser(nn.Module):
     ) -> None:
         super().__init__()
         # diffusers takes seconds to import, and torchvision must be mended before it.
-        from fedassay.torchvision_compat import import_torchvision
+        from fedassay.support.torchvision import import_torchvision
 
         import_torchvision()
         from diffusers.models.unets.unet_2d import UNet2DModel

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.nets.whitening import Whitening, fit_whitening
-from fedassay.values import Floats, Images
+from fedassay.support.types import Floats, Images
 
 SHRINKAGES = (0.01, 0.1)
 BANDWIDTHS = (0.5, 1.0)

@@ -15,10 +15,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedassay.errors import PlanError
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, epsilon_by_pld
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
 
 
 @dataclass(frozen=True)

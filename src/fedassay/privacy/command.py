@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 
 @click.group()

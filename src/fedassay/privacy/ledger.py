@@ -28,10 +28,10 @@ from fedassay.privacy.accounting import (
     Unbounded,
     compose,
 )
-from fedassay.privacy.adjacency import Adjacency, class_counts_public
 from fedassay.privacy.gaussian import compose_mu
 from fedassay.record import LedgerRow
 from fedassay.release import PrivacyClaim, PrivacyTarget, Release
+from fedassay.support.adjacency import Adjacency, class_counts_public
 from fedassay.transcript import AGGREGATE, SERVER, MessageField, Transcript
 
 _ALL = "all"

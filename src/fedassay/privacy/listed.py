@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fedassay.errors import PlanError
 from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
-from fedassay.values import Frozen
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Frozen
 
 
 class _Gaussian(Frozen):

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedassay.errors import PlanError
 from fedassay.privacy.gaussian import epsilon_of
+from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
     from fedassay.privacy.accounting import SubsampledGaussianEvent

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import DataError
 from fedassay.privacy.sensitivities import Family
 from fedassay.privacy.symmetric import symmetric_noise
+from fedassay.support.errors import DataError
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedassay.errors import PlanError
 from fedassay.privacy.accounting import Event, GaussianEvent, SubsampledGaussianEvent
+from fedassay.support.errors import PlanError
 
 _ALMOST_ALL = 1 - 1e-9
 """Opacus's formula divides by 1 - the sampling rate; a plain Gaussian is sampled at a rate of 1."""

@@ -23,9 +23,9 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.errors import PlanError
-from fedassay.privacy.adjacency import Adjacency
 from fedassay.privacy.moment_distance import farthest_moments, unit
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
 
 Family = Literal["full", "diag", "spherical"]
 """What is kept of a second moment: the matrix, its diagonal, or its trace E||x||^2."""

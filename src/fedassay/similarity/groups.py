@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.similarity.ssim import ssim
-from fedassay.values import Images, Ints
+from fedassay.support.types import Images, Ints
 
 
 def group_agreement(groups: Images, *, device: str | torch.device = "cpu") -> tuple[NDArray[np.float64], Ints]:

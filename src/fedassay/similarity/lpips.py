@@ -26,11 +26,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.errors import DataError
-from fedassay.paths import find
 from fedassay.similarity.images import check_pairs
-from fedassay.torchvision_compat import import_torchvision
-from fedassay.weights import assign, hub_file, load_state
+from fedassay.support.errors import DataError
+from fedassay.support.paths import find
+from fedassay.support.torchvision import import_torchvision
+from fedassay.support.weights import assign, hub_file, load_state
 
 SMALLEST = 32
 """Images with a side under this are enlarged: AlexNet's last stages would have no positions left."""

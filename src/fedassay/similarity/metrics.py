@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedassay.config import LpipsSpec
 from fedassay.similarity.psnr import psnr
 from fedassay.similarity.ssim import ssim
-from fedassay.values import Images
+from fedassay.support.types import Images
 
 if TYPE_CHECKING:
     from fedassay.similarity.lpips import Lpips

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedassay.errors import PlanError
 from fedassay.privacy.accounting import (
     GaussianEvent,
     PureEvent,
@@ -17,6 +16,7 @@ from fedassay.privacy.accounting import (
 )
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.second_opinion import second_opinion
+from fedassay.support.errors import PlanError
 
 DELTA = 1e-5
 

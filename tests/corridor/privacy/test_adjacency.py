@@ -1,7 +1,7 @@
 import pytest
 
-from fedassay.errors import PlanError
-from fedassay.privacy.adjacency import ADJACENCIES, class_counts_public, records_public, validate_adjacency
+from fedassay.support.adjacency import ADJACENCIES, class_counts_public, records_public, validate_adjacency
+from fedassay.support.errors import PlanError
 
 
 @pytest.mark.parametrize("name", ADJACENCIES)

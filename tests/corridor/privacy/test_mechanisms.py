@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from fedassay.errors import DataError
 from fedassay.privacy import mechanisms as m
 from fedassay.privacy import postprocess as post
 from fedassay.privacy.symmetric import vech
+from fedassay.support.errors import DataError
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.standard_normal((40, 5))

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fedassay.errors import PlanError
 from fedassay.privacy import mechanisms as m
 from fedassay.privacy import sensitivities as s
 from fedassay.privacy.symmetric import vech
+from fedassay.support.errors import PlanError
 
 
 @dataclass(frozen=True)

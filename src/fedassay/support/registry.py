@@ -23,7 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 Kind = Literal["method", "attack", "audit", "dataset", "backbone"]
 """What can be registered."""
@@ -108,14 +108,15 @@ def _third_parties(kind: Kind) -> list[EntryPoint]:
 @cache
 def _scan(kind: Kind) -> tuple[Entry, ...]:
     """Read the decorators in a room's source files."""
-    folder = Path(__file__).parent / _PLACES[kind]
+    folder = Path(__file__).parents[1] / _PLACES[kind]
     package = f"fedassay.{_PLACES[kind]}"
     found = []
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         if "@register(" not in source:
             continue
-        module = package if path.stem == "__init__" else f"{package}.{path.stem}"
+        parts = path.relative_to(folder).with_suffix("").parts
+        module = ".".join([package, *(part for part in parts if part != "__init__")])
         for node in ast.parse(source).body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]

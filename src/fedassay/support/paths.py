@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fedassay.errors import DataError, PlanError
+from fedassay.support.errors import DataError, PlanError
 
 _FOLDERS = ("FEDASSAY_DATA", "FEDASSAY_WEIGHTS")
 """Environment variables that name folders, in the order they are tried."""

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedassay.atomic import write_bytes
-from fedassay.errors import PlanError
-from fedassay.hashing import digest_arrays
+from fedassay.support.atomic import write_bytes
+from fedassay.support.errors import PlanError
+from fedassay.support.hashing import digest_arrays
 
 _FORMAT = 1
 _ENTRY = re.compile(r"[0-9a-f]{64}\.safetensors")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, cast, get_args
 
-from fedassay.errors import PlanError
+from fedassay.support.errors import PlanError
 
 Adjacency = Literal["add_remove", "replace_one", "replace_one_same_label"]
 """One of the three relations described in `ADJACENCIES`."""

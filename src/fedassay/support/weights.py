@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedassay.errors import DataError
+from fedassay.support.errors import DataError
 
 _NAMED = 4
 """How many keys an error names before it counts the rest."""

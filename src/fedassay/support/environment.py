@@ -56,7 +56,7 @@ def choose_device(asked: str) -> str:
     """
     import torch
 
-    from fedassay.errors import PlanError
+    from fedassay.support.errors import PlanError
 
     if asked == "cuda" and not torch.cuda.is_available():
         raise PlanError("--device: given cuda, but torch finds none; allowed here: auto, cpu")
@@ -74,7 +74,7 @@ def _version(name: str) -> str | None:
 
 def _revision() -> str | None:
     """Revision of the checkout that holds this file; None for an installed package."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     try:
