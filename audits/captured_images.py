@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
 from fedassay.lab import AttackResult, Lab, Reconstruction
-from fedassay.pictures import write_grid
-from fedassay.record import (
+from fedassay.records.pictures import write_grid
+from fedassay.records.record import (
     Controls,
     Finding,
     Metric,

@@ -18,7 +18,15 @@ from fedassay.audits.message_structure import structure_finding
 from fedassay.audits.message_truth import EXACT, NEAR, Matrix, match
 from fedassay.lab import AttackResult, Lab
 from fedassay.message_rules import noise_of
-from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict, unmeasured
+from fedassay.records.record import (
+    Controls,
+    Finding,
+    Metric,
+    NegativeControl,
+    PositiveControl,
+    Verdict,
+    unmeasured,
+)
 from fedassay.release import exact
 from fedassay.task import Records
 from fedassay.transcript import AGGREGATE, SERVER, Message, MessageField

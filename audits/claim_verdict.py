@@ -23,7 +23,7 @@ from typing import NamedTuple
 from fedassay.audits.claim_bounds import Observation
 from fedassay.audits.claim_training import TrainingFacts
 from fedassay.lab import Accounted, Lab
-from fedassay.record import Verdict
+from fedassay.records.record import Verdict
 from fedassay.release import PrivacyClaim
 from fedassay.transcript import MessageField, Transcript
 

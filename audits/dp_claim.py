@@ -32,7 +32,7 @@ from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.lab import Accounted, AttackResult, Lab
 from fedassay.privacy.gaussian import epsilon_of
-from fedassay.record import (
+from fedassay.records.record import (
     Controls,
     Finding,
     Metric,

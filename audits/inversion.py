@@ -24,7 +24,7 @@ from fedassay.audits.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.lab import AttackResult, Lab, Reconstruction
-from fedassay.record import (
+from fedassay.records.record import (
     Controls,
     Finding,
     Metric,

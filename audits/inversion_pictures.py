@@ -8,8 +8,8 @@ import numpy as np
 
 from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates
 from fedassay.lab import Lab, Reconstruction
-from fedassay.pictures import write_grid
-from fedassay.record import Picture, PictureColumn
+from fedassay.records.pictures import write_grid
+from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedassay.audits.selections import Scored
 from fedassay.audits.stats.permutation import Gap, gap
 from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
-from fedassay.record import Metric, Verdict, unmeasured
+from fedassay.records.record import Metric, Verdict, unmeasured
 from fedassay.similarity.metrics import Similarity
 
 _UNITS = {"psnr": "dB"}

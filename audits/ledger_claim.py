@@ -6,7 +6,7 @@ from fedassay.audits.claim_training import TrainingFacts
 from fedassay.audits.claim_verdict import claim_verdict, listed
 from fedassay.lab import Accounted, Lab
 from fedassay.privacy.ledger import account
-from fedassay.record import Finding, Metric, unmeasured
+from fedassay.records.record import Finding, Metric, unmeasured
 from fedassay.release import NoClaim, PrivacyClaim
 
 

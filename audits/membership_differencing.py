@@ -13,7 +13,7 @@ import numpy as np
 from fedassay.audits.claim_reruns import Released, what_leaves
 from fedassay.audits.membership_verdict import informed_finding
 from fedassay.lab import Lab
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.shadow import joined
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.task import Records

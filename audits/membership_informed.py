@@ -16,7 +16,7 @@ from fedassay.audits.membership_differencing import differencing
 from fedassay.audits.membership_statistics import real_records, worst_case
 from fedassay.audits.membership_verdict import not_run
 from fedassay.lab import Lab
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import PrivacyClaim
 from fedassay.support.errors import NotRunError
 

@@ -25,7 +25,7 @@ from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.variants import distances, with_mu
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import PrivacyClaim
 from fedassay.support.errors import NotRunError
 from fedassay.task import Records

@@ -15,7 +15,7 @@ from fedassay.audits.membership_roc import (
     told_in_many_releases,
 )
 from fedassay.lab import Lab
-from fedassay.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""

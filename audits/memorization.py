@@ -34,8 +34,8 @@ from fedassay.audits.memorization_judging import (
 from fedassay.audits.memorization_scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
 from fedassay.lab import AttackResult, Lab
-from fedassay.pictures import write_grid
-from fedassay.record import (
+from fedassay.records.pictures import write_grid
+from fedassay.records.record import (
     Controls,
     Finding,
     NegativeControl,

@@ -12,7 +12,7 @@ from fedassay.audits.memorization_scores import Scores
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
 from fedassay.audits.stats.stratified import stratified_gap
-from fedassay.record import Metric, Series
+from fedassay.records.record import Metric, Series
 
 _DRAWN = 20_000
 _MOST_CLASSES = 1 << 20

@@ -29,7 +29,15 @@ from fedassay.audits.message_truth import (
     truth_of,
 )
 from fedassay.lab import AttackResult, Lab
-from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict, unmeasured
+from fedassay.records.record import (
+    Controls,
+    Finding,
+    Metric,
+    NegativeControl,
+    PositiveControl,
+    Verdict,
+    unmeasured,
+)
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
 from fedassay.task import Records

@@ -12,7 +12,7 @@ from fedassay.audits.message_controls import view_of
 from fedassay.audits.message_truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.lab import AttackResult, Lab
-from fedassay.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 from fedassay.release import exact
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints

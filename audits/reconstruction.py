@@ -21,8 +21,8 @@ from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
 from fedassay.lab import AttackResult, Lab, Reconstruction
-from fedassay.pictures import write_grid
-from fedassay.record import (
+from fedassay.records.pictures import write_grid
+from fedassay.records.record import (
     Controls,
     Finding,
     NegativeControl,

@@ -19,7 +19,7 @@ SECONDS, MIB = 180, 2048
 
 def check(record_folder: Path) -> None:
     """Asserts that the run is the one meant: every cell there, nothing failed, raw features leak."""
-    from fedassay.record import load_record
+    from fedassay.records.record import load_record
 
     record = load_record(record_folder)
     assert [cell.label for cell in record.cells] == ["raw_features", "fedpft", "fedcgs"]

@@ -20,7 +20,7 @@ import torch
 import yaml
 
 from fedassay import cell_work, runner
-from fedassay.record import CellRecord, RunRecord
+from fedassay.records.record import CellRecord, RunRecord
 from fedassay.runner import RunOptions, run_scenario
 from fedassay.scenario import load_scenario
 

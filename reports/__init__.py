@@ -21,7 +21,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 
@@ -45,7 +45,7 @@ def render(run: Path, record: RunRecord, format: Format) -> str:
 
     Args:
         run: The run folder that the record's pictures are relative to, or its record.json.
-        record: What `fedassay.record.load_record` gave.
+        record: What `fedassay.records.record.load_record` gave.
         format: One of `FORMATS` except `csv`, which is a folder: see `write_tables`.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedassay.record import Metric, RunRecord, Verdict
+from fedassay.records.record import Metric, RunRecord, Verdict
 from fedassay.reports.groups import Group, groups
 from fedassay.reports.html import render
 from fedassay.reports.leakage import MEASURES

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports.figures.corridor import corridor
 from fedassay.reports.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
 from fedassay.reports.figures.svg import Figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedassay.record import CellRecord, Finding, RunRecord, Series
+from fedassay.records.record import CellRecord, Finding, RunRecord, Series
 from fedassay.reports.figures.curves import Named, roc, sweep
 from fedassay.reports.figures.forest import Entry, forest
 from fedassay.reports.figures.histogram import histogram

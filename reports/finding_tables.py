@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedassay.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
+from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
 from fedassay.reports.groups import in_order, several_deltas, several_seeds
 from fedassay.reports.metrics import hint, ordered, title
 from fedassay.reports.summary import attacks_on

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fedassay.record import CellRecord, Metric, RunRecord
+from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.numbers import short
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports.content import contents, section_five
 from fedassay.reports.finding_figures import folded_of
 from fedassay.reports.finding_tables import controls_sentence

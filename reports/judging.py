@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedassay.record import CellRecord, Metric, RunRecord, Verdict
+from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
 from fedassay.reports.numbers import interval, significant

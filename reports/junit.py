@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree
 
-from fedassay.record import CellRecord, Finding, RunRecord, Verdict
+from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.judging import Outcome
 from fedassay.reports.numbers import interval, significant

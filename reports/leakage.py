@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedassay.record import CellRecord, Metric
+from fedassay.records.record import CellRecord, Metric
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fedassay.record import Metric, RunRecord
+from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.finding_tables import controls_sentence
 from fedassay.reports.groups import several_deltas
 from fedassay.reports.leakage import MEASURES

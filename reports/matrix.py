@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedassay.record import RunRecord, Verdict
+from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.finding_tables import cell_columns, name_value
 from fedassay.reports.groups import Group, groups
 from fedassay.reports.tables import Column, Row, Ruling, Table

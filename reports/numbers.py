@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from fedassay.record import Metric
+from fedassay.records.record import Metric
 
 DASH = "–"
 """Printed for what was not measured; its reason stands in a footnote."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from fedassay.record import Finding, Picture, RunRecord, Verdict
+from fedassay.records.record import Finding, Picture, RunRecord, Verdict
 from fedassay.reports.finding_tables import found
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.metrics import ordered

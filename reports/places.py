@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedassay.record import CellRecord, RunRecord
+from fedassay.records.record import CellRecord, RunRecord
 
 
 @dataclass(frozen=True)

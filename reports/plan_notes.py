@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.numbers import short
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedassay.record import CellRecord, LedgerRow, Metric, RunRecord
+from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
 from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.finding_tables import cell_columns, cell_values, name_value
 from fedassay.reports.groups import Group, groups, in_order, over_seeds

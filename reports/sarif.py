@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedassay import __version__
-from fedassay.record import FILE, CellRecord, Finding, RunRecord, Verdict
+from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.judging import Outcome
 from fedassay.reports.numbers import interval, short, significant

@@ -1,6 +1,6 @@
 """The data that figures need from audits: names that `Finding.series` must use.
 
-An audit puts arrays behind its figures into `Finding.series[name]`, a `fedassay.record.Series` whose
+An audit puts arrays behind its figures into `Finding.series[name]`, a `fedassay.records.record.Series` whose
 columns have equal length. These names are drawn wherever they appear, whatever the audit:
 
 | name | columns | drawn as |
@@ -17,7 +17,7 @@ images against held-out ones. `roc`: rates rising from 0 to 1. `sweep`: numbers,
 The threshold of `scores` is 1 (Carlini et al. 2023); `n` in `roc` is taken from the `auc` metric.
 Any other series is printed as a table in a fold. Every series is written to tables/, whole.
 
-Pictures need no convention beyond `fedassay.record.Picture`: rows of tiles are named, columns carry the
+Pictures need no convention beyond `fedassay.records.record.Picture`: rows of tiles are named, columns carry the
 numbers printed under them (`psnr`, `ssim`, `lpips`, or an audit's own).
 """
 
@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterable
 from itertools import zip_longest
 
-from fedassay.record import Series
+from fedassay.records.record import Series
 
 SCORES = "scores"
 ROC = "roc"

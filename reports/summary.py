@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedassay.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
+from fedassay.records.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
 from fedassay.reports.groups import Group, groups
 from fedassay.reports.numbers import short, significant
 from fedassay.reports.verdicts import LOOKS, worst

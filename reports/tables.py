@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedassay.record import Metric, Verdict
+from fedassay.records.record import Metric, Verdict
 from fedassay.reports.numbers import duration, interval, short, significant, size
 from fedassay.reports.verdicts import LOOKS
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from fedassay.record import Verdict
+from fedassay.records.record import Verdict
 
 Tone = Literal["bad", "warn", "unsure", "good", "none"]
 """Names of the colours; the style sheet gives them values for light, dark and print."""

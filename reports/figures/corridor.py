@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedassay.record import RunRecord, Verdict
+from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
 from fedassay.reports.groups import Group, groups, several_deltas

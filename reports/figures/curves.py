@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedassay.record import Series
+from fedassay.records.record import Series
 from fedassay.reports.figures.svg import (
     Datum,
     Figure,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from fedassay.record import Metric, RunRecord
+from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.figures.svg import (
     BOTTOM,
     HEIGHT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedassay.record import Finding, Metric
+from fedassay.records.record import Finding, Metric
 from fedassay.reports.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
 from fedassay.reports.numbers import significant
 from fedassay.reports.series import TARGETS, finite, numbers

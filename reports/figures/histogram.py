@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedassay.record import Series
+from fedassay.records.record import Series
 from fedassay.reports.figures.svg import Figure, Scale, drawing, polyline, tag, text
 from fedassay.reports.numbers import significant
 from fedassay.reports.series import finite, numbers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedassay.record import Metric, RunRecord
+from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.figures.svg import (
     BOTTOM,
     HEIGHT,

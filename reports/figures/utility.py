@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports.figures.svg import WIDTH, Datum, Figure, drawing, log_scale, marker, tag, text
 from fedassay.reports.groups import Group, groups, labels
 from fedassay.reports.numbers import short, size

@@ -18,7 +18,7 @@ from fedassay import runfolder
 from fedassay.captured_work import Work
 from fedassay.config import Scenario, parse_plan, read_yaml
 from fedassay.preparing import Prepared, prepare
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
 from fedassay.scenario import resolve
 from fedassay.support.environment import choose_device, describe

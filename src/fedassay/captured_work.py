@@ -20,7 +20,7 @@ from fedassay.config import Component, Scenario
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
-from fedassay.record import CellPrivacy, CellRecord, ErrorRecord, Finding
+from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.release import PrivacyClaim, PrivacyTarget
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.stages import stage

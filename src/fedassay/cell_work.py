@@ -16,7 +16,7 @@ from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.preparing import Prepared
 from fedassay.privacy.ledger import account, ledger_rows, warnings_of
-from fedassay.record import CellPrivacy, CellRecord, ErrorRecord, Finding
+from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.release import PrivacyClaim
 from fedassay.runfolder import FinishedCell
 from fedassay.shadow import MembershipGame, make_game, visible

@@ -160,7 +160,7 @@ def audit(
 @_json
 def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: bool) -> int:
     """Render the record of RUN again."""
-    from fedassay.record import load_record
+    from fedassay.records.record import load_record
     from fedassay.reports import write_report
 
     record = load_record(run)
@@ -176,7 +176,7 @@ def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: b
 @_json
 def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) -> int:
     """Put several RUNS on one page, side by side."""
-    from fedassay.record import load_record
+    from fedassay.records.record import load_record
     from fedassay.reports.compare import write_comparison
 
     if len(runs) < 2:
@@ -200,7 +200,7 @@ def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) ->
 def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet: bool, as_json: bool) -> int:
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
     from fedassay.console import policy_file
-    from fedassay.record import load_record
+    from fedassay.records.record import load_record
     from fedassay.reports.policy import check_record, load_policy
 
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)

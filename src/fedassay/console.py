@@ -13,7 +13,7 @@ import click
 
 from fedassay.config import Scenario
 from fedassay.plan_keys import Key, entry_keys, every_key
-from fedassay.record import CellRecord, Finding, RunRecord
+from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries, lookup

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedassay.record import FILE, CellRecord, ErrorRecord
+from fedassay.records.record import FILE, CellRecord, ErrorRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen

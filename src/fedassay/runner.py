@@ -18,7 +18,7 @@ from fedassay import engines, runfolder
 from fedassay.cell_work import Work
 from fedassay.config import Plan, Scenario
 from fedassay.preparing import Prepared, prepare
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
 from fedassay.resources import threads_limited
 from fedassay.runfolder import FinishedCell

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedassay.record import ErrorRecord
+from fedassay.records.record import ErrorRecord
 from fedassay.support.errors import FedassayError
 from fedassay.support.progress import Progress
 

@@ -16,7 +16,7 @@ from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import PrivacyClaim, Release, exact
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError

@@ -15,7 +15,7 @@ from fedassay.audits.dp_claim import DpClaimAudit
 from fedassay.lab import Lab
 from fedassay.methods.fedlog import FedLog
 from fedassay.privacy.variants import distances
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.task import Records, Task

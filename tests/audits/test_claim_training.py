@@ -16,7 +16,7 @@ from fedassay.lab import Lab
 from fedassay.nets import local_training, private_generators
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.step_log import Measured, note_step, note_training, steps_measured
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import NoClaim
 from fedassay.support.registry import lookup
 from fedassay.task import Task

@@ -17,7 +17,7 @@ from fedassay.methods.fedpft import FedPFT
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 from fedassay.privacy.reruns import Experiment
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError

@@ -9,7 +9,7 @@ import pytest
 
 from fedassay.audits.ledger import LedgerAudit
 from fedassay.lab import Lab
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.support.registry import lookup
 from fedassay.task import Task

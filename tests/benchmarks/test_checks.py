@@ -96,7 +96,7 @@ def test_a_failing_script_is_a_row_that_is_not_met(tmp_path: Path, monkeypatch: 
 
 
 def test_a_cell_that_measures_something_else_is_refused() -> None:
-    from fedassay.record import CellPrivacy, CellRecord
+    from fedassay.records.record import CellPrivacy, CellRecord
 
     module = script("sweep_sharing")
     privacy = CellPrivacy(claimed=None, accounted=None, verdict="not_run")

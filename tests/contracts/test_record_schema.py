@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "record.schema.json"
 

@@ -21,7 +21,7 @@ from fedassay.privacy import mechanisms, reruns
 from fedassay.privacy.gaussian import calibrate_sigma, delta_of, epsilon_of
 from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma
 from fedassay.privacy.sensitivities import WorstCase
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Task
 

@@ -17,7 +17,7 @@ from fedassay.audits.inversion_truth import Pool, hold, psnr_table
 from fedassay.lab import AttackResult, Knowledge, Lab, Reconstruction
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.raw_features import RawFeatures
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

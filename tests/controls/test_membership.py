@@ -18,7 +18,7 @@ from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import PrivacyClaim
 from fedassay.shadow import MembershipGame, is_member, label_logits, make_game, visible
 from fedassay.support.errors import NotRunError

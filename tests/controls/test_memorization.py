@@ -14,7 +14,7 @@ from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
 from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
 from fedassay.lab import Lab
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.registry import lookup

@@ -19,7 +19,7 @@ from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.release import Release
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

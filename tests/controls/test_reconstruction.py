@@ -14,7 +14,7 @@ import pytest
 
 from fedassay.audits.reconstruction import ReconstructionAudit
 from fedassay.lab import Accounted, AttackResult, Lab, Reconstruction
-from fedassay.record import Finding
+from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds

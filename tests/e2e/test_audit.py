@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from fedassay.captured import AuditOptions, audit_transcript
 from fedassay.console import policy_file
-from fedassay.record import Finding, RunRecord, load_record
+from fedassay.records.record import Finding, RunRecord, load_record
 from fedassay.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.reports.policy import Policy, check_record, load_policy
 from fedassay.support.errors import DataError, PlanError

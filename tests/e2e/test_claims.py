@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedassay.cli import cli
-from fedassay.record import CellRecord, RunRecord, load_record
+from fedassay.records.record import CellRecord, RunRecord, load_record
 
 PLAN = """
 name: claims

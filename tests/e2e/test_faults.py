@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedassay.record import load_record
+from fedassay.records.record import load_record
 
 Comparable = Callable[[Path], dict[str, Any]]
 

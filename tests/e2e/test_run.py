@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.record import load_record
+from fedassay.records.record import load_record
 from fedassay.transcript import load_transcript
 
 Comparable = Callable[[Path], dict[str, Any]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedassay.record import (
+from fedassay.records.record import (
     CellPrivacy,
     CellRecord,
     Controls,
@@ -538,7 +538,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def record(run: Path) -> RunRecord:
     """The record of `run`, as read back from disk."""
-    from fedassay.record import load_record
+    from fedassay.records.record import load_record
 
     return load_record(run)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.record import RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.reports import write_report
 from fedassay.reports.compare import write_comparison
 

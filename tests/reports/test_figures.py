@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.record import RunRecord, Series
+from fedassay.records.record import RunRecord, Series
 from fedassay.reports.ceiling import KAPPA, ceiling
 from fedassay.reports.content import contents
 from fedassay.reports.figures.corridor import corridor

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from fedassay.record import Finding, RunRecord, load_record
+from fedassay.records.record import Finding, RunRecord, load_record
 from fedassay.reports import render
 from fedassay.reports.places import cell_places
 

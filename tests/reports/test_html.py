@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from fedassay.record import CellRecord, Finding, Metric, Picture, PictureColumn, RunRecord, Series
+from fedassay.records.record import CellRecord, Finding, Metric, Picture, PictureColumn, RunRecord, Series
 from fedassay.reports import render, write_report
 from fedassay.reports.content import contents
 from fedassay.support.errors import PlanError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedassay.record import Finding, Metric, RunRecord
+from fedassay.records.record import Finding, Metric, RunRecord
 from fedassay.reports.figures.epsilon import reconstruction_epsilon
 from fedassay.reports.matrix import matrix_table
 from fedassay.reports.tables import Ruling, printed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.record import Metric, unmeasured
+from fedassay.records.record import Metric, unmeasured
 from fedassay.reports.numbers import DASH, duration, interval, short, significant, size
 
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")

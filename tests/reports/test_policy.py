@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedassay.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
+from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
 from fedassay.reports.judging import Judgement, Outcome
 from fedassay.reports.policy import METRICS, Policy, Scope, check_record, load_policy
 from fedassay.support.errors import PlanError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedassay.record import CellRecord, Controls, Finding, PositiveControl, RunRecord
+from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord
 from fedassay.reports.summary import lead, listed, strip
 from fedassay.reports.verdicts import LOOKS, worst
 

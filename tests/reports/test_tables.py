@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.record import Metric, RunRecord, unmeasured
+from fedassay.records.record import Metric, RunRecord, unmeasured
 from fedassay.reports import write_tables
 from fedassay.reports.content import contents
 from fedassay.reports.privacy_tables import ledger_table, utility_table

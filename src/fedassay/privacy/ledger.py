@@ -29,7 +29,7 @@ from fedassay.privacy.accounting import (
     compose,
 )
 from fedassay.privacy.gaussian import compose_mu
-from fedassay.record import LedgerRow
+from fedassay.records.record import LedgerRow
 from fedassay.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.support.adjacency import Adjacency, class_counts_public
 from fedassay.transcript import AGGREGATE, SERVER, MessageField, Transcript

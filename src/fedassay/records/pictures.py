@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.record import Picture, PictureColumn
+from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.atomic import write_bytes
 from fedassay.support.types import Images
 
