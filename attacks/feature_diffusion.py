@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Knowledge, Reconstruction
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
 from fedassay.nets.presets import preset_named
@@ -29,8 +31,6 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.threat import View
-from fedassay.vectors import VectorSource, sources
 
 
 @register("attack", "feature_diffusion")

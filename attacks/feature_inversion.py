@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.backbones.base import Backbone
-from fedassay.gram import measure
+from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.gram import measure
+from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
+from fedassay.exchange.transcript import Message
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Knowledge, Reconstruction
-from fedassay.message_rules import gram_of, known_counts, statistics_of
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Parameters
-from fedassay.threat import View
-from fedassay.transcript import Message
-from fedassay.vectors import VectorSource, sources
 
 DIRECTIONS = "gram_directions"
 SUMS = "class_sums"

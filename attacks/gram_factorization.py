@@ -26,16 +26,16 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
+from fedassay.exchange.statistics import gram_of, roundoff, square, statistics_of
+from fedassay.exchange.transcript import Message
+from fedassay.exchange.view import View
 from fedassay.factorization import Factors, factorize
-from fedassay.gram import Gram, Matrix, Size, measure, obstacle
 from fedassay.lab import AttackResult, Knowledge
-from fedassay.message_rules import gram_of, roundoff, square, statistics_of
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
-from fedassay.threat import View
-from fedassay.transcript import Message
-from fedassay.vectors import VectorSource
 
 NAME = "gram_factorization"
 

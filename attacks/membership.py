@@ -41,13 +41,13 @@ from fedassay.attacks.membership_signals import (
     model_signals,
 )
 from fedassay.attacks.membership_tracing import Population, population_of
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Knowledge
 from fedassay.shadow import Kind, MembershipGame, Shadow, joined
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 from fedassay.task import Records
-from fedassay.threat import View
 
 Matrix = NDArray[np.float64]
 Test = Literal["likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"]

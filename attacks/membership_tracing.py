@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.message_rules import field_of, known_counts, noise_of, roundoff, square, statistics_of
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.statistics import field_of, known_counts, noise_of, roundoff, square, statistics_of
+from fedassay.exchange.transcript import Message, MessageField
 from fedassay.mixtures.packed import Family, Mixtures, pack_lower
 from fedassay.mixtures.sampling import log_density
 from fedassay.support.types import Floats, Ints
-from fedassay.transcript import Message, MessageField
-from fedassay.vectors import message_mixtures
 
 Matrix = NDArray[np.float64]
 

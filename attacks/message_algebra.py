@@ -8,13 +8,13 @@ Single records' features:
   has a record for its mean. A mixture with as many components as records has nothing else.
 - `differences`: the class sums of two messages of one sender whose counts differ by one record.
 
-And facts, by the rules of `fedassay.message_rules`: the number of records from the rank of a second moment,
+And facts, by the rules of `fedassay.exchange.statistics`: the number of records from the rank of a second moment,
 counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
 ones, declared noise that is missing.
 
 Source: spec of this project (FedCGS, paper 001, section 3.3, holds that sums hide single records).
 
-Assumes nothing but the kinds of the fields (see `fedassay.transcript`).
+Assumes nothing but the kinds of the fields (see `fedassay.exchange.transcript`).
 
 A null result does not mean that a message is safe: only these rules were tried, and none of them combines
 fields by optimisation as `gram_factorization` does.
@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import Field
 
-from fedassay.gram import Matrix
-from fedassay.lab import AttackResult, Knowledge
-from fedassay.message_rules import (
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.gram import Matrix
+from fedassay.exchange.statistics import (
     Statistics,
     any_protected,
     field_of,
@@ -39,13 +39,13 @@ from fedassay.message_rules import (
     remarks,
     statistics_of,
 )
+from fedassay.exchange.transcript import Message
+from fedassay.exchange.view import View
+from fedassay.lab import AttackResult, Knowledge
 from fedassay.mixtures.packed import diagonal_index
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Parameters
-from fedassay.threat import View
-from fedassay.transcript import Message
-from fedassay.vectors import VectorSource
 
 NAME = "message_algebra"
 

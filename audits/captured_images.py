@@ -18,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
@@ -31,11 +34,8 @@ from fedassay.records.record import (
     Verdict,
     unmeasured,
 )
-from fedassay.release import exact
 from fedassay.support.types import Floats, Images
 from fedassay.task import Records
-from fedassay.threat import View
-from fedassay.transcript import SERVER, Message, MessageField
 
 Matrix = NDArray[np.float64]
 

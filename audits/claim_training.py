@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from scipy.stats import binom, chi2
 
+from fedassay.exchange.transcript import Transcript
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.step_log import Measured, StepLog
-from fedassay.transcript import Transcript
 
 LEVEL = 1e-9
 """Of each test, far below every correction for the number of bounds in a run; power is no concern here."""

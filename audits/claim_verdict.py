@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from fedassay.audits.claim_bounds import Observation
 from fedassay.audits.claim_training import TrainingFacts
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.transcript import MessageField, Transcript
 from fedassay.lab import Accounted, Lab
 from fedassay.records.record import Verdict
-from fedassay.release import PrivacyClaim
-from fedassay.transcript import MessageField, Transcript
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores

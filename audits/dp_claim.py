@@ -30,6 +30,7 @@ from fedassay.audits.claim_training import TrainingFacts, training_facts
 from fedassay.audits.claim_verdict import claim_verdict
 from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.lab import Accounted, AttackResult, Lab
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.records.record import (
@@ -41,7 +42,6 @@ from fedassay.records.record import (
     Series,
     unmeasured,
 )
-from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters

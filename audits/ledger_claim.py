@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fedassay.audits.claim_training import TrainingFacts
 from fedassay.audits.claim_verdict import claim_verdict, listed
+from fedassay.exchange.ledger import account
+from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.lab import Accounted, Lab
-from fedassay.privacy.ledger import account
 from fedassay.records.record import Finding, Metric, unmeasured
-from fedassay.release import NoClaim, PrivacyClaim
 
 
 def ledger_finding(

@@ -32,9 +32,9 @@ from fedassay.audits.membership_informed import informed_findings
 from fedassay.audits.membership_roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership_verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import Finding
-from fedassay.release import PrivacyClaim
 from fedassay.shadow import half_of_each, is_member, visible
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.registry import register

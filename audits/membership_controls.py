@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.simulation import raw_view
+from fedassay.exchange.view import View
 from fedassay.lab import Lab
 from fedassay.shadow import MembershipGame, joined
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 from fedassay.task import Generator, Records
-from fedassay.threat import View
 
 Matrix = NDArray[np.float64]
 

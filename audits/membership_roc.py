@@ -28,9 +28,9 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
 from fedassay.records.record import Metric, Series
-from fedassay.release import PrivacyClaim
 
 Matrix = NDArray[np.float64]
 Bools = NDArray[np.bool_]

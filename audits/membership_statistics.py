@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.membership_roc import allowed_by
 from fedassay.audits.membership_verdict import Scores, informed_finding
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.lab import Lab
 from fedassay.linear_head import FeatureModel
 from fedassay.privacy.gaussian import mu_of
@@ -26,7 +27,6 @@ from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.variants import distances, with_mu
 from fedassay.records.record import Finding
-from fedassay.release import PrivacyClaim
 from fedassay.support.errors import NotRunError
 from fedassay.task import Records
 

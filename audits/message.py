@@ -28,6 +28,8 @@ from fedassay.audits.message_truth import (
     metrics,
     truth_of,
 )
+from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.transcript import AGGREGATE
 from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import (
     Controls,
@@ -41,8 +43,6 @@ from fedassay.records.record import (
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
 from fedassay.task import Records
-from fedassay.transcript import AGGREGATE
-from fedassay.vectors import VectorSource, sources
 
 _FACTORS = "gram_factorization"
 _SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"

@@ -20,15 +20,15 @@ from fedassay.attacks.feature_inversion import DIRECTIONS, FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.view import ThreatModel, View
 from fedassay.lab import Knowledge
-from fedassay.release import exact
 from fedassay.similarity.psnr import psnr
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.threat import ThreatModel, View
-from fedassay.transcript import Message, MessageField
-from fedassay.vectors import VectorSource
 
 RECORDS, CLASSES, ENLARGED = 4, 10, 4
 ROOT = Path(__file__).resolve().parents[2] / "shared"

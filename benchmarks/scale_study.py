@@ -35,7 +35,7 @@ Point = dict[str, Any]
 def task(clients: int, classes: int, width: int) -> Any:
     """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
-    from fedassay.release import PrivacyTarget
+    from fedassay.exchange.release import PrivacyTarget
     from fedassay.support.progress import SILENT
     from fedassay.support.seeds import Seeds
     from fedassay.task import Records, Task
@@ -78,8 +78,8 @@ def task(clients: int, classes: int, width: int) -> Any:
 
 def work(method: Any, given: Any) -> None:
     """What a run does with every method: keep its messages, account for them, count their bytes, write them."""
-    from fedassay.privacy.ledger import account, ledger_rows
-    from fedassay.spool import Spool
+    from fedassay.exchange.ledger import account, ledger_rows
+    from fedassay.exchange.store import Spool
 
     with tempfile.TemporaryDirectory() as folder:
         transcript = method.run(replace(given, spool=Spool(Path(folder)))).transcript

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.drawing import MAX_DRAWN, remark
+from fedassay.exchange.counts import MAX_DRAWN, remark
+from fedassay.exchange.release import Claim, Release, exact, public
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.linear_head import LinearHead
 from fedassay.methods.fedavg import FedAvg, averaged_network
 from fedassay.methods.heads import HeadTraining, broadcast
@@ -26,12 +28,10 @@ from fedassay.privacy.postprocess import covariance_from_moments, moments_from_s
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums
 from fedassay.privacy.symmetric import project_psd, psd_root
-from fedassay.release import Claim, Release, exact, public
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints, Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 _GROUP = "statistics"
 

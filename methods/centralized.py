@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.linear_head import FeatureModel
 from fedassay.methods.heads import HeadTraining, broadcast
-from fedassay.release import exact
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 
 @register("method", "centralized")

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import LocalNetwork, LocalTraining, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.release import Claim, exact
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 from fedassay.task import Records, Task
-from fedassay.transcript import SERVER, Message, MessageField
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
 Start = Literal["random", "backbone"]

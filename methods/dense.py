@@ -11,18 +11,18 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.exchange.release import derived
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Classifiers, read
 from fedassay.methods.ensemble import of_network, sent_classifiers
 from fedassay.methods.local_heads import Ensemble
 from fedassay.methods.local_networks import LocalNetwork
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
-from fedassay.release import derived
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 
 @register("method", "dense")

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from pydantic import Field
 
+from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.private_steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import GaussianEvent, calibrate_noise_multiplier
-from fedassay.release import PrivacyTarget, Release
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.types import Frozen
 

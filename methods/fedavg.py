@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
+from fedassay.exchange.release import Claim, Release, derived, exact, public
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.local_heads import head_loss
@@ -29,12 +31,10 @@ from fedassay.methods.rounds import Arrays, Measured, fingerprint, keep_round, k
 from fedassay.methods.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.release import Claim, Release, derived, exact, public
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Frozen, Images, Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 
 class FineTune(Frozen):

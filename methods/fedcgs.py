@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.drawing import MAX_DRAWN, remark
+from fedassay.exchange.counts import MAX_DRAWN, remark
+from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.gaussian_head import (
     RIDGE,
     GaussianHead,
@@ -33,12 +35,10 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
-from fedassay.release import SHARED_NOISE, Claim, Release, exact
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 _GROUP = "statistics"
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.backbones.base import initialised
+from fedassay.exchange.release import derived
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.linear_head import LinearHead
 from fedassay.methods.local_networks import Scores, personalized, to_inputs
 from fedassay.personalized import Personalized
-from fedassay.release import derived
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Frozen, Images, Ints
 from fedassay.task import Records, Task
-from fedassay.transcript import SERVER, Message, MessageField
 
 _MOMENTUM = 0.5
 _WEIGHT_DECAY = 5e-4

@@ -14,7 +14,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.drawing import MAX_IMAGES, Draws, draws
+from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
+from fedassay.exchange.release import Claim, Release, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Classifiers, read, write
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.ensemble import of_network
@@ -26,14 +28,12 @@ from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
-from fedassay.release import Claim, Release, exact
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Progress
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints, Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 _SAMPLED_TOGETHER = 1024
 _TRUNCATION = 2.0

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from fedassay.drawing import MAX_IMAGES, Draws, draws
+from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.dp_sgd import dp_sgd_release
 from fedassay.methods.ensemble import of_network
 from fedassay.methods.feddiff_magnitudes import distances, largest_norm
@@ -40,13 +42,11 @@ from fedassay.nets.generators import (
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.privacy import reruns
-from fedassay.release import Claim, exact
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 
 def _one_or_several(given: object) -> object:

@@ -14,12 +14,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedassay.exchange.release import PrivacyTarget, Release, exact
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.nets.private_steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, calibrate_noise_multiplier
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.sensitivities import class_counts, magnitude_sum
-from fedassay.release import PrivacyTarget, Release, exact
 
 Fmf = Literal["none", "gaussian", "pydp"]
 """How a client's mean magnitude is protected in a private run; `none` sends none, and filters nothing."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.exponential_head import TOLERANCE, map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedlog_bodies import Bodies, Shared, body_loss, body_scores, make_bodies
@@ -35,7 +36,6 @@ from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 from fedassay.task import Outcome, Records, Retrained, Task
-from fedassay.transcript import SERVER, Message, Transcript
 
 
 @register("method", "fedlog")

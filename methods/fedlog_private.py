@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.privacy.gaussian import mu_of
@@ -26,7 +27,6 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
-from fedassay.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedassay.density_gap import density_gap
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.transcript import Message, Transcript
 from fedassay.guarantee import Guarantee, guarantee
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.fedpft_messages import clipped, mixture_message, synthesise, wanted
@@ -17,8 +19,6 @@ from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import Message, Transcript
-from fedassay.vectors import message_mixtures
 
 _LISTED = 10
 """Clients whose bound is written out in the notes."""

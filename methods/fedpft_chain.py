@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import Message, Transcript
 from fedassay.linear_head import FeatureModel
 from fedassay.methods.fedpft_messages import clipped, mixture_message, sample_message, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.privacy.reruns import Experiment
-from fedassay.release import exact
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import Message, Transcript
 
 
 @dataclass(frozen=True, eq=False)

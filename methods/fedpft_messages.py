@@ -9,16 +9,16 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.drawing import MAX_DRAWN, Draws, draws
+from fedassay.exchange.counts import MAX_DRAWN, Draws, draws
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.release import Release
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.mixtures import Family, Mixtures, pack_lower, sample_mixtures
 from fedassay.mixtures.packed import at_limit, diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
-from fedassay.release import Release
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Task
-from fedassay.transcript import SERVER, Message, MessageField
-from fedassay.vectors import message_mixtures
 
 MixtureTransport = Literal["float16", "float32"]
 

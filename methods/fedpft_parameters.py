@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import Message
 from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, MixtureTransport, single_components
 from fedassay.methods.fedpft_private import Mechanism, PrivateFit
 from fedassay.methods.heads import HeadTraining
@@ -15,12 +17,10 @@ from fedassay.mixtures import Family, fit_mixtures, parameters_sent
 from fedassay.mixtures.em import FLOOR
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.privacy.reruns import Experiment
-from fedassay.release import Claim, exact
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints, Parameters
 from fedassay.task import Task
-from fedassay.transcript import Message
 
 _SOURCES: dict[Mechanism, str] = {
     "tight": "joint Gaussian mechanism on the mixtures' moments, analytic calibration at the exact sensitivity",

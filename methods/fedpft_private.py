@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, single_components
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
@@ -42,7 +43,6 @@ from fedassay.privacy.paper_formulas import (
 from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
-from fedassay.release import Release, derived, exact, public
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Task

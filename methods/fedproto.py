@@ -13,6 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.exchange.release import derived, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedlog_private import Protection, claimed, clamped, class_means, experiment, protection
@@ -30,12 +32,10 @@ from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import RecordLoss
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
-from fedassay.release import derived, exact
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Images, Parameters
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 
 @dataclass(frozen=True, eq=False)

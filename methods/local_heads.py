@@ -13,17 +13,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.linear_head import LinearHead
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import probabilities
 from fedassay.nets.local_training import train_privately
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.release import Claim, exact
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints, Parameters
 from fedassay.task import Records, Task
-from fedassay.transcript import SERVER, Message, MessageField
 
 Combine = Literal["mean", "max", "logits"]
 """How members agree: by the mean of their probabilities; by the class with the highest probability at any

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
+from fedassay.exchange.transcript import Message
 from fedassay.methods.local_networks import outputs
 from fedassay.task import Records
-from fedassay.transcript import Message
 
 
 @dataclass(frozen=True, eq=False)

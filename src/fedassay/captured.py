@@ -17,6 +17,7 @@ from pathlib import Path
 from fedassay import runfolder
 from fedassay.captured_work import Work
 from fedassay.config import Scenario, parse_plan, read_yaml
+from fedassay.exchange.transcript import Transcript, load_transcript
 from fedassay.preparing import Prepared, prepare
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
@@ -24,7 +25,6 @@ from fedassay.scenario import resolve
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import console
-from fedassay.transcript import Transcript, load_transcript
 
 
 @dataclass(frozen=True)

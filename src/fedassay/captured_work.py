@@ -17,11 +17,14 @@ from fedassay.audits.captured_messages import captured_findings
 from fedassay.audits.ledger_claim import ledger_finding
 from fedassay.backbones.base import Backbone
 from fedassay.config import Component, Scenario
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.ledger import account, ledger_rows, warnings_of
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
+from fedassay.exchange.transcript import MANIFEST, Transcript
+from fedassay.exchange.view import ThreatModel, view
 from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
-from fedassay.privacy.ledger import account, ledger_rows, warnings_of
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
-from fedassay.release import PrivacyClaim, PrivacyTarget
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.stages import stage
 from fedassay.support.errors import NotRunError
@@ -29,9 +32,6 @@ from fedassay.support.progress import Progress
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
-from fedassay.threat import ThreatModel, view
-from fedassay.transcript import MANIFEST, Transcript
-from fedassay.vectors import VectorSource
 
 MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution")
 """Attacks that need nothing but messages."""

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from fedassay.release import PrivacyTarget
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.view import ThreatModel
 from fedassay.resources import Resources
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
-from fedassay.threat import ThreatModel
 
 RESERVED = ("label", "epsilon", "delta", "adjacency")
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.gram import Gram, Matrix, Size
+from fedassay.exchange.gram import Gram, Matrix, Size
 from fedassay.support.types import Ints
 
 AGREED = 1e-6

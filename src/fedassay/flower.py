@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.release import Claim, NoClaim, Release, derived, exact
-from fedassay.support.errors import DataError
-from fedassay.transcript import (
+from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
+from fedassay.exchange.shapes import shape_problem
+from fedassay.exchange.transcript import (
     MANIFEST,
     SERVER,
     FieldKind,
@@ -36,7 +36,7 @@ from fedassay.transcript import (
     Transcript,
     load_transcript,
 )
-from fedassay.transcript_shapes import shape_problem
+from fedassay.support.errors import DataError
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -50,7 +50,7 @@ class Declared:
     """What the arrays of one name are, and how they are protected.
 
     Attributes:
-        kind: See `fedassay.transcript`; attacks on messages go by it.
+        kind: See `fedassay.exchange.transcript`; attacks on messages go by it.
         release: The mechanism, its noise and its sensitivity.
         additive: Whether the server needs no more than the sum over the clients.
         secure: Whether it travels under secure aggregation.

@@ -22,7 +22,7 @@ from fedassay.config import (
     parse_plan,
     read_yaml,
 )
-from fedassay.release import PrivacyTarget
+from fedassay.exchange.release import PrivacyTarget
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries, lookup

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fedassay.release import PrivacyTarget
-from fedassay.spool import Spool
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.store import Spool
+from fedassay.exchange.transcript import Transcript
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images, Ints
-from fedassay.transcript import Transcript
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone

@@ -16,21 +16,21 @@ from torch.nn import functional
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.nets.inversion import LeakyBackward
-from fedassay.release import exact
 from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 from fedassay.task import Task
-from fedassay.threat import ThreatModel, View, view
-from fedassay.transcript import Message, MessageField
 
 EXACT = {"weight": 0.0, "steps": 400}
 

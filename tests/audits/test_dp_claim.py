@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.lab import Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
@@ -18,12 +20,10 @@ from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 from fedassay.privacy.reruns import Experiment
 from fedassay.records.record import Finding
-from fedassay.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
 from fedassay.task import Outcome, Task
-from fedassay.transcript import Message, MessageField, Transcript
 
 DELTA = 1e-5
 SQRT3 = math.sqrt(3)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from fedassay.audits.identified import identified
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.transcript import AGGREGATE
 from fedassay.lab import Reconstruction
 from fedassay.task import Task
-from fedassay.transcript import AGGREGATE
-from fedassay.vectors import VectorSource
 
 MakeTask = Callable[..., Task]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fedassay.audits.ledger import LedgerAudit
+from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.lab import Lab
 from fedassay.records.record import Finding
-from fedassay.release import NoClaim, PrivacyClaim
 from fedassay.support.registry import lookup
 from fedassay.task import Task
 

@@ -18,8 +18,8 @@ from fedassay.audits.membership_roc import (
     told_in_one_release,
 )
 from fedassay.audits.stats.roc import tpr_at_fpr
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
-from fedassay.release import PrivacyClaim
 
 Matrix = NDArray[np.float64]
 SEEDS = 400

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.view import ThreatModel, View
 from fedassay.lab import Knowledge
-from fedassay.release import exact
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
 from fedassay.task import Task
-from fedassay.threat import ThreatModel, View
-from fedassay.transcript import Message, MessageField
 
 ATTACKS = sorted(entries("attack"))
 AUDITS = sorted(entries("audit"))

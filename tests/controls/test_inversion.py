@@ -14,6 +14,8 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.audits.inversion import InversionAudit
 from fedassay.audits.inversion_truth import Pool, hold, psnr_table
+from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Knowledge, Lab, Reconstruction
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.raw_features import RawFeatures
@@ -24,8 +26,6 @@ from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 from fedassay.task import Method, Records, Task
-from fedassay.threat import View
-from fedassay.vectors import VectorSource, sources
 
 Invert = Callable[[VectorSource], Images]
 MakeTask = Callable[..., Task]

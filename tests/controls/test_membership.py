@@ -11,6 +11,8 @@ import pytest
 from fedassay.attacks.membership import Membership
 from fedassay.audits.membership import MembershipAudit
 from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.view import View
 from fedassay.lab import AttackResult, Knowledge, Lab
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
@@ -19,13 +21,11 @@ from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
 from fedassay.records.record import Finding
-from fedassay.release import PrivacyClaim
 from fedassay.shadow import MembershipGame, is_member, label_logits, make_game, visible
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Outcome, Records, Task
-from fedassay.threat import View
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

@@ -13,6 +13,7 @@ from fedassay.audits import memorization_scores
 from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
 from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
+from fedassay.exchange.transcript import Transcript
 from fedassay.lab import Lab
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -21,7 +22,6 @@ from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 from fedassay.task import Generator, Outcome, Records, Task
-from fedassay.transcript import Transcript
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

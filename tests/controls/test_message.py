@@ -14,19 +14,19 @@ from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message import MessageAudit
+from fedassay.exchange.release import Release
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.exchange.view import View
 from fedassay.lab import Attack, AttackResult, Knowledge, Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.records.record import Finding
-from fedassay.release import Release
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.task import Method, Outcome, Task
-from fedassay.threat import View
-from fedassay.transcript import SERVER, Message, MessageField, Transcript
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

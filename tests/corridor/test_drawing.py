@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedassay.drawing import draws, thinned, whole
-from fedassay.release import Release, exact
-from fedassay.transcript import MessageField
+from fedassay.exchange.counts import draws, thinned, whole
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.transcript import MessageField
 
 
 def _sent(values: list[float], scale: float | None = None) -> MessageField:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedassay.exchange.ledger import account, exact_fields, ledger_rows, warnings_of
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
+from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.privacy.gaussian import epsilon_of
-from fedassay.privacy.ledger import account, exact_fields, ledger_rows, warnings_of
 from fedassay.privacy.sensitivities import class_sums
-from fedassay.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
 from fedassay.support.adjacency import Adjacency
-from fedassay.transcript import Message, MessageField, Transcript
 
 DELTA = 1e-5
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.view import ThreatModel, View
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.shadow import (
@@ -23,8 +25,6 @@ from fedassay.shadow import (
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.task import Records, Task
-from fedassay.threat import ThreatModel, View
-from fedassay.transcript import SERVER
 
 MakeTask = Callable[..., Task]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.privacy.ledger import account
-from fedassay.release import derived, exact
-from fedassay.spool import Spool
+from fedassay.exchange.ledger import account
+from fedassay.exchange.release import derived, exact
+from fedassay.exchange.store import Spool
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript, load_transcript
+from fedassay.exchange.view import ThreatModel, view
 from fedassay.support.errors import DataError
-from fedassay.threat import ThreatModel, view
-from fedassay.transcript import SERVER, Message, MessageField, Transcript, load_transcript
 
 
 def _message(index: int) -> Message:
@@ -78,7 +78,7 @@ def test_what_an_adversary_sees_does_not_depend_on_where_messages_wait(tmp_path:
 def test_a_transcript_is_read_lazily_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Transcript("x", 2, tuple(_message(index) for index in range(4))).save(tmp_path / "a")
     whole = load_transcript(tmp_path / "a")
-    monkeypatch.setattr("fedassay.transcript._HELD", 150)
+    monkeypatch.setattr("fedassay.exchange.transcript._HELD", 150)
     lazy = load_transcript(tmp_path / "a")
     assert [message.stored is None for message in whole.messages] == [True] * 4
     assert [message.stored is None for message in lazy.messages] == [True, False, False, False]
@@ -90,7 +90,7 @@ def test_a_transcript_is_read_lazily_beyond_the_limit(tmp_path: Path, monkeypatc
 def test_a_transcript_that_is_read_lazily_is_not_written_over_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.transcript._HELD", 0)
+    monkeypatch.setattr("fedassay.exchange.transcript._HELD", 0)
     Transcript("x", 2, (_message(0), _message(1))).save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     again = load_transcript(tmp_path)
@@ -109,7 +109,7 @@ def test_a_transcript_that_is_read_lazily_is_not_written_over_itself(
 def test_a_file_that_changes_after_it_was_read_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.transcript._HELD", 0)
+    monkeypatch.setattr("fedassay.exchange.transcript._HELD", 0)
     Transcript("x", 2, (_message(0), _message(1))).save(tmp_path)
     first, second = load_transcript(tmp_path).messages
     (tmp_path / "00000.safetensors").unlink()

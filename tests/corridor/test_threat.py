@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.release import derived, exact
+from fedassay.exchange.release import derived, exact
+from fedassay.exchange.transcript import Message, MessageField, Transcript
+from fedassay.exchange.view import ThreatModel, view
 from fedassay.support.errors import DataError
-from fedassay.threat import ThreatModel, view
-from fedassay.transcript import Message, MessageField, Transcript
 
 
 def _client(i: int, ids: list[int], round_: int = 0, secure: bool = False) -> Message:

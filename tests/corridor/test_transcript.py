@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 from fedassay.support.errors import DataError
-from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 
 
 def _transcript() -> Transcript:

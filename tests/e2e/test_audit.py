@@ -17,11 +17,11 @@ from safetensors.numpy import save
 
 from fedassay.captured import AuditOptions, audit_transcript
 from fedassay.console import policy_file
+from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
+from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 from fedassay.records.record import Finding, RunRecord, load_record
-from fedassay.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.reports.policy import Policy, check_record, load_policy
 from fedassay.support.errors import DataError, PlanError
-from fedassay.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 
 CLASSES, WIDTH = 5, 48
 

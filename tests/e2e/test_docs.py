@@ -121,7 +121,7 @@ def test_the_documented_manifest_is_accepted(tmp_path: Path) -> None:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from fedassay.transcript import load_transcript
+    from fedassay.exchange.transcript import load_transcript
 
     manifest = next(block for block in _blocks(ROOT / "docs" / "transcript.md") if block.language == "json").code
     (tmp_path / "transcript.json").write_text(manifest)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from fedassay.exchange.transcript import load_transcript
 from fedassay.records.record import load_record
-from fedassay.transcript import load_transcript
 
 Comparable = Callable[[Path], dict[str, Any]]
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fedassay.exchange.ledger import account, exact_fields
 from fedassay.linear_head import LinearHead
 from fedassay.methods.ccvr import CCVR, class_statistics, pool
 from fedassay.methods.fedavg import FedAvg, averaged_network
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
-from fedassay.privacy.ledger import account, exact_fields
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Task
 

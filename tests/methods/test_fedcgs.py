@@ -9,18 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.exchange.ledger import account
+from fedassay.exchange.transcript import AGGREGATE, Message
+from fedassay.exchange.view import ThreatModel, view
 from fedassay.linear_head import FeatureModel, LinearHead
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
-from fedassay.privacy.ledger import account
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Floats, Ints
 from fedassay.task import Outcome, Records, Task
-from fedassay.threat import ThreatModel, view
-from fedassay.transcript import AGGREGATE, Message
 
 MakeTask = Callable[..., Task]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.exchange.ledger import account, exact_fields
 from fedassay.methods.classifiers import Classifiers
 from fedassay.methods.fedcvae import FedCVAE
 from fedassay.nets.cvae import build_cvae, truncated_normal
 from fedassay.nets.local_training import record_gradients
-from fedassay.privacy.ledger import account, exact_fields
 from fedassay.support.errors import DataError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

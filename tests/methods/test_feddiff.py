@@ -14,6 +14,8 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
+from fedassay.exchange.ledger import account, exact_fields, ledger_rows
+from fedassay.exchange.release import PrivacyTarget
 from fedassay.methods.feddiff import FedDiff
 from fedassay.methods.feddiff_private import DiffusionDpSgd, make_budget
 from fedassay.nets.generators import (
@@ -24,8 +26,6 @@ from fedassay.nets.generators import (
     train_generator,
 )
 from fedassay.nets.trained import build_network
-from fedassay.privacy.ledger import account, exact_fields, ledger_rows
-from fedassay.release import PrivacyTarget
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import SILENT, Progress

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import fedassay.methods.fedlog as fedlog_module
+from fedassay.exchange.ledger import account, ledger_rows
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
+from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.exponential_head import map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedavg import FedAvg
@@ -24,16 +27,13 @@ from fedassay.methods.fedlog_messages import as_sent, upload
 from fedassay.methods.fedlog_private import Body, Mechanism, clamped, class_means, protection
 from fedassay.methods.rounds import summary
 from fedassay.privacy.gaussian import epsilon_of, mu_of
-from fedassay.privacy.ledger import account, ledger_rows
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
 from fedassay.privacy.sensitivities import fedlog_sums
-from fedassay.release import PrivacyClaim, PrivacyTarget
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.seeds import Seeds
 from fedassay.task import Outcome, Records, Task
-from fedassay.transcript import SERVER, Message, Transcript
 
 MakeTask = Callable[..., Task]
 QUICK = {"rounds": 2, "local_epochs": 1, "width": 6, "bodies": {"name": "mlp", "hidden": 16}}

@@ -10,18 +10,18 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.ledger import account
+from fedassay.exchange.transcript import Message
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.fedpft_messages import synthesise
 from fedassay.mixtures import Family, parameters_sent
 from fedassay.privacy.gaussian import calibrate_sigma
-from fedassay.privacy.ledger import account
 from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
 from fedassay.task import Outcome, Task
-from fedassay.transcript import Message
-from fedassay.vectors import message_mixtures
 
 MakeTask = Callable[..., Task]
 FAMILIES: tuple[Family, ...] = get_args(Family)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.exchange.ledger import account, exact_fields
 from fedassay.linear_head import train_head
 from fedassay.methods.average import Average
 from fedassay.methods.centralized import Centralized
@@ -17,7 +18,6 @@ from fedassay.methods.ensemble import EnsembleOfClients
 from fedassay.methods.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.local_heads import head_loss
 from fedassay.nets.local_training import record_gradients
-from fedassay.privacy.ledger import account, exact_fields
 from fedassay.support.errors import DataError, PlanError
 from fedassay.task import Outcome, Task
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.drawing import MAX_DRAWN, thinned, whole
+from fedassay.exchange.counts import MAX_DRAWN, thinned, whole
+from fedassay.exchange.transcript import Message
+from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.support.types import Floats, Ints
-from fedassay.threat import View
-from fedassay.transcript import Message
 
 
 @dataclass(frozen=True)

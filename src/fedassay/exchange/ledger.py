@@ -18,6 +18,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
+from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
 from fedassay.lab import Accounted
 from fedassay.privacy.accounting import (
     Event,
@@ -30,9 +32,7 @@ from fedassay.privacy.accounting import (
 )
 from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
-from fedassay.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.support.adjacency import Adjacency, class_counts_public
-from fedassay.transcript import AGGREGATE, SERVER, MessageField, Transcript
 
 _ALL = "all"
 

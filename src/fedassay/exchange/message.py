@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save as save_tensors
 
-from fedassay.release import Release
-from fedassay.stored import Stored, StoredArray, array_starts
+from fedassay.exchange.release import Release
+from fedassay.exchange.stored import Stored, StoredArray, array_starts
 
 FieldKind = Literal[
     "features",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedassay.messages import Message
+    from fedassay.exchange.message import Message
 
 MAX_CLASSES = 100_000
 """More classes than any public label set has; arrays of one row a class are allocated."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.transcript import MessageField
 from fedassay.support.types import Ints
-from fedassay.transcript import MessageField
 
 MAX_DRAWN = 200_000
 """Most vectors drawn where noised counts, or those of one message that is attacked, ask for more."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.release import derived
+from fedassay.exchange.release import derived
+from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
-from fedassay.transcript import AGGREGATE, SERVER, Message, MessageField, Transcript
 
 if TYPE_CHECKING:
     from fedassay.shadow import ScoringModel

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from fedassay.messages import Message
-from fedassay.stored import Stored
+from fedassay.exchange.message import Message
+from fedassay.exchange.stored import Stored
 from fedassay.support.atomic import named_on_error
 
 LIMIT = 16 << 20

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from safetensors.numpy import load as load_tensors
 
-from fedassay.messages import AGGREGATE, SERVER, FieldKind, Message, MessageField
-from fedassay.release import Claim, NoClaim, Release
-from fedassay.stored import UNREADABLE, Stored
+from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.release import Claim, NoClaim, Release
+from fedassay.exchange.shapes import MAX_CLASSES, shape_problem
+from fedassay.exchange.stored import UNREADABLE, Stored
 from fedassay.support.atomic import open_atomic, write_part
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
-from fedassay.transcript_shapes import MAX_CLASSES, shape_problem
 
 __all__ = [
     "AGGREGATE",

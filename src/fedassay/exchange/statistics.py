@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.gram import Gram, Matrix, measure
+from fedassay.exchange.gram import Gram, Matrix, measure
+from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
-from fedassay.transcript import AGGREGATE, Message, MessageField
 
 _BY_CHANCE = 0.01
 """Columns of class sums that may be expected to hold whole numbers without being counts."""
