@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.contracts.audit import AttackResult, Knowledge, Reconstruction
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge, Reconstruction
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
 from fedassay.nets.presets import preset_named
 from fedassay.support.cache import cached_arrays

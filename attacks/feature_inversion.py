@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.backbones.base import Backbone
+from fedassay.contracts.audit import AttackResult, Knowledge, Reconstruction
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge, Reconstruction
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register

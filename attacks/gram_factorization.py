@@ -26,13 +26,13 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
 from fedassay.exchange.statistics import gram_of, roundoff, square, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.factorization import Factors, factorize
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters

@@ -24,15 +24,15 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import field_of, known_counts, noise_of, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Records
 
 NAME = "label_distribution"
 

@@ -1,13 +1,13 @@
 """Membership: was this record among those that the release was computed from?
 
-What is asked, and what the adversary may simulate, is a `fedassay.shadow.MembershipGame`. Whatever a view holds is
+What is asked, and what the adversary may simulate, is a `fedassay.contracts.membership.MembershipGame`. Whatever a view holds is
 used, per client where clients are seen and for all clients together where only a sum or a broadcast is:
 
 - `messages`: sums, means, mixtures, second moments, features. `likelihood_ratio` is computed from the release's
   own law (`membership_tracing`), without shadows; `lira_online` compares with shadow releases.
 - `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
   probability. `generator`: minus the loss at several noise levels, of generators that offer
-  `fedassay.shadow.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al. 2018),
+  `fedassay.contracts.membership.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al. 2018),
   `lira_online`, `lira_offline` and `rmia` (`membership_scores`).
 
 Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
@@ -41,13 +41,13 @@ from fedassay.attacks.membership_signals import (
     model_signals,
 )
 from fedassay.attacks.membership_tracing import Population, population_of
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.membership import Kind, MembershipGame, Shadow, joined
+from fedassay.contracts.method import Records
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge
-from fedassay.shadow import Kind, MembershipGame, Shadow, joined
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 Test = Literal["likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"]

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.attacks.membership_tracing import Population, evidence
+from fedassay.contracts.membership import HeadScores, ScoringGenerator, label_logits
+from fedassay.contracts.method import Records
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
-from fedassay.shadow import HeadScores, ScoringGenerator, label_logits
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 Source = Literal["messages", "model", "generator"]

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import (
@@ -41,7 +42,6 @@ from fedassay.exchange.statistics import (
 )
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.mixtures.packed import diagonal_index
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register

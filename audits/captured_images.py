@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
+from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
@@ -35,7 +36,6 @@ from fedassay.records.record import (
     unmeasured,
 )
 from fedassay.support.types import Floats, Images
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

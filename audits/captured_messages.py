@@ -16,11 +16,12 @@ import numpy as np
 from fedassay.audits.message_controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
 from fedassay.audits.message_structure import structure_finding
 from fedassay.audits.message_truth import EXACT, NEAR, Matrix, match
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
-from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -30,7 +31,6 @@ from fedassay.records.record import (
     Verdict,
     unmeasured,
 )
-from fedassay.task import Records
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""

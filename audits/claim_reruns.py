@@ -28,15 +28,15 @@ from numpy.typing import NDArray
 from fedassay.audits.claim_bounds import Bounds, Control, Observation, Scores, bounds_of
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Outcome, Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import Lab
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.task import Outcome, Records
 
 _TRIED = 3  # paired runs that choose among the outliers
 LEAST = 40  # fewer runs a side can hardly show anything at a corrected level, not even the positive control

@@ -22,12 +22,12 @@ import numpy as np
 
 from fedassay.audits.claim_bounds import Observation
 from fedassay.audits.claim_reruns import Outlier, outliers_of
-from fedassay.lab import Lab
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Records, Retrained
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.variants import distances
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import FedassayError, NotRunError
-from fedassay.task import Records, Retrained
 
 
 class Found(NamedTuple):

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from fedassay.audits.claim_bounds import Observation
 from fedassay.audits.claim_training import TrainingFacts
+from fedassay.contracts.audit import Accounted, Lab
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
-from fedassay.lab import Accounted, Lab
 from fedassay.records.record import Verdict
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting

@@ -30,8 +30,8 @@ from fedassay.audits.claim_training import TrainingFacts, training_facts
 from fedassay.audits.claim_verdict import claim_verdict
 from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.contracts.audit import Accounted, AttackResult, Lab
 from fedassay.exchange.release import NoClaim, PrivacyClaim
-from fedassay.lab import Accounted, AttackResult, Lab
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.records.record import (
     Controls,

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.audits.inversion_truth import BETWEEN
+from fedassay.contracts.audit import Reconstruction
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.lab import Reconstruction
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Records
 
 TOLERANCE = 0.01
 """Largest relative error at which a vector is taken for a record's feature."""

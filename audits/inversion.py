@@ -23,8 +23,9 @@ from fedassay.audits.message_truth import encoder
 from fedassay.audits.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -39,7 +40,6 @@ from fedassay.records.record import (
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
-from fedassay.task import Records
 
 _HELD, _FRESH = "control/held", "control/fresh"
 _UNITS = {"psnr": "dB"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates
-from fedassay.lab import Lab, Reconstruction
+from fedassay.contracts.audit import Lab, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message_truth import Matrix
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.membership import half_of_each
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.lab import Lab
-from fedassay.shadow import half_of_each
 from fedassay.similarity.metrics import PSNR_CAP
 from fedassay.support.types import Images, Ints
-from fedassay.task import Records
 
 BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples"})
 """Sources whose vectors are no record's own feature, but something between several."""

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from fedassay.audits.claim_training import training_facts
 from fedassay.audits.ledger_claim import accounted_for, ledger_finding
+from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.exchange.release import NoClaim, PrivacyClaim
-from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import Finding
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters

@@ -32,14 +32,14 @@ from fedassay.audits.membership_informed import informed_findings
 from fedassay.audits.membership_roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership_verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.membership import half_of_each, is_member, visible
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import Finding
-from fedassay.shadow import half_of_each, is_member, visible
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Records
 
 Bools = NDArray[np.bool_]
 

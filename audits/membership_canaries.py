@@ -26,13 +26,13 @@ from fedassay.audits.membership_controls import memorize, without
 from fedassay.audits.membership_verdict import not_run
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.membership import ScoringModel, joined, label_logits, visible
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.lab import Lab
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
-from fedassay.shadow import ScoringModel, joined, label_logits, visible
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from fedassay.audits.claim_reruns import Released, what_leaves
 from fedassay.audits.membership_verdict import informed_finding
-from fedassay.lab import Lab
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.membership import joined
+from fedassay.contracts.method import Records
 from fedassay.records.record import Finding
-from fedassay.shadow import joined
 from fedassay.support.errors import FedassayError, NotRunError
-from fedassay.task import Records
 
 
 def differencing(lab: Lab, trials: int) -> Finding:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from fedassay.audits.membership_differencing import differencing
 from fedassay.audits.membership_statistics import real_records, worst_case
 from fedassay.audits.membership_verdict import not_run
+from fedassay.contracts.audit import Lab
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.lab import Lab
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 

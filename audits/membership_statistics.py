@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.membership_roc import allowed_by
 from fedassay.audits.membership_verdict import Scores, informed_finding
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.lab import Lab
 from fedassay.linear_head import FeatureModel
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
@@ -28,7 +29,6 @@ from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.variants import distances, with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from fedassay.audits.membership_roc import (
     roc_series,
     told_in_many_releases,
 )
-from fedassay.lab import Lab
+from fedassay.contracts.audit import Lab
 from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]

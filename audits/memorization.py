@@ -33,7 +33,8 @@ from fedassay.audits.memorization_judging import (
 )
 from fedassay.audits.memorization_scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
-from fedassay.lab import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Generator, Records
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
@@ -48,7 +49,6 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
-from fedassay.task import Generator, Records
 
 _DOUBTED = 0.05
 """p-value of the negative control up to which training records that are closer, but not copied, are no leak."""

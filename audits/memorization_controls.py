@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedassay.contracts.method import Records
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
-from fedassay.task import Records
 
 
 @dataclass(frozen=True, eq=False)
 class Overfitted:
-    """A diffusion model that has learnt a few images by heart: a `fedassay.task.Generator`.
+    """A diffusion model that has learnt a few images by heart: a `fedassay.contracts.method.Generator`.
 
     Attributes:
         model: It.
@@ -46,7 +46,7 @@ class Overfitted:
 
 @dataclass(frozen=True, eq=False)
 class Redrawn:
-    """Draws from images as they are: a `fedassay.task.Generator` that knows their distribution, and only them.
+    """Draws from images as they are: a `fedassay.contracts.method.Generator` that knows their distribution, and only them.
 
     Attributes:
         images: Shape (n, H, W, C), n at least 1.

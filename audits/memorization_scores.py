@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Generator, Records
 from fedassay.similarity.memorization import memorization_scores
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
-from fedassay.task import Generator, Records
 
 _BLOCK = 4096
 

@@ -28,9 +28,10 @@ from fedassay.audits.message_truth import (
     metrics,
     truth_of,
 )
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -42,7 +43,6 @@ from fedassay.records.record import (
 )
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
-from fedassay.task import Records
 
 _FACTORS = "gram_factorization"
 _SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message_truth import pooled
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Lab
 from fedassay.support.errors import NotRunError
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from fedassay.audits.message_controls import view_of
 from fedassay.audits.message_truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
-from fedassay.lab import AttackResult, Lab
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

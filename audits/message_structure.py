@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message_controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message_truth import encoder, truth_of
-from fedassay.lab import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.method import Records
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
-from fedassay.task import Records
 
 _RECORDS = {"rank", "derivable_counts"}
 

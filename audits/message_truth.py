@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Records
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.lab import Lab
 from fedassay.linear_head import FeatureModel
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.types import Ints
-from fedassay.task import Records
 
 Matrix = NDArray[np.float64]
 

@@ -20,9 +20,10 @@ from fedassay.audits.judging import Judged, explains, judge
 from fedassay.audits.judging import verdict as verdict_of
 from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
+from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
-from fedassay.lab import AttackResult, Lab, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
@@ -36,7 +37,6 @@ from fedassay.records.record import (
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Images, Ints, Parameters
-from fedassay.task import Records
 
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
 _SET_BASELINE = "baseline: the attacker's images, or fresh images matched with the same set, whichever is closer"

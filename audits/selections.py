@@ -15,13 +15,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.lab import Lab, Reconstruction
+from fedassay.contracts.audit import Lab, Reconstruction
+from fedassay.contracts.method import Records
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.nearest import top_k_l2
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.types import Floats, Images, Ints
-from fedassay.task import Records
 
 _FEW = 5
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.lab import Lab
 from fedassay.support.errors import NotRunError
-from fedassay.task import Records, Task
 
 
 def fresh_clients(task: Task, fresh: Records) -> tuple[Records, ...]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.config import Plan, parse_plan, read_yaml
+from fedassay.contracts.method import Outcome, Task
 from fedassay.data.circle import HALF_SIDE, RADIUS, images_of, points_of
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.methods.fedavg import FedAvg
@@ -28,7 +29,6 @@ from fedassay.methods.local_networks import MeanModel, Scores
 from fedassay.preparing import prepare
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Outcome, Task
 
 PLAN = Path(__file__).resolve().parents[1] / "configs" / "fedlog_figure1.yaml"
 ITERATIONS = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30)

@@ -25,18 +25,18 @@ from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.audits.message_truth import match
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
+from fedassay.contracts.audit import Knowledge
+from fedassay.contracts.method import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import Knowledge
 from fedassay.mixtures.packed import Transport, pack_lower, to_transport
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums, shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Records
 
 POOL = 1200
 """Training images that clients are drawn from; the class means of the baseline are those of the next 1200."""

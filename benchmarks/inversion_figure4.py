@@ -20,11 +20,11 @@ from fedassay.attacks.feature_inversion import DIRECTIONS, FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.contracts.audit import Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.lab import Knowledge
 from fedassay.similarity.psnr import psnr
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

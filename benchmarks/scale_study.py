@@ -35,10 +35,10 @@ Point = dict[str, Any]
 def task(clients: int, classes: int, width: int) -> Any:
     """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
+    from fedassay.contracts.method import Records, Task
     from fedassay.exchange.release import PrivacyTarget
     from fedassay.support.progress import SILENT
     from fedassay.support.seeds import Seeds
-    from fedassay.task import Records, Task
 
     rng = np.random.default_rng(0)
     means = rng.normal(size=(classes, width)).astype(np.float32)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Claim, Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -31,7 +32,6 @@ from fedassay.privacy.symmetric import project_psd, psd_root
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints, Parameters
-from fedassay.task import Outcome, Records, Task
 
 _GROUP = "statistics"
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.linear_head import FeatureModel
@@ -13,7 +14,6 @@ from fedassay.methods.heads import HeadTraining, broadcast
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Task
 
 
 @register("method", "centralized")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
@@ -23,7 +24,6 @@ from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
-from fedassay.task import Records, Task
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
 Start = Literal["random", "backbone"]

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Classifiers, read
@@ -22,7 +23,6 @@ from fedassay.nets.generator import ImageGenerator, build_generator
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Task
 
 
 @register("method", "dense")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.transcript import Transcript
 from fedassay.linear_head import LinearHead
 from fedassay.methods.classifiers import Classifiers, read
@@ -14,7 +15,6 @@ from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received
 from fedassay.methods.local_networks import LocalNetwork, outputs
 from fedassay.methods.sent_networks import SentNetwork
 from fedassay.support.registry import register
-from fedassay.task import Outcome, Records, Task
 
 _Scores = Callable[[Records], NDArray[np.float64]]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.release import Claim, Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Bodies, Start, make_classifier
@@ -34,7 +35,6 @@ from fedassay.nets.private_steps import PrivateSteps
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Frozen, Images, Parameters
-from fedassay.task import Outcome, Records, Task
 
 
 class FineTune(Frozen):

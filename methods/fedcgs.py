@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -38,7 +39,6 @@ from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivit
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Records, Task
 
 _GROUP = "statistics"
 

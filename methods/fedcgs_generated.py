@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from fedassay.contracts.method import Task
 from fedassay.gaussian_head import GlobalMoments
 from fedassay.linear_head import LinearHead
 from fedassay.methods.heads import HeadTraining
 from fedassay.privacy.symmetric import psd_root
-from fedassay.task import Task
 
 
 def generated_head(found: GlobalMoments, records: float, training: HeadTraining, task: Task) -> LinearHead:

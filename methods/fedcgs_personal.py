@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.linear_head import LinearHead
@@ -21,7 +22,6 @@ from fedassay.methods.local_networks import Scores, personalized, to_inputs
 from fedassay.personalized import Personalized
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Frozen, Images, Ints
-from fedassay.task import Records, Task
 
 _MOMENTUM = 0.5
 _WEIGHT_DECAY = 5e-4

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from fedassay.contracts.method import Task
 from fedassay.expansion import Expansion, make_expansion
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats
-from fedassay.task import Task
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -33,7 +34,6 @@ from fedassay.support.progress import Progress
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints, Parameters
-from fedassay.task import Outcome, Records, Task
 
 _SAMPLED_TOGETHER = 1024
 _TRUNCATION = 2.0
@@ -277,7 +277,7 @@ class FedCVAE(Parameters):
 
 @dataclass(frozen=True, eq=False)
 class DecoderGenerator:
-    """A decoder as whoever received it can use it: a `fedassay.task.Generator`.
+    """A decoder as whoever received it can use it: a `fedassay.contracts.method.Generator`.
 
     Attributes:
         network: Its `decoder` is the received one; the encoder is not, and is not used.

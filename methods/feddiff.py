@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -46,7 +47,6 @@ from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Records, Task
 
 
 def _one_or_several(given: object) -> object:

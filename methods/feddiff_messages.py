@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Records, Task
 from fedassay.methods.feddiff_magnitudes import mean_magnitude, noised_mean, pydp_mean
 from fedassay.methods.feddiff_private import Budget
 from fedassay.privacy.mechanisms import release_class_counts
-from fedassay.task import Records, Task
 
 
 def sent_histogram(client: Records, budget: Budget | None, task: Task) -> NDArray[np.generic]:

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
 from fedassay.methods.local_heads import head_loss
 from fedassay.methods.local_networks import LocalNetwork, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
@@ -31,7 +32,6 @@ from fedassay.support.atomic import write_bytes
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Frozen, Images, Ints
-from fedassay.task import Records, Task
 
 _FEATURES = 64
 _log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class GlobalClassifier(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class DiffusionGenerator:
-    """A denoiser as whoever received it can use it: a `fedassay.task.Generator`.
+    """A denoiser as whoever received it can use it: a `fedassay.contracts.method.Generator`.
 
     Attributes:
         model: With the received weights.
@@ -131,7 +131,7 @@ class DiffusionGenerator:
             )
 
     def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
-        """Loss of each record at each noise level: a `fedassay.shadow.ScoringGenerator`."""
+        """Loss of each record at each noise level: a `fedassay.contracts.membership.ScoringGenerator`."""
         conditions = one_hot(records.labels, len(self.counts))
         return record_losses(self.model, records.images, conditions, levels, seeds, device=self.device)
 

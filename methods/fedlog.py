@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from fedassay.contracts.method import Outcome, Records, Retrained, Task
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.exponential_head import TOLERANCE, map_head
 from fedassay.methods.dp_sgd import DpSgd
@@ -35,7 +36,6 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Records, Retrained, Task
 
 
 @register("method", "fedlog")

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedassay.contracts.method import Records, Task
 from fedassay.methods.local_networks import LocalNetwork, Scores, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import RecordLoss
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
-from fedassay.task import Records, Task
 
 
 @dataclass(frozen=True, eq=False)

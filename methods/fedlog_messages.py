@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Records
 from fedassay.exchange.release import derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.fedlog_private import Protection
 from fedassay.methods.rounds import Arrays
 from fedassay.support.types import Floats
-from fedassay.task import Records
 
 
 def as_sent(client: Records, statistic: Floats, protected: Protection | None) -> Arrays:

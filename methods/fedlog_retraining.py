@@ -16,12 +16,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Records, Retrained
 from fedassay.methods.fedlog_private import Protection
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.variants import distances
-from fedassay.task import Records, Retrained
 
 Features = Callable[[int, Records], NDArray[np.float32]]
 """A client's position and its records to their features under the body that is trained on them."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.density_gap import density_gap
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.transcript import Message, Transcript
@@ -18,7 +19,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Outcome, Records, Task
 
 _LISTED = 10
 """Clients whose bound is written out in the notes."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.linear_head import FeatureModel
@@ -15,7 +16,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Outcome, Records, Task
 
 
 @dataclass(frozen=True, eq=False)

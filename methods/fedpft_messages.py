@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.counts import MAX_DRAWN, Draws, draws
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.release import Release
@@ -18,7 +19,6 @@ from fedassay.mixtures.packed import at_limit, diagonal_index, to_transport
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Task
 
 MixtureTransport = Literal["float16", "float32"]
 

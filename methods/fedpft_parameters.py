@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import Message
 from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, MixtureTransport, single_components
@@ -20,7 +21,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints, Parameters
-from fedassay.task import Task
 
 _SOURCES: dict[Mechanism, str] = {
     "tight": "joint Gaussian mechanism on the mixtures' moments, analytic calibration at the exact sensitivity",

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.methods.fedpft_messages import ClientMixtures, FeatureSet, single_components
 from fedassay.mixtures.bounded import bounded_moments
@@ -45,7 +46,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Task
 
 Mechanism = Literal["tight", "paper", "second_moment"]
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.classifiers import Bodies, Start, make_classifier
@@ -35,7 +36,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Floats, Images, Parameters
-from fedassay.task import Outcome, Records, Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.linear_head import DECAY, LinearHead, train_head
 from fedassay.support.types import Floats, Frozen, Ints
-from fedassay.task import Records, Task
 
 
 class HeadTraining(Frozen):

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.linear_head import LinearHead
@@ -23,7 +24,6 @@ from fedassay.nets.local_training import train_privately
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints, Parameters
-from fedassay.task import Records, Task
 
 Combine = Literal["mean", "max", "logits"]
 """How members agree: by the mean of their probabilities; by the class with the highest probability at any
@@ -146,7 +146,7 @@ def received_heads(messages: Sequence[Message]) -> tuple[list[LinearHead], NDArr
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Predicts by the agreement of several members: a `fedassay.task.Model`.
+    """Predicts by the agreement of several members: a `fedassay.contracts.method.Model`.
 
     Attributes:
         members: From records to scores over all C classes (n, C), softmax of which are probabilities.
@@ -168,7 +168,7 @@ class Ensemble:
 
 @dataclass(frozen=True, eq=False)
 class SentHead:
-    """A classifier that a message's head is over the backbone: a `fedassay.shadow.ScoringModel`.
+    """A classifier that a message's head is over the backbone: a `fedassay.contracts.membership.ScoringModel`.
 
     Attributes:
         head: As received.

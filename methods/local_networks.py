@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedassay.contracts.method import Records
 from fedassay.nets.local_training import RecordLoss, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.personalized import Personalized, personalized_accuracy
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
-from fedassay.task import Records
 
 _BATCH = 1024
 
@@ -91,7 +91,7 @@ Scores = Callable[[Images], NDArray[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class MeanModel:
-    """Predicts by the mean class probabilities of several models: a `fedassay.task.Model`.
+    """Predicts by the mean class probabilities of several models: a `fedassay.contracts.method.Model`.
 
     Clients of a personalized method hold one model each. No party of the protocol holds their mean; it
     is what they could predict together.

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.linear_head import FeatureModel
@@ -14,7 +15,6 @@ from fedassay.mixtures.packed import to_transport
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
-from fedassay.task import Outcome, Task
 
 
 @register("method", "raw_features")

@@ -22,10 +22,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import nn
 
+from fedassay.contracts.method import Task
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters
-from fedassay.task import Task
 
 _NETWORKS = "networks.safetensors"
 _log = logging.getLogger(__name__)

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Method, Outcome, Records, Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import Lab
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Method, Outcome, Records, Task
 
 # Every run of the tests draws the same examples; a failure is found again by running it again.
 settings.register_profile("seeded", derandomize=True)

@@ -17,12 +17,13 @@ from fedassay.audits.captured_messages import captured_findings
 from fedassay.audits.ledger_claim import ledger_finding
 from fedassay.backbones.base import Backbone
 from fedassay.config import Component, Scenario
+from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
@@ -31,7 +32,6 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
-from fedassay.task import Outcome, Records, Task
 
 MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution")
 """Attacks that need nothing but messages."""

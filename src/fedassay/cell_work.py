@@ -12,23 +12,23 @@ from pathlib import Path
 from fedassay import runfolder
 from fedassay.audits.stats.intervals import wilson
 from fedassay.config import Cell, Component, Plan, Scenario
+from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
+from fedassay.contracts.membership import MembershipGame, make_game, visible
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import View
-from fedassay.lab import Accounted, AttackResult, Knowledge, Lab
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.runfolder import FinishedCell
-from fedassay.shadow import MembershipGame, make_game, visible
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.stages import stage
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.task import Outcome, Records, Task
 
 
 @dataclass

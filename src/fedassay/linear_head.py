@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Records
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Records
 
 Solver = Literal["lbfgs", "adam"]
 
@@ -54,7 +54,7 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """The frozen backbone with a head: a `fedassay.task.Model`.
+    """The frozen backbone with a head: a `fedassay.contracts.method.Model`.
 
     Attributes:
         head: The classifier.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedassay.contracts.method import Records
 from fedassay.support.types import Ints
-from fedassay.task import Records
 
 
 @dataclass(frozen=True)

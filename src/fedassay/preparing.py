@@ -12,6 +12,7 @@ import numpy as np
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.config import DataSpec, Plan
+from fedassay.contracts.method import Records
 from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
@@ -21,7 +22,6 @@ from fedassay.support.errors import PlanError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
-from fedassay.task import Records
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from torch.nn import functional
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
@@ -30,7 +31,6 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.task import Task
 
 EXACT = {"weight": 0.0, "steps": 400}
 

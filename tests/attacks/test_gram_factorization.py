@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.mixtures.packed import pack_lower
@@ -24,7 +25,6 @@ from fedassay.privacy.symmetric import symmetric_noise
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Task
 
 Matrix = NDArray[np.float64]
 KNOWLEDGE = Knowledge(None, 10, None, False, Seeds(0), "cpu", SILENT)

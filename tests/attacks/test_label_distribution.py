@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedassay.attacks.label_distribution import LabelDistribution, _on_simplex
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Records, Task
 
 
 def knowledge(attacker: Records | None = None) -> Knowledge:

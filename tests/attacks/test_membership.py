@@ -17,20 +17,20 @@ from fedassay.attacks.membership_scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership_tracing import Population, class_sum_ratio, population_of, range_evidence
 from fedassay.audits.membership_controls import MemorizedDiffusion
 from fedassay.audits.stats.roc import auc
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
+from fedassay.contracts.method import Method, Records, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import MessageField
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
-from fedassay.shadow import MembershipGame, is_member, make_game, visible
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Method, Records, Task
 
 MakeTask = Callable[..., Task]
 Matrix = NDArray[np.float64]

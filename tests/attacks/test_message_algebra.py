@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedassay.attacks.message_algebra import MessageAlgebra
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Task
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Task
 
 KNOWLEDGE = Knowledge(None, 10, None, False, Seeds(0), "cpu", SILENT)
 NOISE = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(0.5,), sensitivity=(1.0,))

@@ -11,9 +11,10 @@ import pytest
 
 from fedassay.audits.claim_reruns import fit_direction, make_outliers, what_leaves
 from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.lab import Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.heads import HeadTraining
@@ -21,7 +22,6 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.records.record import Finding
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError
-from fedassay.task import Method, Outcome, Task
 
 DELTA = 1e-5
 ADJACENCIES: tuple[Adjacency, ...] = ("add_remove", "replace_one", "replace_one_same_label")

@@ -12,13 +12,13 @@ import pytest
 from fedassay.audits.claim_reruns import outliers_of, what_leaves
 from fedassay.audits.claim_retraining import worst_retraining
 from fedassay.audits.dp_claim import DpClaimAudit
-from fedassay.lab import Lab
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Records, Task
 from fedassay.methods.fedlog import FedLog
 from fedassay.privacy.variants import distances
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.task import Records, Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

@@ -12,15 +12,15 @@ import torch
 
 from fedassay.audits.claim_training import training_facts
 from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.transcript import Transcript
-from fedassay.lab import Lab
 from fedassay.nets import local_training, private_generators
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.step_log import Measured, note_step, note_training, steps_measured
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

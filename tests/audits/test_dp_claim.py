@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.lab import Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
 from fedassay.privacy import reruns
@@ -23,7 +24,6 @@ from fedassay.records.record import Finding
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
-from fedassay.task import Outcome, Task
 
 DELTA = 1e-5
 SQRT3 = math.sqrt(3)

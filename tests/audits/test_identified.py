@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from fedassay.audits.identified import identified
+from fedassay.contracts.audit import Reconstruction
+from fedassay.contracts.method import Task
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.lab import Reconstruction
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 

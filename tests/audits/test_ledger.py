@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from fedassay.audits.ledger import LedgerAudit
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import NoClaim, PrivacyClaim
-from fedassay.lab import Lab
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

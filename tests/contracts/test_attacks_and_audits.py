@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fedassay.contracts.audit import Knowledge
+from fedassay.contracts.method import Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.lab import Knowledge
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
-from fedassay.task import Task
 
 ATTACKS = sorted(entries("attack"))
 AUDITS = sorted(entries("audit"))

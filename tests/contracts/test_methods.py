@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import SERVER, load_transcript, shape_problem
 from fedassay.support.registry import entries, lookup
-from fedassay.task import Outcome, Task
 
 # Parameters that make a method quick enough for a contract; the method's own tests use its defaults.
 QUICK: dict[str, dict[str, object]] = {

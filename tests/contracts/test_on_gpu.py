@@ -29,9 +29,10 @@ import fedassay
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.backbones import build, small_cnn
 from fedassay.backbones.base import BackboneRequest
+from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.method import Outcome, Task
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.lab import AttackResult, Knowledge
 from fedassay.linear_head import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets
@@ -53,7 +54,6 @@ from fedassay.support.progress import SILENT
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.torchvision import import_torchvision
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 Pretend = Callable[[], AbstractContextManager[Any]]

@@ -13,7 +13,8 @@ from fedassay.audits import claim_bounds
 from fedassay.audits.claim_bounds import observe_mechanism
 from fedassay.audits.dp_claim import DpClaimAudit
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.lab import Lab
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Method, Task
 from fedassay.methods import fedcgs, fedpft_private
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedpft import FedPFT
@@ -23,7 +24,6 @@ from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma
 from fedassay.privacy.sensitivities import WorstCase
 from fedassay.records.record import Finding
 from fedassay.support.seeds import Seeds
-from fedassay.task import Method, Task
 
 DELTA = 1e-5
 SAME = "replace_one_same_label"

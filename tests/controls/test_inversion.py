@@ -14,9 +14,10 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.audits.inversion import InversionAudit
 from fedassay.audits.inversion_truth import Pool, hold, psnr_table
+from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstruction
+from fedassay.contracts.method import Method, Records, Task
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge, Lab, Reconstruction
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.records.record import Finding
@@ -25,7 +26,6 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.task import Method, Records, Task
 
 Invert = Callable[[VectorSource], Images]
 MakeTask = Callable[..., Task]

@@ -11,9 +11,11 @@ import pytest
 from fedassay.attacks.membership import Membership
 from fedassay.audits.membership import MembershipAudit
 from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
+from fedassay.contracts.audit import AttackResult, Knowledge, Lab
+from fedassay.contracts.membership import MembershipGame, is_member, label_logits, make_game, visible
+from fedassay.contracts.method import Method, Outcome, Records, Task
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
-from fedassay.lab import AttackResult, Knowledge, Lab
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedlog import FedLog
@@ -21,11 +23,9 @@ from fedassay.methods.fedpft import FedPFT
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
 from fedassay.records.record import Finding
-from fedassay.shadow import MembershipGame, is_member, label_logits, make_game, visible
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Method, Outcome, Records, Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

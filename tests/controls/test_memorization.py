@@ -13,15 +13,15 @@ from fedassay.audits import memorization_scores
 from fedassay.audits.memorization import MemorizationAudit
 from fedassay.audits.memorization_controls import halves, overfit
 from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
+from fedassay.contracts.audit import Lab
+from fedassay.contracts.method import Generator, Outcome, Records, Task
 from fedassay.exchange.transcript import Transcript
-from fedassay.lab import Lab
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.task import Generator, Outcome, Records, Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

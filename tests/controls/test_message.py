@@ -14,10 +14,11 @@ from fedassay.attacks.gram_factorization import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message import MessageAudit
+from fedassay.contracts.audit import Attack, AttackResult, Knowledge, Lab
+from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import View
-from fedassay.lab import Attack, AttackResult, Knowledge, Lab
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedlog import FedLog
 from fedassay.methods.fedpft import FedPFT
@@ -26,7 +27,6 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Method, Outcome, Task
 
 MakeTask = Callable[..., Task]
 MakeLab = Callable[..., Lab]

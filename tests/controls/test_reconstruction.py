@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction import ReconstructionAudit
+from fedassay.contracts.audit import Accounted, AttackResult, Lab, Reconstruction
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.lab import Accounted, AttackResult, Lab, Reconstruction
 from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
-from fedassay.task import Outcome, Records, Task
 
 Invert = Callable[[VectorSource, np.random.Generator], Images]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Records
 from fedassay.personalized import personalized_accuracy
-from fedassay.task import Records
 
 
 def _records(name: str, labels: list[int] | np.ndarray) -> Records:

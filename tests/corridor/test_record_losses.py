@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.contracts.membership import ScoringGenerator
+from fedassay.contracts.method import Task
 from fedassay.methods.feddiff_server import DiffusionGenerator, Sampling
 from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.trained import TrainedDenoiser, load_network
-from fedassay.shadow import ScoringGenerator
 from fedassay.support.seeds import Seeds
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 

@@ -7,11 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedassay.exchange.transcript import SERVER
-from fedassay.exchange.view import ThreatModel, View
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.shadow import (
+from fedassay.contracts.membership import (
     SURE,
     HeadScores,
     MembershipGame,
@@ -22,9 +18,13 @@ from fedassay.shadow import (
     make_game,
     visible,
 )
+from fedassay.contracts.method import Records, Task
+from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.fedavg import FedAvg
+from fedassay.methods.fedcgs import FedCGS
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.task import Records, Task
 
 MakeTask = Callable[..., Task]
 

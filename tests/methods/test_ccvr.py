@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.linear_head import LinearHead
 from fedassay.methods.ccvr import CCVR, class_statistics, pool
@@ -18,7 +19,6 @@ from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 QUICK = {"fedavg": {"local_epochs": 3, "width": 9, "bodies": {"name": "mlp", "hidden": 32}}}

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.dense import Dense
 from fedassay.methods.ensemble import EnsembleOfClients
 from fedassay.nets.generator import build_generator
 from fedassay.support.errors import DataError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 NETWORKS = {"bodies": "mlp"}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import fedassay.methods.fedavg as fedavg_module
+from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER, Message
 from fedassay.methods.fedavg import FedAvg
 from fedassay.support.errors import DataError, PlanError
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 QUICK = {"rounds": 2, "local_epochs": 1, "width": 6, "bodies": {"name": "mlp", "hidden": 16}}

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import ThreatModel, view
@@ -20,7 +21,6 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Floats, Ints
-from fedassay.task import Outcome, Records, Task
 
 MakeTask = Callable[..., Task]
 

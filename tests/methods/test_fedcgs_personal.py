@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.fedcgs_personal import Personalize, prototype_distance
 from fedassay.support.errors import PlanError
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 

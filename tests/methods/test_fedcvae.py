@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.methods.classifiers import Classifiers
 from fedassay.methods.fedcvae import FedCVAE
@@ -18,7 +19,6 @@ from fedassay.nets.local_training import record_gradients
 from fedassay.support.errors import DataError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
-from fedassay.task import Task
 
 MakeTask = Callable[..., Task]
 LEARNING = {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3}

@@ -14,6 +14,7 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.methods.feddiff import FedDiff
@@ -30,7 +31,6 @@ from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
-from fedassay.task import Outcome, Records, Task
 
 MakeTask = Callable[..., Task]
 QUICK: dict[str, Any] = {"epochs": 2, "steps": 4, "classifier": {"epochs": 2}, "dp_sgd": {"epochs": 1, "draws": 1}}

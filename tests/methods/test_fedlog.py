@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import fedassay.methods.fedlog as fedlog_module
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
@@ -33,7 +34,6 @@ from fedassay.privacy.sensitivities import fedlog_sums
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.seeds import Seeds
-from fedassay.task import Outcome, Records, Task
 
 MakeTask = Callable[..., Task]
 QUICK = {"rounds": 2, "local_epochs": 1, "width": 6, "bodies": {"name": "mlp", "hidden": 16}}

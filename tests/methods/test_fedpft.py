@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import Message
@@ -21,7 +22,6 @@ from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 FAMILIES: tuple[Family, ...] = get_args(Family)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.centralized import Centralized
@@ -16,7 +17,6 @@ from fedassay.methods.fedpft_chain import FedPFTChain
 from fedassay.methods.fedpft_messages import sample_message
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.support.errors import DataError, PlanError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 SAME = "replace_one_same_label"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import fedassay.methods.fedproto as fedproto_module
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.fedproto import FedProto
 from fedassay.support.errors import DataError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 QUICK = {"rounds": 3, "local_epochs": 2, "width": 7, "bodies": {"name": "mlp", "hidden": 16}}

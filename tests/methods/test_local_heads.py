@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.linear_head import train_head
 from fedassay.methods.average import Average
@@ -19,7 +20,6 @@ from fedassay.methods.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.local_heads import head_loss
 from fedassay.nets.local_training import record_gradients
 from fedassay.support.errors import DataError, PlanError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 

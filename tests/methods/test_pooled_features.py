@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.contracts.method import Outcome, Task
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.raw_features import RawFeatures
 from fedassay.support.errors import DataError
-from fedassay.task import Outcome, Task
 
 MakeTask = Callable[..., Task]
 

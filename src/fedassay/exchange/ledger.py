@@ -18,9 +18,9 @@ from typing import Literal
 
 import numpy as np
 
+from fedassay.contracts.audit import Accounted
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
-from fedassay.lab import Accounted
 from fedassay.privacy.accounting import (
     Event,
     GaussianEvent,

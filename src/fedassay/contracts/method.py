@@ -19,8 +19,8 @@ from fedassay.support.types import Floats, Images, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
+    from fedassay.contracts.membership import ScoringModel
     from fedassay.privacy.reruns import Experiment
-    from fedassay.shadow import ScoringModel
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.records.record import Finding
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
-from fedassay.task import Outcome, Records, Task
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
+    from fedassay.contracts.membership import MembershipGame
     from fedassay.nets.step_log import StepLog
-    from fedassay.shadow import MembershipGame
     from fedassay.similarity.metrics import Similarity
 
 

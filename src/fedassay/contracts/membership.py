@@ -22,13 +22,13 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.method import Outcome, Records
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.linear_head import FeatureModel
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
-from fedassay.task import Outcome, Records
 
 Kind = Literal["online", "offline"]
 
