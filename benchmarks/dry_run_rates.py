@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/dry_run_rates.py
 
-Prints JSON: the constants of `fedassay.estimate_rates`, one thread. Processor time, not elapsed time, so that a
+Prints JSON: the constants of `fedassay.plan.rates`, one thread. Processor time, not elapsed time, so that a
 busy machine does not change the result much.
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from fedassay.estimate_sizes import Sizes
-from fedassay.estimate_work import body
 from fedassay.linear_head import train_head
 from fedassay.methods.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
+from fedassay.plan.sizes import Sizes
+from fedassay.plan.work import body
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.similarity.ssim_search import most_similar
 

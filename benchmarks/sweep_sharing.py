@@ -20,9 +20,9 @@ import torch
 import yaml
 
 from fedassay import cell_work, runner
+from fedassay.plan.resolve import load_scenario
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.runner import RunOptions, run_scenario
-from fedassay.scenario import load_scenario
 
 TARGET = 3
 EPSILONS = [".inf", 50, 20, 10, 5, 2, 1, 0.5]

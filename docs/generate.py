@@ -21,8 +21,8 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
 from fedassay.cli import cli
-from fedassay.config import Plan
-from fedassay.plan_keys import SECTION, Key, entry_keys, every_key, keys
+from fedassay.plan.keys import SECTION, Key, entry_keys, every_key, keys
+from fedassay.plan.schema import Plan
 from fedassay.support.registry import Entry, entries, lookup
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fedassay.config import read_yaml
+from fedassay.plan.schema import read_yaml
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.judging import Outcome, judge
 from fedassay.reports.junit import junit as junit_text

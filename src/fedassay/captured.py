@@ -16,12 +16,12 @@ from pathlib import Path
 
 from fedassay import runfolder
 from fedassay.captured_work import Work
-from fedassay.config import Scenario, parse_plan, read_yaml
 from fedassay.exchange.transcript import Transcript, load_transcript
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import Scenario, parse_plan, read_yaml
 from fedassay.preparing import Prepared, prepare
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
-from fedassay.scenario import resolve
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import console

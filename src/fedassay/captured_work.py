@@ -16,7 +16,6 @@ from fedassay.audits.captured_images import captured_image_findings
 from fedassay.audits.captured_messages import captured_findings
 from fedassay.audits.ledger_claim import ledger_finding
 from fedassay.backbones.base import Backbone
-from fedassay.config import Component, Scenario
 from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource
@@ -24,6 +23,7 @@ from fedassay.exchange.ledger import account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.plan.schema import Component, Scenario
 from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity

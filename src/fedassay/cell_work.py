@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fedassay import runfolder
 from fedassay.audits.stats.intervals import wilson
-from fedassay.config import Cell, Component, Plan, Scenario
 from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
 from fedassay.contracts.membership import MembershipGame, make_game, visible
 from fedassay.contracts.method import Outcome, Records, Task
@@ -21,6 +20,7 @@ from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import View
 from fedassay.nets.step_log import StepLog, steps_measured
+from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.runfolder import FinishedCell

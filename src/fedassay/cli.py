@@ -90,7 +90,7 @@ def run(
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
     from fedassay.console import plan_file
-    from fedassay.scenario import load_scenario
+    from fedassay.plan.resolve import load_scenario
 
     scenario = load_scenario(plan_file(plan), assignments)
     if dry_run:

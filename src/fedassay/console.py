@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from fedassay.config import Scenario
-from fedassay.plan_keys import Key, entry_keys, every_key
+from fedassay.plan.keys import Key, entry_keys, every_key
+from fedassay.plan.schema import Scenario
 from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
@@ -87,7 +87,7 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
 
 def print_cells(scenario: Scenario, as_json: bool) -> None:
     """The cells that a plan would run, and what they would take."""
-    from fedassay.estimate import estimate, in_words
+    from fedassay.plan.estimate import estimate, in_words
 
     found = estimate(scenario)
     rows = [

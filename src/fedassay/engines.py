@@ -5,7 +5,7 @@ the worker that had it died (killed, or out of memory) and died again when the c
 pure function of the plan, so trying it again changes nothing; its result is stored whole or not at all, so one
 that dies in the middle leaves nothing that counts.
 
-How many workers there are and how many threads each has is `fedassay.resources`'s to say. They end with the
+How many workers there are and how many threads each has is `fedassay.plan.resources`'s to say. They end with the
 process that started them, however that ends.
 """
 
@@ -21,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fedassay.resources import Resources
+from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from fedassay import engines, runfolder
 from fedassay.cell_work import Work
-from fedassay.config import Plan, Scenario
+from fedassay.plan.resources import threads_limited
+from fedassay.plan.schema import Plan, Scenario
 from fedassay.preparing import Prepared, prepare
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
-from fedassay.resources import threads_limited
 from fedassay.runfolder import FinishedCell
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError

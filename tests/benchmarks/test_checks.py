@@ -110,7 +110,7 @@ def test_a_cell_that_measures_something_else_is_refused() -> None:
 
 
 def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
-    from fedassay.scenario import load_scenario
+    from fedassay.plan.resolve import load_scenario
 
     module = script("sweep_sharing")
     (tmp_path / "plan.yaml").write_text(module.plan(module.EPSILONS))

@@ -43,8 +43,8 @@ from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
+from fedassay.plan.resolve import load_scenario
 from fedassay.runner import RunOptions, run_scenario
-from fedassay.scenario import load_scenario
 from fedassay.similarity import nearest, ssim_search
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from fedassay.config import RESERVED, Plan
-from fedassay.plan_keys import described, entry_keys, every_key, keys
+from fedassay.plan.keys import described, entry_keys, every_key, keys
+from fedassay.plan.schema import RESERVED, Plan
 from fedassay.support.registry import entries, lookup
 from fedassay.support.types import Parameters
 

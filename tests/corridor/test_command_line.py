@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from fedassay.cli import cli, main
 from fedassay.console import plan_file, policy_file
-from fedassay.scenario import load_scenario
+from fedassay.plan.resolve import load_scenario
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import _clock
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.config import Plan
 from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
+from fedassay.plan.schema import Plan
 from fedassay.preparing import prepare
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from fedassay.cli import cli
-from fedassay.estimate import estimate, in_words
-from fedassay.estimate_sizes import Sizes, sizes_of
-from fedassay.estimate_work import METHODS, body
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.scenario import load_scenario
+from fedassay.plan.estimate import estimate, in_words
+from fedassay.plan.resolve import load_scenario
+from fedassay.plan.sizes import Sizes, sizes_of
+from fedassay.plan.work import METHODS, body
 from fedassay.support.registry import entries
 
 CONFIGS = Path(str(resources.files("fedassay") / "configs"))

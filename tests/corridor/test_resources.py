@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedassay import resources
-from fedassay.resources import Resources, threads_limited
+from fedassay.plan import resources
+from fedassay.plan.resources import Resources, threads_limited
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 64])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fedassay.config import override, parse_plan, read_yaml
-from fedassay.scenario import load_scenario, resolve
+from fedassay.plan.resolve import load_scenario, resolve
+from fedassay.plan.schema import override, parse_plan, read_yaml
 from fedassay.support.errors import PlanError
 
 PLAN: dict[str, Any] = {

@@ -185,8 +185,8 @@ def test_a_plan_for_other_classes_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_images_of_captured_features_with_a_plan(tmp_path: Path) -> None:
     """Features of digits that the plan's adversary never saw, sent raw, come back as images."""
+    from fedassay.plan.resolve import load_scenario
     from fedassay.preparing import prepare
-    from fedassay.scenario import load_scenario
     from fedassay.support.progress import SILENT
 
     path = _plan(tmp_path, PLAN.replace("attacks:", "methods: [raw_features]\nattacks:"))

@@ -40,7 +40,7 @@ import os
 import ray
 from fedassay import engines
 from fedassay.support.errors import PlanError
-from fedassay.resources import Resources
+from fedassay.plan.resources import Resources
 
 def seen(key):
     return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["OMP_NUM_THREADS"], ray.get_gpu_ids()

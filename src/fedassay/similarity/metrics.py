@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.config import LpipsSpec
+from fedassay.plan.schema import LpipsSpec
 from fedassay.similarity.psnr import psnr
 from fedassay.similarity.ssim import ssim
 from fedassay.support.types import Images

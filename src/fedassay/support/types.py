@@ -47,7 +47,7 @@ class Frozen(BaseModel):
 class Parameters(Frozen):
     """The plan parameters of a registered component: its fields are its keys in a plan.
 
-    What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan_keys`).
+    What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan.keys`).
     """
 
     model_config = ConfigDict(use_attribute_docstrings=True)

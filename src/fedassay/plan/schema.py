@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
-from fedassay.resources import Resources
+from fedassay.plan.resources import Resources
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen

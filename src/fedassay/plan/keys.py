@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from fedassay.config import (
+from fedassay.plan.schema import (
     AttackerData,
     BackboneSpec,
     ClientsSpec,

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedassay import estimate_rates as rate
-from fedassay.estimate_sizes import Sizes
 from fedassay.nets.generators import GENERATORS
 from fedassay.nets.presets import PRESETS, Preset
+from fedassay.plan import rates as rate
+from fedassay.plan.sizes import Sizes
 
 Given = Mapping[str, Any]
 """Parameters of a component, defaults filled in."""

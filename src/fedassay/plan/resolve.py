@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedassay.config import (
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.plan.schema import (
     RESERVED,
     Cell,
     Component,
@@ -22,7 +23,6 @@ from fedassay.config import (
     parse_plan,
     read_yaml,
 )
-from fedassay.exchange.release import PrivacyTarget
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries, lookup

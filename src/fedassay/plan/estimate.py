@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedassay import estimate_rates as rate
-from fedassay.config import Cell, Component, Scenario
-from fedassay.estimate_sizes import Sizes, sizes_of
-from fedassay.estimate_work import ATTACKS, AUDITS, METHODS, body, extraction, memory
+from fedassay.plan import rates as rate
+from fedassay.plan.schema import Cell, Component, Scenario
+from fedassay.plan.sizes import Sizes, sizes_of
+from fedassay.plan.work import ATTACKS, AUDITS, METHODS, body, extraction, memory
 
 _RERUNS = 2.5
 """Runs of the method for each run that dp_claim asks for: two sides, and those that choose the direction."""
@@ -16,7 +16,7 @@ _RERUNS = 2.5
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan would take on one thread, from measured rates (`fedassay.estimate_rates`).
+    """What a plan would take on one thread, from measured rates (`fedassay.plan.rates`).
 
     Attributes:
         cells: Seconds of each cell's method, by key; None where its method has no rate.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.config import Plan
+from fedassay.plan.schema import Plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 
