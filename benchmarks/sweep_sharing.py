@@ -19,10 +19,11 @@ import measure
 import torch
 import yaml
 
-from fedassay import cell_work, runner
+from fedassay.execution import cell as cell_work
+from fedassay.execution import runner
+from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.plan.resolve import load_scenario
 from fedassay.records.record import CellRecord, RunRecord
-from fedassay.runner import RunOptions, run_scenario
 
 TARGET = 3
 EPSILONS = [".inf", 50, 20, 10, 5, 2, 1, 0.5]

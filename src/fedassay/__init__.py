@@ -2,7 +2,7 @@
 
 The package has four rooms (`methods`, `attacks`, `audits`, `reports`) and the
 corridor that connects them (everything else here). Rooms import the corridor
-and never each other; only `fedassay.runner` knows all four.
+and never each other; only `fedassay.execution.runner` knows all four.
 """
 
 __version__ = "0.1.0"

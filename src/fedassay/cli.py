@@ -99,7 +99,7 @@ def run(
         print_cells(scenario, as_json)
         return 0
     from fedassay.console import print_summary
-    from fedassay.runner import RunOptions, run_scenario
+    from fedassay.execution.runner import RunOptions, run_scenario
 
     options = RunOptions(
         device=device,
@@ -132,8 +132,8 @@ def audit(
     transcript: Path, plan: Path | None, output: Path | None, device: str, force: bool, quiet: bool, as_json: bool
 ) -> int:
     """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
-    from fedassay.captured import AuditOptions, audit_transcript
     from fedassay.console import plan_file, print_summary
+    from fedassay.execution.captured import AuditOptions, audit_transcript
 
     if not transcript.is_dir():
         raise DataError(

@@ -33,6 +33,7 @@ from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.method import Outcome, Task
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.linear_head import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets
@@ -44,7 +45,6 @@ from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario
-from fedassay.runner import RunOptions, run_scenario
 from fedassay.similarity import nearest, ssim_search
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips

@@ -9,8 +9,8 @@ import pytest
 
 from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
+from fedassay.execution.prepare import prepare
 from fedassay.plan.schema import Plan
-from fedassay.preparing import prepare
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT
 

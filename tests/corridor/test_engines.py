@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fedassay import engines
+from fedassay.execution import engines
 from fedassay.support.errors import PlanError
 
 

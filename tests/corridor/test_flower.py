@@ -123,7 +123,7 @@ def test_fedavg_is_recorded_and_not_disturbed(tmp_path: Path) -> None:
 
 
 def test_what_is_declared_is_audited_as_that(tmp_path: Path) -> None:
-    from fedassay.captured import AuditOptions, audit_transcript
+    from fedassay.execution.captured import AuditOptions, audit_transcript
 
     rng = np.random.default_rng(0)
     features = np.maximum(rng.normal(size=(8, 40)), 0)

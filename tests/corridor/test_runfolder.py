@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedassay import runfolder
+from fedassay.execution import runfolder
 from fedassay.support.errors import PlanError
 
 PLAN = {"name": "a", "epsilon": float("inf")}

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from fedassay.captured import AuditOptions, audit_transcript
 from fedassay.console import policy_file
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
+from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.records.record import Finding, RunRecord, load_record
 from fedassay.reports.policy import Policy, check_record, load_policy
 from fedassay.support.errors import DataError, PlanError
@@ -185,8 +185,8 @@ def test_a_plan_for_other_classes_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_images_of_captured_features_with_a_plan(tmp_path: Path) -> None:
     """Features of digits that the plan's adversary never saw, sent raw, come back as images."""
+    from fedassay.execution.prepare import prepare
     from fedassay.plan.resolve import load_scenario
-    from fedassay.preparing import prepare
     from fedassay.support.progress import SILENT
 
     path = _plan(tmp_path, PLAN.replace("attacks:", "methods: [raw_features]\nattacks:"))

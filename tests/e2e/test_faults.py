@@ -153,7 +153,7 @@ def _dying(flag: Path | None) -> str:
     return f"""
 import multiprocessing, os, signal
 if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in __import__('sys').orig_argv:
-    import fedassay.cell_work as cell_work
+    import fedassay.execution.cell as cell_work
     run = cell_work.Work.run
     def dying(self):
         if 'second' in self.cell.method.label and {once}:
@@ -196,7 +196,7 @@ def test_ctrl_c_with_workers_is_one_line_and_resumable(
     plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     hook = """
-from fedassay import engines
+from fedassay.execution import engines
 seen, wait = [], engines.wait
 def interrupted(*args, **options):
     if seen:

@@ -22,7 +22,7 @@ HOOK = """
 import sys
 if any('default_worker' in argument for argument in sys.orig_argv):
     import os, signal
-    import fedassay.cell_work as cell_work
+    import fedassay.execution.cell as cell_work
     run = cell_work.Work.run
     def counted(self):
         with open({log!r}, 'a') as log:
@@ -38,7 +38,7 @@ if any('default_worker' in argument for argument in sys.orig_argv):
 GPUS = """
 import os
 import ray
-from fedassay import engines
+from fedassay.execution import engines
 from fedassay.support.errors import PlanError
 from fedassay.plan.resources import Resources
 

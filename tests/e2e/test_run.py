@@ -125,7 +125,7 @@ def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(
 ) -> None:
     out = plan.parent / "killed"
     hook = (
-        "import os, signal\nfrom fedassay import runfolder\nkeep = runfolder.keep\n"
+        "import os, signal\nfrom fedassay.execution import runfolder\nkeep = runfolder.keep\n"
         "def dying(*args):\n    keep(*args)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
         "runfolder.keep = dying"
     )
@@ -142,7 +142,7 @@ def test_kill_9_leaves_no_record_and_resume_ends_with_the_same(
 def test_ctrl_c_is_one_line_and_resumable(plan: Path) -> None:
     out = plan.parent / "stopped"
     hook = (
-        "from fedassay import runfolder\nkeep = runfolder.keep\n"
+        "from fedassay.execution import runfolder\nkeep = runfolder.keep\n"
         "def stopping(*args):\n    keep(*args)\n    raise KeyboardInterrupt\n"
         "runfolder.keep = stopping"
     )

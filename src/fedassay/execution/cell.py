@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from fedassay import runfolder
 from fedassay.audits.stats.intervals import wilson
 from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
 from fedassay.contracts.membership import MembershipGame, make_game, visible
@@ -19,13 +18,14 @@ from fedassay.exchange.ledger import account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import View
+from fedassay.execution import runfolder
+from fedassay.execution.prepare import Prepared
+from fedassay.execution.runfolder import FinishedCell
+from fedassay.execution.stages import stage
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
-from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
-from fedassay.runfolder import FinishedCell
 from fedassay.similarity.metrics import Similarity, make_similarity
-from fedassay.stages import stage
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds

@@ -25,7 +25,7 @@ from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
-    from fedassay.runfolder import FinishedCell
+    from fedassay.execution.runfolder import FinishedCell
 
 Work = Callable[[str], "FinishedCell"]
 """Runs the cell of that name; picklable."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedassay import runfolder
-from fedassay.captured_work import Work
 from fedassay.exchange.transcript import Transcript, load_transcript
+from fedassay.execution import runfolder
+from fedassay.execution.captured_cell import Work
+from fedassay.execution.prepare import Prepared, prepare
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
-from fedassay.preparing import Prepared, prepare
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
 from fedassay.support.environment import choose_device, describe

@@ -14,14 +14,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from fedassay import engines, runfolder
-from fedassay.cell_work import Work
+from fedassay.execution import engines, runfolder
+from fedassay.execution.cell import Work
+from fedassay.execution.prepare import Prepared, prepare
+from fedassay.execution.runfolder import FinishedCell
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
-from fedassay.preparing import Prepared, prepare
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report, write_tables
-from fedassay.runfolder import FinishedCell
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT, Progress, console

@@ -23,11 +23,11 @@ from fedassay.exchange.ledger import account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.exchange.view import ThreatModel, view
+from fedassay.execution.prepare import Prepared
+from fedassay.execution.stages import stage
 from fedassay.plan.schema import Component, Scenario
-from fedassay.preparing import Prepared
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
-from fedassay.stages import stage
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.registry import entries, lookup
