@@ -22,7 +22,7 @@ from fedassay.audits.membership_verdict import Scores, informed_finding
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.linear_head import FeatureModel
+from fedassay.heads.linear import FeatureModel
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.sensitivities import Neighbours

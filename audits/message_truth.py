@@ -13,7 +13,7 @@ from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resam
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.linear_head import FeatureModel
+from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Metric, unmeasured
 from fedassay.support.types import Ints
 

@@ -4,7 +4,7 @@
 
 The peer is our own writing of that path: torch on one client's features in batches of 1,024, converted to
 float64; class sums by `scatter_add_`; B by a product per batch; the covariance from outer products of the mean;
-and the explicit inverse of it. Ours is `fedassay.gaussian_head` with ridge 0, as there. Both start from float32
+and the explicit inverse of it. Ours is `fedassay.heads.gaussian` with ridge 0, as there. Both start from float32
 features, which is what a backbone gives. Statistics agree to 1e-8 of their largest entry, logits to 1e-8 of
 the largest logit.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedassay.gaussian_head import Statistics, gaussian_head, moments, statistics
+from fedassay.heads.gaussian import Statistics, gaussian_head, moments, statistics
 
 TARGET, TOLERANCE = 3, 1e-8
 RECORDS, WIDTH, CLASSES = 50_000, 512, 100

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.partition import dirichlet
-from fedassay.linear_head import train_head
+from fedassay.heads.linear import train_head
 
 WIDTH, CLASSES, RECORDS, TEST, CLIENTS = 512, 101, 6084, 3060, 50
 SPREAD = 0.55

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.transcript import Transcript
-from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.heads import broadcast
 from fedassay.methods.local_heads import LocalHeads, received_heads, sent_heads
 from fedassay.support.registry import register

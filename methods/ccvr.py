@@ -15,7 +15,7 @@ from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Claim, Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.fedavg import FedAvg, averaged_network
 from fedassay.methods.heads import HeadTraining, broadcast
 from fedassay.methods.local_heads import Ensemble

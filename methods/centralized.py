@@ -9,7 +9,7 @@ import numpy as np
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.linear_head import FeatureModel
+from fedassay.heads.linear import FeatureModel
 from fedassay.methods.heads import HeadTraining, broadcast
 from fedassay.support.errors import DataError
 from fedassay.support.registry import register

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.transcript import Transcript
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.classifiers import Classifiers, read
 from fedassay.methods.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
 from fedassay.methods.local_networks import LocalNetwork, outputs

@@ -14,7 +14,7 @@ from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.gaussian_head import (
+from fedassay.heads.gaussian import (
     RIDGE,
     GaussianHead,
     GlobalMoments,
@@ -24,7 +24,7 @@ from fedassay.gaussian_head import (
     moments,
     statistics,
 )
-from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.fedcgs_generated import generated_head
 from fedassay.methods.fedcgs_personal import Personalize, fine_tune, prototype_messages
 from fedassay.methods.fedcgs_transform import Transform, make_transform
@@ -70,7 +70,7 @@ class FedCGS(Parameters):
 
     Attributes:
         covariance: `total`, as in the paper, or pooled `within` classes.
-        ridge: Relative to the mean variance; see `fedassay.gaussian_head`. The paper's is 0.
+        ridge: Relative to the mean variance; see `fedassay.heads.gaussian`. The paper's is 0.
         transport: Type that A and B travel in (whole counts travel as integers).
         secure_aggregation: What nobody sees but summed over the clients: nothing, N, or everything.
         expansion: Width of the shared random features; 0: none.

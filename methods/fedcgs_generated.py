@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from fedassay.contracts.method import Task
-from fedassay.gaussian_head import GlobalMoments
-from fedassay.linear_head import LinearHead
+from fedassay.heads.gaussian import GlobalMoments
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.heads import HeadTraining
 from fedassay.privacy.symmetric import psd_root
 

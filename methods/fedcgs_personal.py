@@ -17,7 +17,7 @@ from fedassay.backbones.base import initialised
 from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.local_networks import Scores, personalized, to_inputs
 from fedassay.personalized import Personalized
 from fedassay.support.errors import DataError

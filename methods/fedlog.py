@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fedassay.contracts.method import Outcome, Records, Retrained, Task
 from fedassay.exchange.transcript import SERVER, Message, Transcript
-from fedassay.exponential_head import TOLERANCE, map_head
+from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedlog_bodies import Bodies, Shared, body_loss, body_scores, make_bodies
 from fedassay.methods.fedlog_messages import as_sent, closed_forms, head_message, summed, upload
@@ -70,7 +70,7 @@ class FedLog(Parameters):
             use it.
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
         learning_rate: Adam's, for the bodies.
-        tolerance: Of the head's solver; see `fedassay.exponential_head`.
+        tolerance: Of the head's solver; see `fedassay.heads.exponential`.
         measure_every: Rounds between measurements of the personalized accuracy; that of the last is always
             measured.
         target: Personalized accuracy up to which rounds and bytes are counted.

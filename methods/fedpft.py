@@ -11,7 +11,7 @@ from fedassay.density_gap import density_gap
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.guarantee import Guarantee, guarantee
-from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.fedpft_messages import clipped, mixture_message, synthesise, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.methods.heads import broadcast

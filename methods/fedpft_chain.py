@@ -9,7 +9,7 @@ import numpy as np
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
-from fedassay.linear_head import FeatureModel
+from fedassay.heads.linear import FeatureModel
 from fedassay.methods.fedpft_messages import clipped, mixture_message, sample_message, wanted
 from fedassay.methods.fedpft_parameters import MixtureParameters, least_protected, mechanisms
 from fedassay.privacy.reruns import Experiment

@@ -11,12 +11,12 @@ from pydantic import Field
 from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.linear_head import DECAY, LinearHead, train_head
+from fedassay.heads.linear import DECAY, LinearHead, train_head
 from fedassay.support.types import Floats, Frozen, Ints
 
 
 class HeadTraining(Frozen):
-    """How a softmax head is trained; see `fedassay.linear_head.train_head`.
+    """How a softmax head is trained; see `fedassay.heads.linear.train_head`.
 
     Attributes:
         solver: `lbfgs`: the convex objective to a tolerance. `adam`: minibatches, as in FedPFT.

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.transcript import Transcript
-from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.local_heads import LocalHeads, head_of, received_heads, sent_heads
 from fedassay.methods.local_networks import probabilities
 from fedassay.support.errors import DataError, PlanError

@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.heads import HeadTraining
 from fedassay.methods.local_networks import probabilities

@@ -34,7 +34,7 @@ from fedassay.contracts.method import Outcome, Task
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.runner import RunOptions, run_scenario
-from fedassay.linear_head import train_head
+from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.exponential_head import map_head, objective
+from fedassay.heads.exponential import map_head, objective
 from fedassay.support.errors import DataError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedassay.gaussian_head import GlobalMoments, Statistics, aggregate, gaussian_head, moments, statistics
+from fedassay.heads.gaussian import GlobalMoments, Statistics, aggregate, gaussian_head, moments, statistics
 from fedassay.support.errors import DataError
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedassay.linear_head import train_head
+from fedassay.heads.linear import train_head
 
 
 def _records(seed: int, n: int = 300) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.methods.ccvr import CCVR, class_statistics, pool
 from fedassay.methods.fedavg import FedAvg, averaged_network
 from fedassay.methods.heads import HeadTraining

@@ -13,7 +13,7 @@ from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.linear_head import FeatureModel, LinearHead
+from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.fedcgs import FedCGS
 from fedassay.methods.heads import HeadTraining

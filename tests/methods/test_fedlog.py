@@ -19,7 +19,7 @@ from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
-from fedassay.exponential_head import map_head
+from fedassay.heads.exponential import map_head
 from fedassay.methods.dp_sgd import DpSgd
 from fedassay.methods.fedavg import FedAvg
 from fedassay.methods.fedlog import FedLog

@@ -12,7 +12,7 @@ import torch
 
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
-from fedassay.linear_head import train_head
+from fedassay.heads.linear import train_head
 from fedassay.methods.average import Average
 from fedassay.methods.centralized import Centralized
 from fedassay.methods.ensemble import EnsembleOfClients

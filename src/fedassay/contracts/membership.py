@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedassay.contracts.method import Outcome, Records
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.linear_head import FeatureModel
+from fedassay.heads.linear import FeatureModel
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints

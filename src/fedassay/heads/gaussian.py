@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.linear_head import LinearHead
+from fedassay.heads.linear import LinearHead
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints
 
