@@ -1,0 +1,1 @@
+"""Recorders of other systems' messages: what they write can be audited like a transcript of ours."""
