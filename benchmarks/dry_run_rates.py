@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedassay.heads.linear import train_head
-from fedassay.methods.local_heads import head_loss
+from fedassay.methods.shared.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import train, train_privately

@@ -23,9 +23,9 @@ from fedassay.contracts.method import Outcome, Task
 from fedassay.data.circle import HALF_SIDE, RADIUS, images_of, points_of
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.execution.prepare import prepare
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedlog import FedLog
-from fedassay.methods.local_networks import MeanModel, Scores
+from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.rivals.fedavg import FedAvg
+from fedassay.methods.shared.local_networks import MeanModel, Scores
 from fedassay.plan.schema import Plan, parse_plan, read_yaml
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

@@ -91,21 +91,21 @@ def work(method: Any, given: Any) -> None:
 
 
 def fedcgs(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
-    from fedassay.methods.fedcgs import FedCGS
+    from fedassay.methods.fedcgs.method import FedCGS
 
     given = task(clients, classes, width)
     return lambda: work(FedCGS(), given)
 
 
 def fedpft(clients: int = 100, classes: int = 10, width: int = 64) -> Callable[[], object]:
-    from fedassay.methods.fedpft import FedPFT
+    from fedassay.methods.fedpft.method import FedPFT
 
     given = task(clients, classes, width)
     return lambda: work(FedPFT(components=1), given)
 
 
 def fedlog(clients: int = 10, classes: int = 10, width: int = 64) -> Callable[[], object]:
-    from fedassay.methods.fedlog import FedLog
+    from fedassay.methods.fedlog.method import FedLog
 
     given = task(clients, classes, width)
     return lambda: work(FedLog(rounds=1), given)

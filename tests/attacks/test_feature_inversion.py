@@ -21,9 +21,9 @@ from fedassay.contracts.method import Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.nets.inversion import LeakyBackward
 from fedassay.similarity.psnr import psnr

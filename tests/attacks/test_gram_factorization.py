@@ -18,8 +18,8 @@ from fedassay.contracts.method import Task
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
 from fedassay.mixtures.packed import pack_lower
 from fedassay.privacy.symmetric import symmetric_noise
 from fedassay.support.errors import NotRunError

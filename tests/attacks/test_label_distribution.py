@@ -16,8 +16,8 @@ from fedassay.contracts.method import Records, Task
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

@@ -23,11 +23,11 @@ from fedassay.contracts.method import Method, Records, Task
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import MessageField
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedlog import FedLog
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.fedavg import FedAvg
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds

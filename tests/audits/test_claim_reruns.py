@@ -15,9 +15,9 @@ from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.heads import HeadTraining
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.records.record import Finding
 from fedassay.support.adjacency import Adjacency

@@ -14,7 +14,7 @@ from fedassay.audits.claim_retraining import worst_retraining
 from fedassay.audits.dp_claim import DpClaimAudit
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records, Task
-from fedassay.methods.fedlog import FedLog
+from fedassay.methods.fedlog.method import FedLog
 from fedassay.privacy.variants import distances
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError

@@ -15,8 +15,8 @@ from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 from fedassay.privacy.reruns import Experiment

@@ -15,9 +15,10 @@ from fedassay.audits.dp_claim import DpClaimAudit
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Method, Task
-from fedassay.methods import fedcgs, fedpft_private
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedpft import FedPFT
+from fedassay.methods.fedcgs import method as fedcgs
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft import private as fedpft_private
+from fedassay.methods.fedpft.method import FedPFT
 from fedassay.privacy import mechanisms, reruns
 from fedassay.privacy.gaussian import calibrate_sigma, delta_of, epsilon_of
 from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma

@@ -18,8 +18,8 @@ from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstructio
 from fedassay.contracts.method import Method, Records, Task
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.similarity.psnr import psnr
 from fedassay.support.errors import NotRunError

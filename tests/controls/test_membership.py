@@ -16,11 +16,11 @@ from fedassay.contracts.membership import MembershipGame, is_member, label_logit
 from fedassay.contracts.method import Method, Outcome, Records, Task
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedlog import FedLog
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.fedavg import FedAvg
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.privacy.variants import with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError

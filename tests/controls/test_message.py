@@ -19,10 +19,10 @@ from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import View
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedlog import FedLog
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.guarantee import class_gap, guarantee, loss_bound
+from fedassay.methods.fedpft.theorem_6_1 import class_gap, guarantee, loss_bound
 from fedassay.mixtures import Mixtures, fit_mixtures
 
 

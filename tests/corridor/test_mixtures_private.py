@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedassay.methods.fedpft.dp_em import dp_em, dp_em_sensitivity
 from fedassay.mixtures import Family, unpack_lower
 from fedassay.mixtures.bounded import bounded_moments, project_simplex
-from fedassay.mixtures.dp_em import dp_em, dp_em_sensitivity
 from fedassay.privacy.mechanisms import clip_features
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -131,7 +131,7 @@ def test_a_record_that_changes_its_class_moves_two_mixtures(components: int) -> 
 
 def test_dp_em_steps_stay_within_the_stated_sensitivity() -> None:
     """The exact statistic of one step on random neighbours, never further apart than accounted for."""
-    from fedassay.mixtures import dp_em as module
+    from fedassay.methods.fedpft import dp_em as module
 
     rng = np.random.default_rng(5)
     later = math.sqrt(6)

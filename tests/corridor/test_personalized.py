@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.method import Records
-from fedassay.personalized import personalized_accuracy
+from fedassay.methods.shared.personalized import personalized_accuracy
 
 
 def _records(name: str, labels: list[int] | np.ndarray) -> Records:

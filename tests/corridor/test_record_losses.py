@@ -10,7 +10,7 @@ import torch
 
 from fedassay.contracts.membership import ScoringGenerator
 from fedassay.contracts.method import Task
-from fedassay.methods.feddiff_server import DiffusionGenerator, Sampling
+from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling
 from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.record_losses import record_losses

@@ -21,8 +21,8 @@ from fedassay.contracts.membership import (
 from fedassay.contracts.method import Records, Task
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedcgs import FedCGS
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 

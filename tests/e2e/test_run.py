@@ -157,7 +157,7 @@ def test_ctrl_c_is_one_line_and_resumable(plan: Path) -> None:
 def test_one_failing_cell_does_not_lose_the_others(plan: Path) -> None:
     out = plan.parent / "failing"
     hook = (
-        "from fedassay.methods.fedcgs import FedCGS\n"
+        "from fedassay.methods.fedcgs.method import FedCGS\n"
         "def broken(self, task):\n    raise MemoryError('no more')\n"
         "FedCGS.run = broken"
     )

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.ccvr import CCVR, class_statistics, pool
-from fedassay.methods.fedavg import FedAvg, averaged_network
-from fedassay.methods.heads import HeadTraining
-from fedassay.methods.local_networks import outputs
+from fedassay.methods.rivals.ccvr import CCVR, class_statistics, pool
+from fedassay.methods.rivals.fedavg import FedAvg, averaged_network
+from fedassay.methods.shared.heads import HeadTraining
+from fedassay.methods.shared.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
 
@@ -83,7 +83,7 @@ def test_noised_counts_ask_for_no_more_virtual_features_than_are_drawn(
     virtual: int | None, expected: int, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At epsilon 0.001 of 300 records there would be tens of thousands."""
-    monkeypatch.setattr("fedassay.methods.ccvr.MAX_DRAWN", 400)
+    monkeypatch.setattr("fedassay.methods.rivals.ccvr.MAX_DRAWN", 400)
     drawn, fit = [], HeadTraining.fit
 
     def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:

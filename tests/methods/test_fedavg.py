@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedassay.methods.fedavg as fedavg_module
+import fedassay.methods.rivals.fedavg as fedavg_module
 from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER, Message
-from fedassay.methods.fedavg import FedAvg
+from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.support.errors import DataError, PlanError
 
 MakeTask = Callable[..., Task]

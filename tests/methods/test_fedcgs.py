@@ -14,9 +14,9 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.heads.linear import FeatureModel, LinearHead
-from fedassay.methods.centralized import Centralized
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.heads import HeadTraining
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.rivals.centralized import Centralized
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
@@ -181,7 +181,7 @@ def test_noise_beyond_the_range_of_the_transport_is_clipped_where_each_message_c
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.methods.fedcgs.MAX_DRAWN", 100)
+    monkeypatch.setattr("fedassay.methods.fedcgs.method.MAX_DRAWN", 100)
     drawn, fit = [], HeadTraining.fit
 
     def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:

@@ -13,8 +13,8 @@ import torch
 from fedassay.contracts.method import Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.fedcgs import FedCGS
-from fedassay.methods.fedcgs_personal import Personalize, prototype_distance
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedcgs.personal import Personalize, prototype_distance
 from fedassay.support.errors import PlanError
 
 MakeTask = Callable[..., Task]

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import PrivacyTarget
-from fedassay.methods.feddiff import FedDiff
-from fedassay.methods.feddiff_private import DiffusionDpSgd, make_budget
+from fedassay.methods.feddiff.method import FedDiff
+from fedassay.methods.feddiff.private import DiffusionDpSgd, make_budget
 from fedassay.nets.generators import (
     GENERATORS,
     flatten_weights,
@@ -46,7 +46,7 @@ def _bytes(outcome: Outcome) -> list[bytes]:
 
 def test_it_learns_what_averaging_cannot(make_task: MakeTask) -> None:
     """Five clients with two classes each."""
-    from fedassay.methods.fedavg import FedAvg
+    from fedassay.methods.rivals.fedavg import FedAvg
 
     task = make_task(clients=1, records=300)
     own = task.clients[0]
@@ -258,7 +258,7 @@ def test_private_clients_without_records_send_noise_all_the_same(make_task: Make
 def test_noised_histograms_ask_for_no_more_images_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.methods.feddiff.MAX_IMAGES", 50)
+    monkeypatch.setattr("fedassay.methods.feddiff.method.MAX_IMAGES", 50)
     outcome = _quick().run(make_task(clients=2, records=60, epsilon=1e-3))
     assert sum(int(generator.counts.sum()) for generator in outcome.generators.values()) == 50
     assert outcome.utility["generated_images"] == 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from fedassay.methods.feddiff_magnitudes import (
+from fedassay.methods.feddiff.magnitudes import (
     distances,
     half_spectrum,
     kept,

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import fedassay.methods.fedlog as fedlog_module
+import fedassay.methods.fedlog.method as fedlog_module
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import map_head
-from fedassay.methods.dp_sgd import DpSgd
-from fedassay.methods.fedavg import FedAvg
-from fedassay.methods.fedlog import FedLog
-from fedassay.methods.fedlog_bodies import Shared, body_loss
-from fedassay.methods.fedlog_messages import as_sent, upload
-from fedassay.methods.fedlog_private import Body, Mechanism, clamped, class_means, protection
-from fedassay.methods.rounds import summary
+from fedassay.methods.fedlog.bodies import Shared, body_loss
+from fedassay.methods.fedlog.messages import as_sent, upload
+from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedlog.private import Body, Mechanism, clamped, class_means, protection
+from fedassay.methods.rivals.fedavg import FedAvg
+from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.rounds import summary
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
@@ -414,7 +414,7 @@ def test_dp_sgd_never_draws_from_the_public_seed(make_task: MakeTask, monkeypatc
     def spy(*_: object, generator: torch.Generator, **__: object) -> None:
         drawn.append(generator.initial_seed())
 
-    monkeypatch.setattr("fedassay.methods.local_networks.train_privately", spy)
+    monkeypatch.setattr("fedassay.methods.shared.local_networks.train_privately", spy)
     for run in (0, 1):
         task = dataclasses.replace(make_task(epsilon=5.0), seeds=Seeds(run))
         _quick(body="dp_sgd", public_seed=7, dp_sgd=WHOLE).run(task)

@@ -14,9 +14,9 @@ from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import Message
-from fedassay.methods.centralized import Centralized
-from fedassay.methods.fedpft import FedPFT
-from fedassay.methods.fedpft_messages import synthesise
+from fedassay.methods.fedpft.messages import synthesise
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.centralized import Centralized
 from fedassay.mixtures import Family, parameters_sent
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theorem_4_1_sigma
@@ -228,7 +228,7 @@ def test_noise_beyond_the_range_of_the_transport_is_clipped_and_said(covariance:
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.methods.fedpft_messages.MAX_DRAWN", 120)
+    monkeypatch.setattr("fedassay.methods.fedpft.messages.MAX_DRAWN", 120)
     task = make_task(clients=2, records=400, epsilon=2.0, labels_of=[0, 1, 2])
     outcome = FedPFT(components=1, counts="noised").run(task)
     _, labels = synthesise(_clients(outcome), task)

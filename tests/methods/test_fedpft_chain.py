@@ -12,9 +12,9 @@ import pytest
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.centralized import Centralized
-from fedassay.methods.fedpft_chain import FedPFTChain
-from fedassay.methods.fedpft_messages import sample_message
+from fedassay.methods.fedpft.chain import FedPFTChain
+from fedassay.methods.fedpft.messages import sample_message
+from fedassay.methods.rivals.centralized import Centralized
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.support.errors import DataError, PlanError
 
@@ -178,7 +178,7 @@ def test_wrong_orders(make_task: MakeTask, order: tuple[int, ...]) -> None:
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedassay.methods.fedpft_messages.MAX_DRAWN", 120)
+    monkeypatch.setattr("fedassay.methods.fedpft.messages.MAX_DRAWN", 120)
     task = make_task(clients=2, records=400, epsilon=2.0, labels_of=[0, 1, 2])
     outcome = FedPFTChain(components=1, counts="noised").run(task)
     _, labels = sample_message(outcome.transcript.messages[0], task)

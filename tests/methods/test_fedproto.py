@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedassay.methods.fedproto as fedproto_module
+import fedassay.methods.rivals.fedproto as fedproto_module
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.fedproto import FedProto
+from fedassay.methods.rivals.fedproto import FedProto
 from fedassay.support.errors import DataError
 
 MakeTask = Callable[..., Task]

@@ -13,11 +13,11 @@ import torch
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import train_head
-from fedassay.methods.average import Average
-from fedassay.methods.centralized import Centralized
-from fedassay.methods.ensemble import EnsembleOfClients
-from fedassay.methods.knowledge_distillation import KnowledgeDistillation
-from fedassay.methods.local_heads import head_loss
+from fedassay.methods.rivals.average import Average
+from fedassay.methods.rivals.centralized import Centralized
+from fedassay.methods.rivals.ensemble import EnsembleOfClients
+from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
+from fedassay.methods.shared.local_heads import head_loss
 from fedassay.nets.local_training import record_gradients
 from fedassay.support.errors import DataError, PlanError
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.method import Outcome, Task
-from fedassay.methods.centralized import Centralized
-from fedassay.methods.heads import HeadTraining
-from fedassay.methods.raw_features import RawFeatures
+from fedassay.methods.rivals.centralized import Centralized
+from fedassay.methods.rivals.raw_features import RawFeatures
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.support.errors import DataError
 
 MakeTask = Callable[..., Task]

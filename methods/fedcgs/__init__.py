@@ -1,0 +1,1 @@
+"""FedCGS: sums of features and of their outer products (paper 001)."""

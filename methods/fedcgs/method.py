@@ -1,0 +1,315 @@
+"""FedCGS (paper 001): class sums and one second moment from every client, a head without training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.counts import MAX_DRAWN, remark
+from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.heads.gaussian import (
+    RIDGE,
+    GaussianHead,
+    GlobalMoments,
+    Statistics,
+    aggregate,
+    gaussian_head,
+    moments,
+    statistics,
+)
+from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.fedcgs.generated import generated_head
+from fedassay.methods.fedcgs.personal import Personalize, fine_tune, prototype_messages
+from fedassay.methods.fedcgs.transform import Transform, make_transform
+from fedassay.methods.shared.heads import HeadTraining, broadcast
+from fedassay.methods.shared.personalized import personalized_accuracy
+from fedassay.mixtures.packed import at_limit, pack_lower, to_transport, unpack_lower
+from fedassay.privacy import reruns
+from fedassay.privacy.gaussian import calibrate_sigma
+from fedassay.privacy.mechanisms import Sums, noised_sums
+from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.registry import register
+from fedassay.support.types import Parameters
+
+_GROUP = "statistics"
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The joint Gaussian mechanism on (N, A, B).
+
+    Attributes:
+        scale: Standard deviation on A and B that the mechanism is accounted with.
+        share: Standard deviation that one client adds: `scale`, or its share of a securely summed noise.
+        sensitivity: Exact joint L2 sensitivity.
+        counts: Whether N is noised with the rest.
+    """
+
+    scale: float
+    share: float
+    sensitivity: float
+    counts: bool
+
+
+@register("method", "fedcgs")
+class FedCGS(Parameters):
+    """Clients send N, A and B; the server adds them up and solves for the head.
+
+    Private runs clip features to norm 1, and noise (N, A, B) jointly. Post-processing then treats class
+    counts below twice their noise as absent, brings class means back into the unit ball, projects an
+    indefinite covariance, and adds to its diagonal the scale of the noise in it.
+
+    Attributes:
+        covariance: `total`, as in the paper, or pooled `within` classes.
+        ridge: Relative to the mean variance; see `fedassay.heads.gaussian`. The paper's is 0.
+        transport: Type that A and B travel in (whole counts travel as integers).
+        secure_aggregation: What nobody sees but summed over the clients: nothing, N, or everything.
+        expansion: Width of the shared random features; 0: none.
+        noise: Where noise is added: by every client for itself (`local`), or once on the securely
+            aggregated sum (`central`: every client adds a share of it).
+        counts: Whether a private run noises N.
+        generated: Train a linear head on features drawn from the aggregated Gaussians instead of solving for
+            one (figure 2's "Linear"; see `fedcgs_generated`).
+        personalize: One more round: the server sends the class means, and every client fine-tunes the whole
+            model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
+    """
+
+    covariance: Literal["total", "within"] = "total"
+    ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)
+    transport: Literal["float64", "float32", "float16"] = "float64"
+    secure_aggregation: Literal["none", "counts", "all"] = "none"
+    expansion: int = Field(default=0, ge=0)
+    noise: Literal["local", "central"] = "local"
+    counts: Literal["noised", "exact"] = "noised"
+    generated: HeadTraining | None = None
+    personalize: Personalize | None = None
+
+    def run(self, task: Task) -> Outcome:
+        """One round: statistics up, head down; then, if asked for, prototypes down and fine-tuning.
+
+        Raises:
+            PlanError: The expansion does not fit into memory, central noise is asked for without
+                secure aggregation, or personalization of expanded features.
+            DataError: The aggregated covariance cannot be solved for; see `gaussian_head`. In a private run there
+                is then no head, and a note says so.
+        """
+        if self.personalize is not None and self.expansion:
+            raise PlanError(
+                f"fedcgs: personalize with expansion {self.expansion}: prototypes are means of the backbone's own "
+                "features; allowed: expansion 0"
+            )
+        width = self.expansion or task.backbone.width
+        noise = self._noise(task, width)
+        transform = make_transform(self.expansion, noise is not None, task)
+        messages = task.spool.keep_all(self._message(client, task, transform, noise) for client in task.clients)
+        received = aggregate(_received(message) for message in messages)
+        model: FeatureModel | None = None
+        further: list[Message] = []
+        utility: dict[str, float] = {}
+        try:
+            found = self._moments(received, noise, task)
+            solved = self._solve(found, received, noise, task)
+        except DataError as error:
+            if noise is None:
+                raise
+            # What has left the clients has left them all the same, and is what an audit is about.
+            notes = [f"no head: the noise has drowned the statistics ({error})"]
+        else:
+            notes = self._remarks(solved, received, noise, task)
+            personal, utility = self._personalized(solved.head, found, noise is not None, task)
+            further = [*broadcast(solved.head, task.clients), *personal]
+            model = FeatureModel(solved.head, transform)
+        sent = len(task.clients) * float((task.classes + width) * width + task.classes)
+        return Outcome(
+            Transcript(
+                "fedcgs",
+                task.classes,
+                (*messages, *further),
+                self._claim(task),
+                () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
+            ),
+            model,
+            utility=utility,
+            communication={
+                "paper_parameters_up": sent,
+                "paper_bytes_up": sent * np.dtype(self.transport).itemsize,
+            },
+            mechanisms={} if noise is None else {"statistics": self._experiment(noise, task)},
+            notes=(*_clipped(messages), *notes),
+        )
+
+    def _remarks(self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: Task) -> list[str]:
+        notes = []
+        records = float(received.counts.sum())
+        if self.generated is not None and self._drawn(records, noise) < records:
+            notes.append(remark(records, MAX_DRAWN, "features"))
+        if solved.projected:
+            notes.append("the covariance was indefinite and was replaced by the nearest semi-definite one")
+        absent = np.setdiff1d(np.arange(task.classes), solved.head.classes)
+        if absent.size:
+            notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
+        return notes
+
+    def _experiment(self, noise: _Noise, task: Task) -> Experiment:
+        return reruns.shared_sums(
+            adjacency=task.privacy.adjacency,
+            sigmas=(noise.scale if noise.counts else 0.0, noise.scale, noise.scale),
+            nonnegative=bool(self.expansion),
+        )
+
+    def _moments(self, received: Statistics, noise: _Noise | None, task: Task) -> GlobalMoments:
+        """Means and covariance, the means of noised sums brought back into the unit ball."""
+        if noise is None:
+            return moments(received, self.covariance)
+        # A class mean over a count that may be all noise would be all noise.
+        total = self._total_noise(noise, task)
+        found = moments(received, self.covariance, least=max(0.5, 2 * total) if noise.counts else 0.5)
+        norms = np.linalg.norm(found.means, axis=1, keepdims=True)
+        return replace(found, means=found.means / np.maximum(norms, 1.0))
+
+    def _solve(self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+        if self.generated is not None:
+            records = self._drawn(float(received.counts.sum()), noise)
+            drawn = generated_head(found, records, self.generated, task)
+            return GaussianHead(drawn, projected=False)
+        if noise is None:
+            return gaussian_head(found, self.ridge)
+        # Eigenvalues of the noise reach about sqrt(2 d) of its scale: what lies below is not covariance.
+        size = max(1.0, float(received.counts.sum()))
+        shift = self._total_noise(noise, task) * math.sqrt(received.sums.shape[1]) / size
+        return gaussian_head(found, self.ridge, shift=shift)
+
+    def _drawn(self, records: float, noise: _Noise | None) -> float:
+        """Features that `generated` draws: as many as there were records; under noise these may be any number."""
+        return min(records, MAX_DRAWN) if noise is not None and noise.counts else records
+
+    def _total_noise(self, noise: _Noise, task: Task) -> float:
+        """Standard deviation of the noise on the sums over all clients."""
+        return noise.scale * (1.0 if self.noise == "central" else math.sqrt(len(task.clients)))
+
+    def _personalized(
+        self, head: LinearHead, found: GlobalMoments, clip: bool, task: Task
+    ) -> tuple[list[Message], dict[str, float]]:
+        """The second round: its messages, and accuracy on the clients' own distributions."""
+        if self.personalize is None:
+            return [], {}
+        transform = Transform(None, clip)
+        guesses = head.predict(transform(task.test.features))
+        shared = personalized_accuracy([guesses] * len(task.clients), task.clients, task.test)
+        own = fine_tune(self.personalize, head, found.means, task, clip=clip)
+        figures = {"personalized_accuracy": own.mean, "personalized_accuracy_global": shared.mean}
+        return prototype_messages(head.classes, found.means, task), {
+            name: value for name, value in figures.items() if value is not None
+        }
+
+    def _noise(self, task: Task, width: int) -> _Noise | None:
+        privacy = task.privacy
+        if not privacy.private:
+            return None
+        if self.noise == "central" and self.secure_aggregation != "all":
+            raise PlanError(
+                f"fedcgs: noise central with secure_aggregation {self.secure_aggregation}: the noise is on the "
+                "sum only, so everything must be under secure aggregation; allowed: all"
+            )
+        counts = self.counts == "noised"
+        sensitivity = shared_sums_sensitivity(
+            width,
+            adjacency=privacy.adjacency,
+            classes=task.classes,
+            nonnegative=bool(self.expansion),
+            weights=(float(counts), 1.0, 1.0),
+        ).sensitivity
+        scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
+        share = scale / math.sqrt(len(task.clients)) if self.noise == "central" else scale
+        return _Noise(scale, share, sensitivity, counts)
+
+    def _message(self, client: Records, task: Task, transform: Transform, noise: _Noise | None) -> Message:
+        own = statistics(transform(client.features), client.labels, task.classes)
+        released = Sums(own.counts, own.sums, own.second)
+        if noise is not None:
+            sigmas = (noise.share if noise.counts else 0.0, noise.share, noise.share)
+            released = noised_sums(released, sigmas, task.seeds.numpy("noise", client.name), full=True)
+        whole = noise is None or not noise.counts
+        # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
+        clip = noise is not None and self.noise == "local"
+        counts = (
+            released.counts.astype(np.int32)
+            if whole
+            else to_transport(released.counts, self.transport, "N", clip=clip)
+        )
+        everything = self.secure_aggregation == "all"
+        moved = _release(noise, task)
+        return Message(
+            0,
+            client.name,
+            SERVER,
+            {
+                "N": MessageField(
+                    counts,
+                    "class_counts",
+                    exact("labels") if whole else moved,
+                    additive=True,
+                    secure=self.secure_aggregation != "none",
+                ),
+                "A": MessageField(
+                    to_transport(released.sums, self.transport, "fedcgs: class sums", clip=clip),
+                    "class_sums",
+                    moved,
+                    additive=True,
+                    secure=everything,
+                ),
+                "B": MessageField(
+                    to_transport(pack_lower(released.second), self.transport, "fedcgs: second moment", clip=clip),
+                    "second_moment",
+                    moved,
+                    additive=True,
+                    secure=everything,
+                ),
+            },
+        )
+
+    def _claim(self, task: Task) -> Claim:
+        return task.privacy.claim(
+            "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
+        )
+
+
+def _clipped(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Says how many noised sums were clipped to the range of the transport, if any were."""
+    moved = [item.values for message in messages for item in message.fields.values() if item.release.noise_scale]
+    beyond = sum(at_limit(values) for values in moved if values.dtype.kind == "f")
+    if not beyond:
+        return ()
+    return (f"{beyond} noised sums are beyond the range of {moved[0].dtype} and were clipped to it",)
+
+
+def _release(noise: _Noise | None, task: Task) -> Release:
+    if noise is None:
+        return exact()
+    summed = "" if noise.share == noise.scale else SHARED_NOISE
+    return Release(
+        mechanism="gaussian",
+        adjacency=task.privacy.adjacency,
+        group=_GROUP,
+        noise_scale=(noise.scale,),
+        sensitivity=(noise.sensitivity,),
+        note=summed,
+    )
+
+
+def _received(message: Message) -> Statistics:
+    counts, sums, second = (message.fields[name].values.astype(np.float64) for name in ("N", "A", "B"))
+    return Statistics(counts, sums, unpack_lower(second))
+
+
+def _listed(classes: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+    return ", ".join(str(int(number)) for number in classes)

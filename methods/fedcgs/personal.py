@@ -1,0 +1,173 @@
+"""FedCGS's second round (paper 001, section 3.3): every client fine-tunes the whole model for itself."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_serializer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
+from fedassay.exchange.release import derived
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.heads.linear import LinearHead
+from fedassay.methods.shared.local_networks import Scores, personalized, to_inputs
+from fedassay.methods.shared.personalized import Personalized
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Frozen, Images, Ints
+
+_MOMENTUM = 0.5
+_WEIGHT_DECAY = 5e-4
+_BATCH = 128
+_TOGETHER = 512
+
+
+class Personalize(Frozen):
+    """How clients fine-tune; momentum 0.5, weight decay 5e-4 and minibatches of 128 are the paper's.
+
+    Attributes:
+        strength: Weight of the distance to the global prototypes: the paper's lambda, which it does not give; 0
+            with `head: fresh` is its baseline Local-only. A plan writes `lambda`.
+        epochs: Passes over a client's records; 200 in the paper.
+        learning_rate: That of SGD.
+        head: What the clients' heads start from: the `global` one, or a `fresh` random one; the paper does
+            not say.
+    """
+
+    strength: float = Field(default=1.0, alias="lambda", ge=0, allow_inf_nan=False)
+    epochs: PositiveInt = 200
+    learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    head: Literal["global", "fresh"] = "global"
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        """With `lambda`, which is no name of an attribute."""
+        return {
+            "lambda": self.strength,
+            "epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+            "head": self.head,
+        }
+
+
+def prototype_messages(classes: Ints, means: NDArray[np.float64], task: Task) -> list[Message]:
+    """The second round's messages: the global prototypes (P, d), in float32, to every client."""
+    fields = {
+        "class_ids": MessageField(classes.astype(np.int32), "class_ids", derived()),
+        "prototypes": MessageField(means.astype(np.float32), "class_means", derived()),
+    }
+    return [Message(1, SERVER, client.name, fields) for client in task.clients]
+
+
+def fine_tune(
+    settings: Personalize, head: LinearHead, means: NDArray[np.float64], task: Task, *, clip: bool
+) -> Personalized:
+    """Fine-tune at every client with records, and measure the models on the clients' own distributions.
+
+    Normalisation layers keep the statistics of the backbone: clients hold too few records to replace them.
+
+    Args:
+        settings: How.
+        head: The global head, over the classes that have a prototype.
+        means: The prototypes of these classes, shape (P, d).
+        task: Clients, backbone, seeds.
+        clip: Whether features are clipped to norm 1, as they were for the statistics.
+
+    Raises:
+        DataError: Training has diverged.
+    """
+    prototypes = torch.full((task.classes, means.shape[1]), math.nan)
+    prototypes[torch.tensor(head.classes)] = torch.tensor(means, dtype=torch.float32)
+    models: list[Scores] = []
+    owner = [0] * len(task.clients)
+    with task.progress.step("personalize") as advance:
+        for index, client in enumerate(task.clients):
+            advance(index, len(task.clients))
+            if not len(client):
+                continue
+            body, top = _start(settings, head, task)
+            _train(settings, body, top, client, prototypes.to(task.device), task, clip)
+            owner[index] = len(models)
+            models.append(_scores(body, top, task.device, clip))
+    return personalized(models, owner, task.clients, task.test)
+
+
+def _start(settings: Personalize, head: LinearHead, task: Task) -> tuple[nn.Module, nn.Linear]:
+    """A client's own copy of the backbone, and the head on it."""
+    body = copy.deepcopy(task.backbone.module).requires_grad_(True).eval()
+    top = initialised(lambda: nn.Linear(task.backbone.width, task.classes), task.seeds.integer("personal head"))
+    if settings.head == "global":
+        rows = torch.tensor(head.classes)
+        with torch.no_grad():
+            top.weight.zero_()
+            # What the global head never predicts, its copy begins by not predicting either.
+            top.bias.fill_(float(head.bias.min()) - 10)
+            top.weight[rows] = torch.tensor(head.weights, dtype=torch.float32)
+            top.bias[rows] = torch.tensor(head.bias, dtype=torch.float32)
+    return body, top.to(task.device)
+
+
+def _train(
+    settings: Personalize,
+    body: nn.Module,
+    top: nn.Linear,
+    client: Records,
+    prototypes: Tensor,
+    task: Task,
+    clip: bool,
+) -> None:
+    """Minimise equation 12 by SGD, in place."""
+    inputs, labels = to_inputs(client.images, task.device), torch.tensor(client.labels, device=task.device)
+    counts = torch.bincount(labels, minlength=task.classes)
+    parameters = [*body.parameters(), *top.parameters()]
+    optimizer = torch.optim.SGD(
+        parameters, lr=settings.learning_rate, momentum=_MOMENTUM, weight_decay=_WEIGHT_DECAY
+    )
+    generator = torch.Generator().manual_seed(task.seeds.integer("personal", client.name))
+    for _ in range(settings.epochs):
+        order = torch.randperm(len(labels), generator=generator).to(labels.device)
+        for chosen in torch.split(order, _BATCH):
+            features = _features(body, inputs[chosen], clip)
+            loss = functional.cross_entropy(top(features), labels[chosen])
+            if settings.strength:
+                # A minibatch's unbiased share of the sum over classes of the mean squared distances.
+                away = prototype_distance(features, labels[chosen], prototypes)
+                loss = loss + settings.strength * len(labels) * (away / counts[labels[chosen]]).mean()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
+        raise DataError(
+            f"fedcgs: fine-tuning at {client.name} has diverged; try a smaller personalize.learning_rate or lambda"
+        )
+
+
+def prototype_distance(features: Tensor, labels: Tensor, prototypes: Tensor) -> Tensor:
+    """||f - mu^y||^2 of each record, shape (n,); 0 where the class has no global prototype (a row of NaN)."""
+    own = prototypes[labels]
+    known = torch.isfinite(own).all(dim=1, keepdim=True)
+    return torch.where(known, features - torch.nan_to_num(own), torch.zeros_like(features)).square().sum(dim=1)
+
+
+def _features(body: nn.Module, inputs: Tensor, clip: bool) -> Tensor:
+    features: Tensor = body(inputs.float() / 255)
+    return features / features.norm(dim=1, keepdim=True).clamp(min=1) if clip else features
+
+
+def _scores(body: nn.Module, top: nn.Linear, device: str, clip: bool) -> Scores:
+    def scores(images: Images) -> NDArray[np.float64]:
+        parts: list[Floats] = [np.empty((0, top.out_features))]
+        with torch.inference_mode():
+            for start in range(0, len(images), _TOGETHER):
+                inputs = to_inputs(images[start : start + _TOGETHER], device)
+                parts.append(top(_features(body, inputs, clip)).double().cpu().numpy())
+        return np.concatenate(parts).astype(np.float64)
+
+    return scores

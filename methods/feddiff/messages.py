@@ -1,0 +1,43 @@
+"""The statistics that a FedDiff client sends beside its weights: label histogram and mean magnitude."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.method import Records, Task
+from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_mean
+from fedassay.methods.feddiff.private import Budget
+from fedassay.privacy.mechanisms import release_class_counts
+
+
+def sent_histogram(client: Records, budget: Budget | None, task: Task) -> NDArray[np.generic]:
+    """A client's label histogram (C,): int32 where it leaves exactly, float32 where it is noised."""
+    if budget is None or budget.histogram == 0:
+        return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
+    rng = task.seeds.numpy("noise", "labels", client.name)
+    return release_class_counts(client.labels, task.classes, sigma=budget.histogram, rng=rng).astype(np.float32)
+
+
+def sent_magnitude(
+    client: Records, budget: Budget | None, clip: float, count: float, task: Task
+) -> NDArray[np.float32]:
+    """A client's mean magnitude, shape (H, W, C), float32.
+
+    Args:
+        client: Its records; without any and without privacy the mean is zeros.
+        budget: None: exact.
+        clip: L2 norm that magnitude vectors are clipped to.
+        count: Sum of the histogram that the client sends, which anybody knows who gets the mean.
+        task: Adjacency and seeds.
+    """
+    if budget is None:
+        shape = client.images.shape[1:]
+        return (mean_magnitude(client.images) if len(client) else np.zeros(shape)).astype(np.float32)
+    if budget.coordinates:
+        return pydp_mean(client.images, budget.each).astype(np.float32)
+    # Where the number of records is private, so is what the sum is divided by.
+    divisor = count if task.privacy.adjacency == "add_remove" else float(len(client))
+    rng = task.seeds.numpy("noise", "magnitude", client.name)
+    found = noised_mean(client.images, clip=clip, sigma=budget.magnitude, count=divisor, rng=rng)
+    return found.astype(np.float32)

@@ -1,0 +1,300 @@
+"""FedDiff (Mendieta, Sun & Chen, "Navigating Heterogeneity and Privacy in One-Shot FL with Diffusion Models")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.methods.feddiff.magnitudes import distances, largest_norm
+from fedassay.methods.feddiff.magnitudes import kept as kept_by
+from fedassay.methods.feddiff.messages import sent_histogram, sent_magnitude
+from fedassay.methods.feddiff.private import Budget, DiffusionDpSgd, Fmf, make_budget
+from fedassay.methods.feddiff.server import (
+    DiffusionGenerator,
+    GlobalClassifier,
+    Sampling,
+    correct,
+    drawn,
+    joined,
+    kept,
+)
+from fedassay.methods.rivals.ensemble import of_network
+from fedassay.methods.shared.dp_sgd import dp_sgd_release
+from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.methods.shared.rounds import fingerprint
+from fedassay.nets.denoising import Sampler
+from fedassay.nets.generators import (
+    GENERATORS,
+    GeneratorName,
+    flatten_weights,
+    received_generator,
+    train_generator,
+)
+from fedassay.nets.presets import Preset
+from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.privacy import reruns
+from fedassay.support.errors import DataError
+from fedassay.support.progress import Advance
+from fedassay.support.registry import register
+from fedassay.support.types import Parameters
+
+
+def _one_or_several(given: object) -> object:
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+Presets = Annotated[tuple[GeneratorName, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+
+
+class _Where(TypedDict):
+    """What both ways of training are told besides the records."""
+
+    seed: int
+    device: str
+    progress: Advance
+    checkpoint: Path | None
+
+
+@register("method", "feddiff")
+class FedDiff(Parameters):
+    """Clients send a class-conditional diffusion model; the server samples them all and trains on the samples.
+
+    A client's message is its model's weights, its label histogram, and with Fourier magnitude filtering (FMF) its
+    images' mean magnitude. The server draws as many images as there were records (of noised histograms 100,000
+    at most), labels by each client's histogram, drops those whose magnitude is far from the sender's mean, and
+    trains a classifier.
+
+    Attributes:
+        preset: The generator: `tiny`, a perceptron for small images on two cores; `small` and `paper`, the paper's
+            FedDiff_s and FedDiff. A list gives client i entry i modulo its length.
+        epochs: Passes over a client's records; 200 in the paper.
+        batch: Minibatch size; None: the preset's. A private run has its own.
+        learning_rate: AdamW's; None: the preset's. The paper picks it on CIFAR-10 without charging privacy for it.
+        label_dropout: Share of the training rows without their class, for guidance.
+        sampler: `ddim`, or `ddpm` as in the paper.
+        steps: Of the sampler; None: 40, or 1000 for `ddpm`.
+        guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
+        fmf: What protects the mean magnitude in a private run; at epsilon inf it is exact, whichever is chosen.
+        gamma: Percent of the generated images that FMF drops.
+        gamma_scope: Of each client's images, or of all of them pooled; the paper does not say.
+        magnitude_clip: Norm that magnitude vectors are clipped to, as a share of the white image's.
+        oracle_filter: Keep only what a classifier trained on all private records gets right: the experiment of
+            section 5.3, not a protocol, since no server has that classifier.
+        classifier: The global classifier.
+        labels: Whether a private run noises the histogram.
+        label_share: Share of the squared Gaussian-DP parameter that the histogram may spend.
+        fmf_share: The same for the mean magnitude; with `pydp`, share of epsilon.
+        dp_sgd: How a private run trains.
+    """
+
+    preset: Presets = ("tiny",)
+    epochs: int = Field(default=200, ge=1)
+    batch: int | None = Field(default=None, ge=1)
+    learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    label_dropout: float = Field(default=0.1, ge=0, lt=1)
+    sampler: Sampler = "ddim"
+    steps: int | None = Field(default=None, ge=1, le=1000)
+    guidance: float = Field(default=1.5, ge=0, allow_inf_nan=False)
+    fmf: Fmf = "none"
+    gamma: float = Field(default=5.0, ge=0, lt=100)
+    gamma_scope: Literal["client", "pooled"] = "client"
+    magnitude_clip: float = Field(default=1.0, gt=0, le=1)
+    oracle_filter: bool = False
+    classifier: GlobalClassifier = GlobalClassifier()
+    labels: Literal["noised", "exact"] = "noised"
+    label_share: float = Field(default=0.05, gt=0, lt=0.5)
+    fmf_share: float = Field(default=0.05, gt=0, lt=0.5)
+    dp_sgd: DiffusionDpSgd = DiffusionDpSgd()
+
+    def run(self, task: Task) -> Outcome:
+        """One round: models up; the server samples, filters and trains.
+
+        Raises:
+            PlanError: No noise meets the target with this schedule.
+            DataError: No client has a record, no label is left to sample, or training has diverged.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError("feddiff: no client has any record")
+        budget, run = self._budget(task), fingerprint(self, task)
+        messages = task.spool.keep_all(
+            self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)
+        )
+        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
+        generators = self._generators(messages, asked, task)
+        if not generators:
+            raise DataError("feddiff: no client's histogram has a positive count")
+        sampled, notes = self._sampled(generators, messages, run, task)
+        with task.progress.step("global classifier"):
+            classifier = self.classifier.fit(sampled, task, "classifier")
+        sent = float(sum(message.fields["weights"].size for message in messages))
+        return Outcome(
+            Transcript("feddiff", task.classes, tuple(messages), self._claim(task)),
+            Ensemble([of_network(classifier)]),
+            utility={"generated_images": float(len(sampled))},
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            mechanisms=self._mechanisms(budget, task),
+            generators=generators,
+            notes=(*asked.notes, *notes),
+        )
+
+    def _preset(self, index: int) -> Preset:
+        """The generator of a client."""
+        found = GENERATORS[self.preset[index % len(self.preset)]]
+        return replace(
+            found,
+            batch=self.batch or found.batch,
+            learning_rate=self.learning_rate or found.learning_rate,
+            condition_dropout=self.label_dropout,
+        )
+
+    def _clip(self, task: Task) -> float:
+        height, width, channels = task.clients[0].images.shape[1:]
+        return self.magnitude_clip * largest_norm((height, width, channels))
+
+    def _budget(self, task: Task) -> Budget | None:
+        if not task.privacy.private:
+            return None
+        return make_budget(
+            task.privacy,
+            self.dp_sgd,
+            labels=self.labels,
+            label_share=self.label_share,
+            fmf=self.fmf,
+            fmf_share=self.fmf_share,
+            clip=self._clip(task),
+            coordinates=int(np.prod(task.clients[0].images.shape[1:])),
+            classes=task.classes,
+        )
+
+    def _message(self, index: int, client: Records, budget: Budget | None, run: str, task: Task) -> Message:
+        """What a client sends: made once, also over interruptions."""
+        name = client.name.replace("/", "-")
+
+        def make() -> dict[str, NDArray[np.generic]]:
+            with task.progress.step(f"generator of {client.name}") as advance:
+                weights = self._train(index, client, budget, task, name, advance)
+            if not np.isfinite(weights).all():
+                raise DataError(f"feddiff: training at {client.name} has diverged; try a smaller learning_rate")
+            arrays: dict[str, NDArray[np.generic]] = {
+                "weights": weights,
+                "class_counts": sent_histogram(client, budget, task),
+            }
+            if self.fmf != "none":
+                count = float(np.asarray(arrays["class_counts"], dtype=np.float64).sum())
+                arrays["magnitude_mean"] = sent_magnitude(client, budget, self._clip(task), count, task)
+            return arrays
+
+        arrays = kept(task.scratch, name, run, make)
+        target = task.privacy
+        fields = {
+            "weights": MessageField(
+                arrays["weights"],
+                "parameters",
+                exact() if budget is None else dp_sgd_release(budget.steps, target.adjacency),
+            ),
+            "class_counts": MessageField(
+                arrays["class_counts"],
+                "class_counts",
+                exact("labels") if budget is None else budget.of_histogram(target),
+            ),
+        }
+        if "magnitude_mean" in arrays:
+            release = exact() if budget is None else budget.of_magnitude(target)
+            fields["magnitude_mean"] = MessageField(arrays["magnitude_mean"], "magnitude_mean", release)
+        return Message(0, client.name, SERVER, fields)
+
+    def _train(
+        self, index: int, client: Records, budget: Budget | None, task: Task, name: str, advance: Advance
+    ) -> NDArray[np.float32]:
+        """A client's weights."""
+        preset = self._preset(index)
+        given = (client.images, client.labels, task.classes)
+        where: _Where = {
+            "seed": task.seeds.integer("training", client.name),
+            "device": task.device,
+            "progress": advance,
+            "checkpoint": None if task.scratch is None else task.scratch / f"{name}.training.safetensors",
+        }
+        if budget is None:
+            model = train_generator(*given, preset, epochs=self.epochs, **where)
+        else:
+            settings = self.dp_sgd
+            training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
+            preset = replace(preset, learning_rate=settings.learning_rate)
+            model = train_generator_privately(*given, preset, training, **where)
+        return flatten_weights(model.weights)
+
+    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DiffusionGenerator]:
+        """What each client's message can sample, of those whose histogram has a positive count."""
+        sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
+        found = {}
+        each = zip(task.clients, messages, asked.counts, strict=True)
+        for index, (client, message, counts) in enumerate(each):
+            if counts.any():
+                values = message.fields["weights"].values
+                shape = client.images.shape[1:]
+                model = received_generator(values, self._preset(index), shape, task.classes)
+                found[client.name] = DiffusionGenerator(model, counts, sampling, task.device)
+        return found
+
+    def _sampled(
+        self,
+        generators: Mapping[str, DiffusionGenerator],
+        messages: Sequence[Message],
+        run: str,
+        task: Task,
+    ) -> tuple[Records, tuple[str, ...]]:
+        """The generated images that the server trains on, and what must be said about them."""
+        known = [message for message in messages if message.sender in generators]
+        parts = [drawn(generators[message.sender], message.sender, run, task) for message in known]
+        sampled = joined(parts, "server", task)
+        notes: tuple[str, ...] = ()
+        if self.fmf != "none":
+            scores = [
+                distances(part.images, message.fields["magnitude_mean"].values)
+                for part, message in zip(parts, known, strict=True)
+            ]
+            groups = scores if self.gamma_scope == "client" else [np.concatenate(scores)]
+            sampled = sampled.take(np.flatnonzero(np.concatenate([kept_by(g, self.gamma) for g in groups])))
+        if self.oracle_filter:
+            oracle = self.classifier.fit(joined(task.clients, "oracle", task), task, "oracle")
+            right = correct(oracle, sampled)
+            sampled = sampled.take(np.flatnonzero(right))
+            notes = (
+                f"oracle_filter: {right.mean():.1%} of the generated images kept, by a classifier trained on the "
+                "private records of all clients; no claim covers the resulting model",
+            )
+        if not len(sampled):
+            raise DataError("feddiff: no generated image is left after filtering")
+        return sampled, notes
+
+    def _mechanisms(self, budget: Budget | None, task: Task) -> dict[str, reruns.Experiment]:
+        found: dict[str, reruns.Experiment] = {}
+        if budget is None:
+            return found
+        adjacency = task.privacy.adjacency
+        if budget.histogram_sensitivity > 0:
+            classes = min(task.classes, 2)
+            found["label histogram"] = reruns.class_counts(
+                adjacency=adjacency, sigma=budget.histogram, classes=classes
+            )
+        if budget.magnitude > 0:
+            clip = self._clip(task)
+            found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
+        return found
+
+    def _claim(self, task: Task) -> Claim:
+        return task.privacy.claim(
+            "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
+            "magnitude, by privacy loss distributions"
+        )

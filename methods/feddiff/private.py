@@ -1,0 +1,170 @@
+"""One budget for all that a FedDiff client sends: DP-SGD for the weights, noise for the histogram and the mean.
+
+The histogram and a `gaussian` mean magnitude get fixed shares of the squared Gaussian-DP parameter that the
+target allows; a `pydp` mean gets a share of epsilon itself, since it is pure. The weights get what is left: their
+noise multiplier is the smallest with which everything composes to the target by privacy loss distributions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field
+
+from fedassay.exchange.release import PrivacyTarget, Release, exact
+from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.nets.private_steps import PrivateSteps, steps_of
+from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, calibrate_noise_multiplier
+from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.sensitivities import class_counts, magnitude_sum
+
+Fmf = Literal["none", "gaussian", "pydp"]
+"""How a client's mean magnitude is protected in a private run; `none` sends none, and filters nothing."""
+
+
+class DiffusionDpSgd(DpSgd):
+    """How a generator is trained in a private run.
+
+    Attributes:
+        epochs: Times that each record is sampled, on average.
+        batch: What noised gradient sums are divided by, a public constant.
+        learning_rate: Adam's.
+        draws: Time steps and noises that each record's loss is averaged over before clipping; no privacy is spent
+            on them.
+        together: Records whose gradients are held at once: the size of a virtual step.
+        average: Decay of the moving average of the weights; 0 sends the last weights, as in the paper.
+    """
+
+    epochs: int = Field(default=40, ge=1)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    draws: int = Field(default=4, ge=1)
+    together: int = Field(default=64, ge=1)
+    average: float = Field(default=0.0, ge=0, lt=1)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every part of a client's message may spend.
+
+    Attributes:
+        steps: DP-SGD's.
+        histogram: Noise on each count; 0 where counts leave exactly.
+        histogram_sensitivity: L2 sensitivity of the histogram.
+        magnitude: Noise on each coordinate of the sum of magnitude vectors; 0 where there is none.
+        magnitude_sensitivity: L2 sensitivity of that sum.
+        each: `pydp`: epsilon of one coordinate.
+        coordinates: `pydp`: how many coordinates.
+    """
+
+    steps: PrivateSteps
+    histogram: float
+    histogram_sensitivity: float
+    magnitude: float = 0.0
+    magnitude_sensitivity: float = 0.0
+    each: float = 0.0
+    coordinates: int = 0
+
+    def of_histogram(self, target: PrivacyTarget) -> Release:
+        """The release of the label histogram."""
+        if self.histogram == 0:
+            return exact("labels")
+        return Release(
+            mechanism="gaussian",
+            adjacency=target.adjacency,
+            noise_scale=(self.histogram,),
+            sensitivity=(self.histogram_sensitivity,),
+        )
+
+    def of_magnitude(self, target: PrivacyTarget) -> Release:
+        """The release of the mean magnitude."""
+        if self.coordinates:
+            return Release(
+                mechanism="pure",
+                adjacency="add_remove",
+                pure_epsilon=(self.coordinates * self.each,),
+                note=f"PyDP BoundedMean at epsilon {self.each:.3g} a coordinate, {self.coordinates} coordinates",
+            )
+        divisor = "the noised number of records" if target.adjacency == "add_remove" else "the number of records"
+        return Release(
+            mechanism="gaussian",
+            adjacency=target.adjacency,
+            noise_scale=(self.magnitude,),
+            sensitivity=(self.magnitude_sensitivity,),
+            note=f"of the sum over half the spectrum, paired frequencies times sqrt(2); sent divided by {divisor}",
+        )
+
+
+def make_budget(
+    target: PrivacyTarget,
+    dp_sgd: DiffusionDpSgd,
+    *,
+    labels: Literal["noised", "exact"],
+    label_share: float,
+    fmf: Fmf,
+    fmf_share: float,
+    clip: float,
+    coordinates: int,
+    classes: int,
+) -> Budget:
+    """Split a finite target.
+
+    Args:
+        target: Epsilon, delta and adjacency for everything.
+        dp_sgd: The schedule that the weights are trained by.
+        labels: Whether the histogram is noised.
+        label_share: Share of the squared Gaussian-DP parameter that it gets.
+        fmf: See `Fmf`.
+        fmf_share: Share of the squared parameter, or of epsilon for `pydp`, that the mean magnitude gets.
+        clip: L2 norm that magnitude vectors are clipped to.
+        coordinates: H W C.
+        classes: C.
+
+    Raises:
+        PlanError: No noise multiplier meets the target.
+    """
+    mu = mu_of(target.epsilon, target.delta)
+    reach = class_counts(adjacency=target.adjacency, classes=classes).sensitivity
+    others: list[Event] = []
+    histogram = magnitude = moved = each = 0.0
+    if labels == "noised" and reach > 0:
+        own = math.sqrt(label_share) * mu
+        histogram = reach / own
+        others.append(GaussianEvent(own))
+    if fmf == "gaussian":
+        own = math.sqrt(fmf_share) * mu
+        moved = magnitude_sum(2, clip, adjacency=target.adjacency).sensitivity
+        magnitude = moved / own
+        others.append(GaussianEvent(own))
+    if fmf == "pydp":
+        total = fmf_share * target.epsilon
+        # What is promised for a record that comes or goes counts twice for one that is replaced.
+        each = total / coordinates / (1 if target.adjacency == "add_remove" else 2)
+        others.append(PureEvent(total))
+    steps = steps_of(dp_sgd.epochs, dp_sgd.sampling_rate)
+    multiplier = _noise_multiplier(target, dp_sgd.sampling_rate, steps, tuple(others))
+    return Budget(
+        PrivateSteps(multiplier, dp_sgd.sampling_rate, steps, dp_sgd.norm, float(dp_sgd.batch)),
+        histogram,
+        reach,
+        magnitude,
+        moved,
+        each,
+        coordinates if fmf == "pydp" else 0,
+    )
+
+
+@lru_cache(maxsize=64)
+def _noise_multiplier(target: PrivacyTarget, rate: float, steps: int, others: tuple[Event, ...]) -> float:
+    """By bisection over privacy loss distributions: seconds, so the result is kept."""
+    return calibrate_noise_multiplier(
+        target.epsilon,
+        target.delta,
+        sampling_rate=rate,
+        steps=steps,
+        adjacency=target.adjacency,
+        others=list(others),
+    )

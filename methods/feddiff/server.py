@@ -1,0 +1,184 @@
+"""FedDiff's server: sampling the clients' generators, the global classifier, and results that outlive a kill."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import nn
+
+from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
+from fedassay.methods.shared.local_heads import head_loss
+from fedassay.methods.shared.local_networks import LocalNetwork, local_network, outputs
+from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.denoising import Sampler
+from fedassay.nets.generators import one_hot
+from fedassay.nets.local_training import train
+from fedassay.nets.record_losses import record_losses
+from fedassay.nets.resnet import build_resnet16
+from fedassay.nets.sampling import sample
+from fedassay.nets.trained import TrainedDenoiser
+from fedassay.support.atomic import write_bytes
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Frozen, Images, Ints
+
+_FEATURES = 64
+_log = logging.getLogger(__name__)
+
+
+class Sampling(Frozen):
+    """How a generator is sampled.
+
+    Attributes:
+        sampler: See `fedassay.nets.denoising.Sampler`.
+        steps: None: 40 for `ddim`, 1000 for `ddpm`.
+        guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
+    """
+
+    sampler: Sampler = "ddim"
+    steps: int | None = Field(default=None, ge=1, le=1000)
+    guidance: float = Field(default=1.5, ge=0, allow_inf_nan=False)
+
+    def count(self) -> int:
+        """Steps."""
+        return self.steps or (40 if self.sampler == "ddim" else 1000)
+
+
+class GlobalClassifier(Frozen):
+    """What the server trains on the generated images, with Adam.
+
+    Attributes:
+        preset: `small`: two convolutions and two layers, for small images. `resnet16`: paper 004's, 6.4 million
+            parameters, for 32x32.
+        epochs: Passes over the generated images.
+        batch: Minibatch size.
+        learning_rate: Adam's.
+    """
+
+    preset: Literal["small", "resnet16"] = "small"
+    epochs: int = Field(default=50, ge=1)
+    batch: int = Field(default=64, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+
+    def fit(self, records: Records, task: Task, purpose: str) -> LocalNetwork:
+        """A classifier trained on `records`; `purpose` names its random streams."""
+        network = local_network(purpose, self._build(records, task, purpose), records, task.device)
+        train(
+            network.module,
+            network.inputs,
+            network.labels,
+            head_loss,
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.learning_rate,
+            generator=torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
+        )
+        return network
+
+    def _build(self, records: Records, task: Task, purpose: str) -> nn.Module:
+        height, width, channels = records.images.shape[1:]
+        seed = task.seeds.integer(purpose, "initialisation")
+        if self.preset == "resnet16":
+            return build_resnet16(channels, task.classes, seed)
+        body = build_body(BodySpec(name="cnn"), (height, width, channels), _FEATURES, seed)
+        return nn.Sequential(body, nn.ReLU(), initialised(lambda: nn.Linear(_FEATURES, task.classes), seed))
+
+
+@dataclass(frozen=True, eq=False)
+class DiffusionGenerator:
+    """A denoiser as whoever received it can use it: a `fedassay.contracts.method.Generator`.
+
+    Attributes:
+        model: With the received weights.
+        counts: The sender's label histogram, shape (C,), at least one of them positive.
+        sampling: How it is sampled.
+        device: Where to compute.
+    """
+
+    model: TrainedDenoiser
+    counts: Ints
+    sampling: Sampling
+    device: str
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """`count` images, labels drawn by the histogram."""
+        labels = seeds.numpy("labels").choice(len(self.counts), count, p=self.counts / self.counts.sum())
+        return self.decode(labels, seeds, progress)
+
+    def decode(self, labels: Ints, seeds: Seeds, progress: Progress) -> Images:
+        """One image of each label, (n,) to (n, H, W, C)."""
+        with progress.step("sampling") as advance:
+            return sample(
+                self.model,
+                one_hot(labels, len(self.counts)),
+                seed=seeds.integer("noise"),
+                steps=self.sampling.count(),
+                guidance=self.sampling.guidance,
+                sampler=self.sampling.sampler,
+                device=self.device,
+                progress=advance,
+            )
+
+    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
+        """Loss of each record at each noise level: a `fedassay.contracts.membership.ScoringGenerator`."""
+        conditions = one_hot(records.labels, len(self.counts))
+        return record_losses(self.model, records.images, conditions, levels, seeds, device=self.device)
+
+
+def kept(
+    folder: Path | None, name: str, run: str, make: Callable[[], dict[str, NDArray[Any]]]
+) -> dict[str, NDArray[Any]]:
+    """Arrays that an interrupted run has left in a folder, or that are made and left there now.
+
+    Args:
+        folder: None: nothing is kept.
+        name: Of the file, without ending.
+        run: What the arrays follow from; a file of another run, or a damaged one, counts as absent.
+        make: Makes them.
+    """
+    if folder is None:
+        return make()
+    path = folder / f"{name}.safetensors"
+    if path.exists():
+        try:
+            with safe_open(path, framework="numpy") as file:
+                if (file.metadata() or {}).get("run") == run:
+                    return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            _log.warning("%s cannot be read and is made anew: %s", path, error)
+    arrays = make()
+    write_bytes(
+        path, save({key: np.ascontiguousarray(value) for key, value in arrays.items()}, metadata={"run": run})
+    )
+    return arrays
+
+
+def correct(network: LocalNetwork, records: Records) -> NDArray[np.bool_]:
+    """Which records a classifier gets right, shape (n,)."""
+    return np.asarray(outputs(network.module, records.images).argmax(axis=1) == records.labels)
+
+
+def drawn(generator: DiffusionGenerator, sender: str, run: str, task: Task) -> Records:
+    """As many images as a client's histogram says: drawn once, also over interruptions."""
+    labels = np.repeat(np.arange(len(generator.counts)), generator.counts)
+    seeds = task.seeds.child("samples", sender)
+    name = f"{sender.replace('/', '-')}.samples"
+    made = kept(task.scratch, name, run, lambda: {"images": generator.decode(labels, seeds, task.progress)})
+    return Records(sender, np.asarray(made["images"], dtype=np.uint8), labels, task.backbone.extract)
+
+
+def joined(parts: Sequence[Records], name: str, task: Task) -> Records:
+    """Several sets of records as one, in order."""
+    images = np.concatenate([part.images for part in parts])
+    return Records(name, images, np.concatenate([part.labels for part in parts]), task.backbone.extract)

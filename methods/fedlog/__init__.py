@@ -1,0 +1,1 @@
+"""FedLog and FedLog-C: sufficient statistics over rounds (paper 002)."""

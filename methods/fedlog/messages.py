@@ -1,0 +1,86 @@
+"""FedLog's messages: T and what goes with it up, the head or the summed T down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.method import Records
+from fedassay.exchange.release import derived, exact, public
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.methods.fedlog.private import Protection
+from fedassay.methods.shared.rounds import Arrays
+from fedassay.support.types import Floats
+
+
+def as_sent(client: Records, statistic: Floats, protected: Protection | None) -> Arrays:
+    """A client's arrays of a round by field, in the types that they travel in.
+
+    T goes as two fields: `counts`, its first column, which belongs to the constant feature and so counts
+    the records of each class; and `sums`, the class sums of the other features. `records` is n_i, where it is
+    sent.
+
+    Args:
+        client: Whose.
+        statistic: T as released, shape (C, m).
+        protected: None: nothing is noised, and counts are whole numbers.
+    """
+    sent: Arrays = {
+        "counts": statistic[:, 0].astype(np.int32 if protected is None else np.float32),
+        "sums": statistic[:, 1:].astype(np.float32),
+    }
+    if protected is not None and protected.counts:
+        sent["records"] = np.array([len(client)], dtype=np.int32)
+    return {f"{client.name}/{name}": values for name, values in sent.items()}
+
+
+def upload(number: int, client: Records, sent: Arrays, protected: Protection | None) -> Message:
+    """A client's message of round `number`, from the arrays of `as_sent`."""
+    of_counts, of_sums, secure = exact("labels"), exact(), False
+    if protected is not None:
+        of_counts = of_sums = protected.of_statistic()
+        secure = protected.central
+    counts, sums = sent[f"{client.name}/counts"], sent[f"{client.name}/sums"]
+    fields = {
+        "counts": MessageField(counts, "class_counts", of_counts, additive=True, secure=secure),
+        "sums": MessageField(sums, "class_sums", of_sums, additive=True, secure=secure),
+    }
+    records = sent.get(f"{client.name}/records")
+    if records is not None:
+        said = exact("labels", "the number of records, sent beside T as in the paper")
+        fields["records"] = MessageField(records, "other", said, additive=True, secure=secure)
+    of_body = None if protected is None else protected.of_body()
+    if of_body is not None:
+        fields["body_dependence"] = MessageField(np.zeros(0, dtype=np.uint8), "other", of_body)
+    return Message(number, client.name, SERVER, fields)
+
+
+def summed(received: Sequence[Message]) -> dict[str, MessageField]:
+    """The sums over the clients, in the types that they travel in; FedLog-C's broadcast."""
+    fields = {}
+    for name, item in received[0].fields.items():
+        if item.additive:
+            whole = sum(message.fields[name].values.astype(np.float64) for message in received)
+            total: NDArray[np.generic] = np.asarray(whole).astype(item.dtype)
+            fields[name] = MessageField(total, item.kind, derived())
+    return fields
+
+
+def head_message(number: int, client: Records, head: NDArray[np.float32], *, first: bool = False) -> Message:
+    """FedLog's broadcast to one client; the first head is random."""
+    release = public("random, drawn by the server") if first else derived()
+    return Message(number, SERVER, client.name, {"eta": MessageField(head, "head", release)})
+
+
+def closed_forms(rounds: int, clients: int, classes: int, width: int) -> dict[str, float]:
+    """What paper 002 counts: T and n_i up, the head down, 4 bytes each."""
+    heads = float(rounds * clients * classes * width)
+    sums = heads + rounds * clients
+    return {
+        "paper_parameters_up": sums,
+        "paper_parameters_down": heads,
+        "paper_bytes_up": 4 * sums,
+        "paper_bytes_down": 4 * heads,
+    }

@@ -1,0 +1,313 @@
+"""FedLog and FedLog-C (paper 002): clients share sums of features by class, the server a head made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, model_validator
+
+from fedassay.contracts.method import Outcome, Records, Retrained, Task
+from fedassay.exchange.transcript import SERVER, Message, Transcript
+from fedassay.heads.exponential import TOLERANCE, map_head
+from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies
+from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message, summed, upload
+from fedassay.methods.fedlog.private import (
+    Body,
+    Mechanism,
+    Protection,
+    claimed,
+    clamped,
+    class_means,
+    experiment,
+    protection,
+)
+from fedassay.methods.fedlog.retraining import retraining
+from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
+from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.nets.bodies import BodySpec, read_bodies
+from fedassay.privacy.mechanisms import release_fedlog_sums
+from fedassay.privacy.reruns import Experiment
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.registry import register
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Parameters
+
+
+@register("method", "fedlog")
+class FedLog(Parameters):
+    """Clients train bodies under a frozen head and send T = sum of (1, features) kron label, round by round.
+
+    `accuracy` is that of the mean of the clients' predictions, a model that no party holds;
+    `personalized_accuracy`, the paper's figure, that of each client's body with the shared head on its own
+    label distribution (see `fedassay.methods.shared.personalized`).
+
+    Attributes:
+        variant: `plain`, or FedLog-`c`: features are also drawn to their class's global mean and pushed
+            from the others, and the server broadcasts T, from which clients solve for the head.
+        rounds: Global rounds k.
+        local_epochs: Passes over a client's records in a round.
+        alpha: FedLog-C: weight of the mean squared distance to the own class's mean.
+        beta: FedLog-C: weight of the mean squared distances to the other classes' means. It makes the
+            features grow by about (1 + beta / alpha) / (1 - (C - 1) beta / alpha) a round: keep it far
+            below alpha / C. Paper 002 gives neither value.
+        clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
+        clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a feature that
+            it holds gets no gradient and may never come back. `straight_through`: gradients ignore it.
+        mechanism: Noise of a private run; see `fedassay.methods.fedlog.private`.
+        counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
+        body: What trains the bodies of a private run.
+        noise: Every client's own (`local`), or one noise on the securely aggregated sum (`central`).
+        width: Number of features m that all bodies share, the constant 1 included.
+        bodies: One or several; client i gets entry i modulo their number.
+        initialization: Whether bodies of one entry start alike (`shared`).
+        public_seed: Seed of the first head, of the bodies' start and of the order of minibatches, which the
+            server sends to everybody, as paper 002 allows; None: streams of the run. Noise and DP-SGD never
+            use it.
+        batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
+        learning_rate: Adam's, for the bodies.
+        tolerance: Of the head's solver; see `fedassay.heads.exponential`.
+        measure_every: Rounds between measurements of the personalized accuracy; that of the last is always
+            measured.
+        target: Personalized accuracy up to which rounds and bytes are counted.
+        dp_sgd: Parameters of `body: dp_sgd`.
+        body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
+    """
+
+    variant: Literal["plain", "c"] = "plain"
+    rounds: int = Field(default=5, ge=1)
+    local_epochs: int = Field(default=5, ge=1)
+    alpha: float = Field(default=0.005, ge=0, allow_inf_nan=False)
+    beta: float = Field(default=1e-5, ge=0, allow_inf_nan=False)
+    clip: float = Field(default=2.0, gt=0, allow_inf_nan=False)
+    clip_gradient: Literal["straight_through", "zero"] = "straight_through"
+    mechanism: Mechanism = "tight"
+    counts: Literal["from_noised", "exact"] = "from_noised"
+    body: Body = "public"
+    noise: Literal["local", "central"] = "local"
+    width: int = Field(default=32, ge=2)
+    bodies: Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)] = (
+        BodySpec(name="mlp"),
+    )
+    initialization: Literal["shared", "own"] = "shared"
+    public_seed: int | None = Field(default=None, ge=0)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    tolerance: float = Field(default=TOLERANCE, gt=0, allow_inf_nan=False)
+    measure_every: int = Field(default=1, ge=1)
+    target: float | None = Field(default=None, gt=0, le=1)
+    dp_sgd: DpSgd = DpSgd()
+    body_share: float = Field(default=0.5, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _bodies_share_the_width(self) -> Self:
+        for index, spec in enumerate(self.bodies):
+            if spec.width not in (None, self.width):
+                raise ValueError(
+                    f"bodies.{index}.width: {spec.width} given for {spec.name}; allowed: {self.width}, the width "
+                    "that all bodies share"
+                )
+        return self
+
+    def run(self, task: Task) -> Outcome:
+        """All rounds: head down, bodies trained, statistics up.
+
+        Raises:
+            PlanError: Parameters that contradict each other or the task.
+            DataError: No client has a record, or training has diverged.
+        """
+        self._check(task)
+        protected = self._protection(task)
+        from_public = task.public if protected is not None and protected.body == "public" else None
+        bodies = self._bodies(task, from_public)
+        modules = [network.module for network in bodies.networks]
+        run = fingerprint(self, task)
+        kept = kept_rounds(task.scratch, run, modules)
+        shared = self._initial(task)
+        messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
+        history: list[Measured] = []
+        notes: list[str] = []
+        with task.progress.step("rounds") as advance:
+            for number in range(self.rounds):
+                advance(number, self.rounds)
+                done = number < len(kept)
+                sent = kept[number] if done else self._round(number, bodies, shared, protected, task)
+                received = task.spool.keep_all(upload(number, client, sent, protected) for client in task.clients)
+                shared, answer = self._answer(number, received, protected, task, notes)
+                messages += received + task.spool.keep_all(answer)
+                if not done:
+                    sent["personalized"] = self._measured(number, bodies, shared, protected, task)
+                    keep_round(task.scratch, run, number, sent, modules)
+                accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
+                history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
+        utility, remarks = summary(history, self.target)
+        used = [each for each in bodies.networks if len(each.labels)]
+        return Outcome(
+            Transcript("fedlog", task.classes, tuple(messages), *claimed(task.privacy, protected, self.clip)),
+            MeanModel([body_scores(each, shared.head, self._clip(protected)) for each in used]),
+            utility=utility,
+            communication=closed_forms(self.rounds, len(task.clients), task.classes, self.width),
+            mechanisms=self._mechanisms(protected),
+            retrained=self._retrained(task, protected),
+            notes=(*notes, *remarks),
+        )
+
+    def _measured(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> NDArray[np.float64]:
+        """The round's personalized accuracy, or nothing where it is not due or there is none."""
+        if (number + 1) % self.measure_every and number + 1 < self.rounds:
+            return np.array([])
+        scores = [body_scores(each, shared.head, self._clip(protected)) for each in bodies.networks]
+        measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
+        return np.array([] if measured is None else [measured])
+
+    def _check(self, task: Task) -> None:
+        if not any(len(client) for client in task.clients):
+            raise DataError("fedlog: no client has any record")
+        others = task.classes - 1
+        if self.variant == "c" and not task.privacy.private and self.beta * others >= self.alpha > 0:
+            raise PlanError(
+                f"fedlog: beta {self.beta:g} with alpha {self.alpha:g} and {task.classes} classes: features that "
+                "are not clipped are pushed away without end; allowed: below alpha / (C - 1) = "
+                f"{self.alpha / others:g}"
+            )
+
+    def _protection(self, task: Task) -> Protection | None:
+        if not task.privacy.private:
+            return None
+        if self.body == "public" and not task.public:
+            raise PlanError(
+                "fedlog: body public in a private run, but data.split.public has no records; allowed: a share of "
+                "public records, or body dp_sgd or private"
+            )
+        return protection(
+            task.privacy,
+            mechanism=self.mechanism,
+            body=self.body,
+            central=self.noise == "central",
+            counts=self.counts == "exact",
+            rounds=self.rounds,
+            width=self.width,
+            clip=self.clip,
+            classes=task.classes,
+            clients=len(task.clients),
+            local_epochs=self.local_epochs,
+            batch=self.batch,
+            dp_sgd=self.dp_sgd,
+            body_share=self.body_share,
+        )
+
+    def _bodies(self, task: Task, from_public: Records | None) -> Bodies:
+        return make_bodies(
+            task,
+            self.bodies,
+            seeds=self._known(task),
+            width=self.width,
+            alike=self.initialization == "shared",
+            from_public=from_public,
+        )
+
+    def _clip(self, protected: Protection | None) -> float | None:
+        return None if protected is None else self.clip
+
+    def _known(self, task: Task) -> Seeds:
+        """Where everything comes from that no privacy rests on."""
+        return task.seeds if self.public_seed is None else Seeds(self.public_seed)
+
+    def _initial(self, task: Task) -> Shared:
+        """A random head, as a linear layer's: with eta = 0 the first round would teach the bodies nothing."""
+        bound = self.width**-0.5
+        eta = self._known(task).numpy("head").uniform(-bound, bound, (task.classes, self.width))
+        return Shared(eta.astype(np.float32))
+
+    def _round(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> Arrays:
+        """Train all bodies under the head; every client's T as it travels, and n_i where it is sent."""
+        self._train(number, bodies, shared, protected, task)
+        sent: Arrays = {}
+        for client, own in zip(task.clients, bodies.of_client, strict=True):
+            statistic = release_fedlog_sums(
+                outputs(bodies.networks[own].module, client.images),
+                client.labels,
+                task.classes,
+                clip=np.inf if protected is None else self.clip,
+                sigma=0.0 if protected is None else protected.share,
+                rng=task.seeds.numpy("noise", number, client.name),
+            )
+            sent |= as_sent(client, statistic, protected)
+        return sent
+
+    def _train(
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+    ) -> None:
+        """Train all bodies in place under the head."""
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, None if protected is None else protected.steps
+        )
+        distances = self.variant == "c"
+        loss = body_loss(
+            shared,
+            clip=self._clip(protected),
+            through=self.clip_gradient == "straight_through",
+            alpha=self.alpha if distances else 0.0,
+            beta=self.beta if distances else 0.0,
+            device=task.device,
+        )
+        seeds = self._known(task) if training.private is None else task.seeds
+        for network in bodies.networks:
+            training(network, loss, seeds, number)
+
+    def _retrained(self, task: Task, protected: Protection | None) -> dict[str, Retrained]:
+        """The first round on other records of a client, where its body is a function of these alone."""
+        if protected is None or protected.body != "private" or self.public_seed is None:
+            return {}
+        fixed = protected
+
+        def features(index: int, records: Records) -> NDArray[np.float32]:
+            clients = [client.take(np.zeros(0, np.int64)) for client in task.clients]
+            clients[index] = records
+            alone = dataclasses.replace(task, clients=tuple(clients))
+            bodies = self._bodies(alone, None)
+            self._train(0, bodies, self._initial(alone), fixed, alone)
+            return outputs(bodies.networks[bodies.of_client[index]].module, records.images)
+
+        found = retraining(features, protected, clip=self.clip, batch=self.batch)
+        return {"T of the first round, the body trained again": found}
+
+    def _answer(
+        self,
+        number: int,
+        received: Sequence[Message],
+        protected: Protection | None,
+        task: Task,
+        notes: list[str],
+    ) -> tuple[Shared, list[Message]]:
+        """The server's step: add up, solve for the head (or leave that to the clients), send out."""
+        total = summed(received)
+        records = float(total["records"].values[0]) if "records" in total else None
+        together = np.column_stack([total["counts"].values, total["sums"].values])
+        statistic, weight = clamped(together.astype(np.float64), records)
+        nu = 0.0 if protected is not None and self.mechanism == "released_code" else 1.0
+        solved = map_head(statistic, weight, nu=nu, tolerance=self.tolerance)
+        if not solved.converged:
+            notes.append(
+                f"round {number}: the head's solver stopped at a relative gradient of {solved.gradient:.3g} after "
+                f"{solved.steps} steps, above the tolerance of {self.tolerance:g}"
+            )
+        shared = Shared(solved.eta.astype(np.float32), *class_means(statistic, self._clip(protected)))
+        if self.variant == "plain":
+            return shared, [head_message(number, client, shared.head) for client in task.clients]
+        return shared, [Message(number, SERVER, client.name, total) for client in task.clients]
+
+    def _mechanisms(self, protected: Protection | None) -> dict[str, Experiment]:
+        if protected is None:
+            return {}
+        found = experiment(protected, rounds=self.rounds, width=self.width, clip=self.clip)
+        name = f"T of {self.rounds} rounds{' with n' if protected.counts else ''}"
+        return {} if found is None else {name: found}

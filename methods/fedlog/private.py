@@ -1,0 +1,270 @@
+"""What protects FedLog's messages: the noise on T, the training of bodies, and what may be said of both.
+
+Two things depend on a record: the statistic T, a sum over the client's records, and the body that
+computes the features in T. The sensitivity of T (paper 002, Theorem 4) holds the body fixed, so the
+body is a release of its own, although it never leaves the client:
+
+- `public`: trained on public records only. Nothing to account.
+- `dp_sgd`: trained by DP-SGD. Given the body, T is a Gaussian mechanism: the two compose adaptively.
+- `private`: trained on the client's records as they are, as in the paper. No noise covers that; the field
+  `body_dependence`, which is empty, says so in the ledger and makes the total infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.exchange.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.mechanisms import release_fedlog_sums
+from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
+from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Floats
+
+Mechanism = Literal["tight", "paper", "released_code"]
+Body = Literal["public", "dp_sgd", "private"]
+
+_GROUP = "T"
+_BODY_NOTE = (
+    "empty; T depends on the records through the body that was trained on them, which the noise "
+    "on T does not cover (Theorem 4 holds the body fixed)"
+)
+_DP_SGD_NOTE = "empty: the body stays with the client; T depends on the records through it"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """How every round of a private run is protected.
+
+    Attributes:
+        scale: Standard deviation of the noise on T that the mechanism is accounted with.
+        share: What one client adds: `scale`, or its share of a noise that only the sum carries.
+        sensitivity: Exact L2 sensitivity of T under the plan's adjacency, the body held fixed.
+        stated: The sensitivity that the source states, where it is another.
+        adjacency: The plan's.
+        body: How bodies are trained.
+        steps: A round's DP-SGD steps, for `dp_sgd`.
+        source: Where the claim comes from.
+        central: Whether T is securely aggregated and only the sum carries the whole noise.
+        counts: Whether n_i leaves exactly beside T.
+    """
+
+    scale: float
+    share: float
+    sensitivity: float
+    stated: float | None
+    adjacency: Adjacency
+    body: Body
+    steps: PrivateSteps | None
+    source: str
+    central: bool
+    counts: bool
+
+    def of_statistic(self) -> Release:
+        """The release of T, one joint entry for its counts and its sums."""
+        return Release(
+            mechanism="gaussian",
+            adjacency=self.adjacency,
+            group=_GROUP,
+            noise_scale=(self.scale,),
+            sensitivity=(self.sensitivity,),
+            stated_sensitivity=None if self.stated is None else (self.stated,),
+            note=SHARED_NOISE if self.central else "",
+        )
+
+    def of_body(self) -> Release | None:
+        """The release of the body, or None where it depends on no private record."""
+        if self.body == "public":
+            return None
+        if self.steps is None:
+            return exact(note=_BODY_NOTE)
+        return dp_sgd_release(self.steps, self.adjacency, _DP_SGD_NOTE)
+
+
+def protection(
+    target: PrivacyTarget,
+    *,
+    mechanism: Mechanism,
+    body: Body,
+    central: bool,
+    counts: bool,
+    rounds: int,
+    width: int,
+    clip: float,
+    classes: int,
+    clients: int,
+    local_epochs: int,
+    batch: int,
+    dp_sgd: DpSgd,
+    body_share: float,
+) -> Protection:
+    """Calibrate the noise of every round.
+
+    Args:
+        target: A finite epsilon, for all rounds together.
+        mechanism: `tight`: analytic calibration at the exact sensitivity, composed over the rounds (and
+            with the bodies' DP-SGD). `paper`: Theorem 4. `released_code`: the authors' code, which spends
+            epsilon anew in every round.
+        body: How bodies are trained.
+        central: Noise on the securely aggregated sum only.
+        counts: Whether n_i leaves exactly beside T.
+        rounds: k.
+        width: m, including the constant feature.
+        clip: b.
+        classes: C.
+        clients: Number of clients.
+        local_epochs: Passes per round.
+        batch: Divisor of the noised gradient sums.
+        dp_sgd: Its parameters.
+        body_share: What `body: dp_sgd` may spend, as a share of the squared Gaussian-DP parameter mu.
+
+    Raises:
+        PlanError: `body: dp_sgd` with a published mechanism, which has no such thing.
+    """
+    epsilon, delta, adjacency = target.epsilon, target.delta, target.adjacency
+    sensitivity = fedlog_sums(width, clip, adjacency=adjacency, classes=classes).sensitivity
+    published = fedlog_sums(width, clip, adjacency="add_remove", classes=classes).sensitivity
+    steps = None
+    if mechanism == "tight":
+        mu = mu_of(epsilon, delta)
+        source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
+        if body == "dp_sgd":
+            mu *= math.sqrt(1 - body_share)
+            source += ", with DP-SGD for the bodies"
+            steps = dp_sgd.steps(target, epochs=local_epochs, rounds=rounds, batch=batch, other=mu)
+        scale = sensitivity * math.sqrt(rounds) / mu
+    elif body == "dp_sgd":
+        raise PlanError(
+            f"fedlog: body dp_sgd with mechanism {mechanism}: the published noise knows no private training; "
+            "allowed: mechanism tight"
+        )
+    elif mechanism == "paper":
+        scale = fedlog_theorem_4_sigma(epsilon, delta, rounds=rounds, features=width, clip=clip)
+        source = "FedLog, Theorem 4"
+    else:
+        scale = fedlog_released_code_sigma(epsilon, delta, features=width, clip=clip)
+        source = "FedLog's released code: epsilon spent anew in every round"
+    return Protection(
+        scale=scale,
+        share=scale / math.sqrt(clients) if central else scale,
+        sensitivity=sensitivity,
+        stated=None if mechanism == "tight" or published == sensitivity else published,
+        adjacency=adjacency,
+        body=body,
+        steps=steps,
+        source=source,
+        central=central,
+        counts=counts,
+    )
+
+
+def claimed(target: PrivacyTarget, protected: Protection | None, clip: float) -> tuple[Claim, tuple[str, ...]]:
+    """What a run claims, and what its transcript must say with it."""
+    if protected is None:
+        return NoClaim(), ()
+    claim = target.claim(protected.source)
+    said = [f"features are clipped to [-{clip:g}, {clip:g}] inside the mechanism"]
+    if protected.counts:
+        said.append("the number of records n_i leaves exactly, in every round")
+    if protected.body == "private":
+        said.append("bodies are trained on the clients' records without noise: Theorem 4 does not cover them")
+    return claim, tuple(said)
+
+
+def experiment(protected: Protection, *, rounds: int, width: int, clip: float) -> Experiment | None:
+    """All rounds' releases of T on the neighbours that are worst for it, for audits to rerun.
+
+    The worst record has the same features, at the corner of the clipping cube, in every round: the bound
+    that composition gives is attained. Two classes suffice, since no more than two rows of T differ.
+
+    Args:
+        protected: The noise.
+        rounds: k.
+        width: m.
+        clip: b.
+
+    Returns:
+        None for `body: private`, where T by itself is not what a record can be seen in: the whole method
+        must be run again.
+    """
+    if protected.body == "private":
+        return None
+    worst = fedlog_sums(width, clip, adjacency=protected.adjacency, classes=2)
+    pair = worst_pair(worst, n=3)
+    counts = protected.counts
+    seen = counts and len(pair.labels0) != len(pair.labels1)
+
+    def release(
+        x: NDArray[np.float64],
+        y: NDArray[np.int64],
+        sigmas: tuple[float, ...],
+        rng: np.random.Generator,
+        reruns: int,
+    ) -> tuple[NDArray[np.float64], ...]:
+        fields = [
+            release_fedlog_sums(x, y, 2, clip=clip, sigma=sigma, rng=rng, size=(reruns,))
+            for sigma in sigmas[:rounds]
+        ]
+        if counts:
+            fields.append(np.full((reruns, 1), float(len(y))))
+        return tuple(fields)
+
+    fields = rounds + counts
+    return Experiment(
+        neighbours=pair,
+        mu=math.inf if seen else worst.sensitivity * math.sqrt(rounds) / protected.scale,
+        sigmas=(protected.scale,) * rounds + (0.0,) * counts,
+        release=release,
+        flatten=(_rows,) * fields,
+    )
+
+
+def _rows(field: NDArray[np.float64]) -> NDArray[np.float64]:
+    return field.reshape(len(field), -1)
+
+
+def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float64], float]:
+    """Make a summed statistic one that a head can be solved for (post-processing).
+
+    A class whose count is not above 0, as noise may leave it, counts as absent: its row becomes 0. The
+    number of records, where it is not sent, is the sum of the other counts. It is raised to 1 at least,
+    since nu + n <= 0 leaves the posterior without a maximum.
+
+    Args:
+        statistic: T summed over the clients, shape (C, m), its first column the class counts.
+        records: The number of records where it was sent exactly; None: derived from T.
+
+    Returns:
+        T with absent classes at 0, and n >= 1.
+    """
+    usable = np.where(statistic[:, :1] > 0, statistic, 0.0).astype(np.float64)
+    found = float(usable[:, 0].sum()) if records is None else records
+    return usable, max(found, 1.0)
+
+
+def class_means(statistic: Floats, clip: float | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """FedLog-C's global class means from a clamped statistic (post-processing).
+
+    Args:
+        statistic: Shape (C, m), from `clamped`.
+        clip: Features lie in [-clip, clip], so the means are put back there; None: no such bound.
+
+    Returns:
+        Means of the free features, shape (C, m - 1), and which classes have one: a count of at least 1.
+    """
+    counts = statistic[:, 0]
+    known = counts >= 1
+    means = statistic[:, 1:] / np.maximum(counts, 1.0)[:, None]
+    if clip is not None:
+        means = means.clip(-clip, clip)
+    return np.where(known[:, None], means, 0.0), known

@@ -1,0 +1,1 @@
+"""FedPFT: mixtures of features (papers 000 and 003), its chain and its private forms."""

@@ -1,0 +1,159 @@
+"""FedPFT (papers 000 and 003): Gaussian mixtures of each class's features from every client, one round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.transcript import Message, Transcript
+from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.fedpft.density_gap import density_gap
+from fedassay.methods.fedpft.messages import clipped, mixture_message, synthesise, wanted
+from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms
+from fedassay.methods.fedpft.theorem_6_1 import Guarantee, guarantee
+from fedassay.methods.shared.heads import broadcast
+from fedassay.privacy.reruns import Experiment
+from fedassay.support.errors import DataError
+from fedassay.support.registry import register
+from fedassay.support.types import Floats, Ints
+
+_LISTED = 10
+"""Clients whose bound is written out in the notes."""
+
+_TOGETHER = 20_000
+"""Records of the clients whose mixtures are fitted together: enough for long stacks, few enough to hold."""
+
+
+@register("method", "fedpft")
+class FedPFT(MixtureParameters):
+    """Clients send a Gaussian mixture per class; the server samples them and trains a head.
+
+    Private runs clip features to norm 1. One component: one joint Gaussian release of mean and second
+    moment per class (or of count, sum and second-moment sum where counts are private). Several: DP-EM.
+
+    Attributes:
+        guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `fedassay.methods.fedpft.theorem_6_1`). It is
+            computed from the clients' own features, for the report alone: nothing of it is sent.
+        densities: Report how far the sampled features are from the test records' (figure 7;
+            `fedassay.methods.fedpft.density_gap`), and how far the clients' own are.
+    """
+
+    guarantee: bool = False
+    densities: bool = False
+
+    def run(self, task: Task) -> Outcome:
+        """One round: mixtures up, head down.
+
+        Raises:
+            PlanError: `components` does not match the clients, or does not fit the mechanism.
+            DataError: No client has a record. In a private run whose noise leaves no usable count there is no head
+                instead, and a note says so.
+        """
+        components = self.components_of(len(task.clients))
+        if not any(len(client) for client in task.clients):
+            raise DataError("fedpft: no client has any record")
+        messages: list[Message] = []
+        worst: Experiment | None = None
+        for block in _blocks(task.clients):
+            fitted = self.fit(task.clients[block], components[block], task)
+            messages += task.spool.keep_all(
+                mixture_message(client.name, own, self.transport)
+                for client, own in zip(task.clients[block], fitted, strict=True)
+            )
+            worst = least_protected(fitted, worst)
+        model: FeatureModel | None = None
+        answer: list[Message] = []
+        utility: dict[str, float] = {}
+        remarks: tuple[str, ...] = ()
+        try:
+            features, labels = synthesise(messages, task)
+        except DataError as error:
+            if not task.privacy.private:
+                raise
+            # What has left the clients has left them all the same, and is what an audit is about.
+            remarks = (f"no head: the noise has drowned the counts ({error})",)
+        else:
+            head = self.head.fit(features, labels, task)
+            model = FeatureModel(head, self.clip if task.privacy.private else None)
+            answer = broadcast(head, task.clients)
+            utility, remarks = self._guarantees(messages, head, task) if self.guarantee else ({}, ())
+            if self.densities:
+                utility |= self._densities(features, labels, task)
+        return Outcome(
+            Transcript(
+                "fedpft",
+                task.classes,
+                (*messages, *answer),
+                self.claim(task),
+                self.ledger_notes(task),
+            ),
+            model,
+            utility=utility,
+            communication=self.closed_form(messages, task.backbone.width),
+            mechanisms=mechanisms(worst, messages),
+            notes=(*self.shortened(messages, components), *clipped(messages), *wanted(messages).notes, *remarks),
+        )
+
+    def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:
+        """Distance of synthetic and of real features from the test records'."""
+        transform = self.clip if task.privacy.private else _unchanged
+        reference = transform(task.test.features)
+        own = np.concatenate([transform(client.features) for client in task.clients])
+        own_labels = np.concatenate([client.labels for client in task.clients])
+        gaps = {
+            "density_gap": density_gap(features, labels, reference, task.test.labels),
+            "density_gap_real": density_gap(own, own_labels, reference, task.test.labels),
+        }
+        return {name: gap for name, gap in gaps.items() if gap is not None}
+
+    def _guarantees(
+        self, messages: Sequence[Message], head: LinearHead, task: Task
+    ) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Theorem 6.1 at every client that has records."""
+        found: dict[str, Guarantee] = {}
+        for client, message in zip(task.clients, messages, strict=True):
+            received = message_mixtures(message)
+            if received is None or not len(client):
+                continue
+            found[client.name] = guarantee(
+                head.predict,
+                self.clip(client.features) if task.privacy.private else client.features,
+                client.labels,
+                received,
+                message.fields["class_ids"].values.astype(np.int64),
+                task.seeds.numpy("guarantee", client.name),
+            )
+        bounds = [each.loss_bound for each in found.values()]
+        vacuous = sum(each.vacuous for each in found.values())
+        figures = {
+            "loss_bound_smallest": min(bounds),
+            "loss_bound_largest": max(bounds),
+            "loss_bounds_vacuous": float(vacuous),
+        }
+        listed = "; ".join(
+            f"{name} {each.loss_bound:.3g} (synthetic loss {each.synthetic_loss:.3g}, "
+            f"KL {each.divergence:.3g} nats)"
+            for name, each in list(found.items())[:_LISTED]
+        )
+        return figures, (
+            f"Theorem 6.1: loss at most {listed}{'; ...' if len(found) > _LISTED else ''}; vacuous (1 or more) at "
+            f"{vacuous} of {len(found)} clients",
+        )
+
+
+def _blocks(clients: Sequence[Records]) -> Iterator[slice]:
+    """Runs of clients with at most `_TOGETHER` records, or of one client."""
+    start, held = 0, 0
+    for index, client in enumerate(clients):
+        if index > start and held + len(client) > _TOGETHER:
+            yield slice(start, index)
+            start, held = index, 0
+        held += len(client)
+    yield slice(start, len(clients))
+
+
+def _unchanged(features: Floats) -> Floats:
+    return features

@@ -1,0 +1,304 @@
+"""FedPFT's private mixtures: what a client computes, how it is noised, and what may be said of it.
+
+Three ways, by what the adjacency makes public:
+
+- one component, class counts public (`replace_one_same_label`): mean and second moment of each class,
+  noise calibrated to its count (`tight`), or as the paper has it (`paper`, Theorem 4.1; `second_moment`,
+  Remark B.3). Classes hold different records, so their releases compose in parallel.
+- one component, counts private: (n, sum x, sum x x^T) of all C classes as one joint release.
+- several components: DP-EM, class by class.
+
+`paper` and `second_moment` have a sensitivity under `replace_one_same_label` only, and are released as
+such under any adjacency: the ledger says what that is worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.method import Task
+from fedassay.exchange.release import Release, derived, exact, public
+from fedassay.methods.fedpft.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
+from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components
+from fedassay.mixtures.bounded import bounded_moments
+from fedassay.mixtures.packed import Family, Mixtures, concatenate
+from fedassay.privacy import reruns
+from fedassay.privacy.gaussian import calibrate_sigma
+from fedassay.privacy.mechanisms import (
+    Moments,
+    clip_features,
+    release_class_sums,
+    release_mean_covariance,
+    release_mean_second_moment,
+)
+from fedassay.privacy.paper_formulas import (
+    fedpft_remark_b3_sensitivity,
+    fedpft_remark_b3_sigma,
+    fedpft_theorem_4_1_sensitivity,
+    fedpft_theorem_4_1_sigma,
+)
+from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
+from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Floats, Ints
+
+Mechanism = Literal["tight", "paper", "second_moment"]
+
+_GROUP = "mixtures"
+
+
+@dataclass(frozen=True)
+class PrivateFit:
+    """How a client fits under differential privacy; the fields are FedPFT's plan parameters."""
+
+    components: int
+    family: Family
+    mechanism: Mechanism
+    counts: Literal["exact", "noised"]
+    nonnegative: bool
+    dp_steps: int
+
+    def __call__(self, client: FeatureSet, task: Task) -> ClientMixtures:
+        """Fit and noise one client's mixtures.
+
+        Args:
+            client: All the records that the fit sees. Some may be no records of the client's, but fixed given
+                what it has received: every statistic here is a sum or a mean over records, so one record moves
+                it no further for their company, and the noise for that many records covers each of them.
+            task: The privacy asked for, and the seeds.
+
+        Raises:
+            PlanError: A published mechanism is asked for with more than one component, or with noised counts.
+        """
+        features = clip_features(client.features, nonnegative=self.nonnegative)
+        if self.components > 1 and self.mechanism != "tight":
+            raise PlanError(
+                f"fedpft: mechanism {self.mechanism} with {self.components} components; the paper's mechanisms "
+                "are for components: 1; allowed for more: tight (DP-EM)"
+            )
+        if self.counts == "noised" and self.mechanism != "tight":
+            raise PlanError(
+                f"fedpft: mechanism {self.mechanism} with counts noised; its noise scale depends on the class "
+                "counts and gives them away; allowed: counts exact, or mechanism tight"
+            )
+        if self.components > 1:
+            return self._dp_em(features, client, task)
+        by_class = task.privacy.adjacency == "replace_one_same_label" and self.counts == "exact"
+        if by_class or self.mechanism != "tight":
+            return self._moments(features, client, task)
+        return self._sums(features, client, task)
+
+    def _moments(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+        """Mean and second moment of each class present, noise by its own public count."""
+        rng = task.seeds.numpy("noise", client.name)
+        width = features.shape[1]
+        classes, counts = np.unique(client.labels, return_counts=True)
+        scales, moved, stated, means, covariances = [], [], [], [], []
+        for label, count in zip(classes, counts, strict=True):
+            n = int(count)
+            scale, sensitivity, published = self._calibrated(n, width, task)
+            mean, covariance = self._noised(features[client.labels == label], scale, rng, _floor(width))
+            scales.append(scale)
+            moved.append(sensitivity)
+            stated.append(published)
+            means.append(mean)
+            covariances.append(covariance)
+        # Of no class there are no moments: an empty array, which the empty list of classes tells already.
+        moments = (
+            derived()
+            if not len(classes)
+            else Release(
+                mechanism="gaussian",
+                adjacency="replace_one_same_label",
+                group=_GROUP,
+                cells=tuple(f"class/{label}" for label in classes),
+                noise_scale=tuple(scales),
+                sensitivity=tuple(moved),
+                stated_sensitivity=None if self.mechanism == "tight" else tuple(stated),
+                note="the noise scale depends on the class count, which leaves exactly",
+            )
+        )
+        return ClientMixtures(
+            classes.astype(np.int64),
+            counts.astype(np.int64),
+            single_components(self.family, np.array(means), np.array(covariances), width),
+            _releases(moments, exact("labels"), exact("labels"), public("one component, weight 1")),
+            self._worst(counts, scales, moved, task),
+        )
+
+    def _calibrated(self, n: int, width: int, task: Task) -> tuple[float, float, float]:
+        """Noise scale, exact sensitivity and published sensitivity for a class of n records."""
+        epsilon, delta = task.privacy.epsilon, task.privacy.delta
+        if self.mechanism == "paper":
+            sensitivity = mean_covariance(n, width, adjacency="replace_one_same_label").sensitivity
+            return fedpft_theorem_4_1_sigma(epsilon, delta, n), sensitivity, fedpft_theorem_4_1_sensitivity(n)
+        sensitivity = mean_second_moment(
+            n, width, adjacency="replace_one_same_label", family=self.family, nonnegative=self.nonnegative
+        ).sensitivity
+        if self.mechanism == "second_moment":
+            return fedpft_remark_b3_sigma(epsilon, delta, n), sensitivity, fedpft_remark_b3_sensitivity(n)
+        return calibrate_sigma(epsilon, delta, sensitivity), sensitivity, sensitivity
+
+    def _noised(
+        self, features: Floats, scale: float, rng: np.random.Generator, floor: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.mechanism == "paper":
+            release = release_mean_covariance(features, sigma=scale, rng=rng, family=self.family)
+            return release.mean, covariance_from_release(release, self.family, floor=floor)
+        release = release_mean_second_moment(
+            features,
+            sigmas=(scale, scale),
+            rng=rng,
+            family=self.family,
+            nonnegative=self.nonnegative,
+            isometric=self.mechanism == "tight",
+        )
+        if self.mechanism == "tight":
+            release = Moments(*bounded_moments(release.mean, release.second, self.family))
+        return release.mean, covariance_from_moments(release, self.family, floor=floor)
+
+    def _worst(self, counts: Ints, scales: list[float], moved: list[float], task: Task) -> Experiment | None:
+        """Reruns of the class that its noise protects least, or of the counts where these give more away."""
+        exact_counts = reruns.class_counts(
+            adjacency=task.privacy.adjacency, sigma=0.0, classes=min(task.classes, 2)
+        )
+        if exact_counts.mu > 0:
+            return exact_counts
+        # Theorem 4.1's worst pair leaves the non-negative orthant; what is the worst there is not known.
+        if not scales or (self.mechanism == "paper" and self.nonnegative):
+            return None
+        least = int(np.argmax(np.array(moved) / np.array(scales)))
+        n, scale = int(counts[least]), scales[least]
+        if self.mechanism == "paper":
+            return reruns.mean_covariance(n, sigma=scale, family=self.family)
+        return reruns.mean_second_moment(
+            n,
+            sigmas=(scale, scale),
+            family=self.family,
+            nonnegative=self.nonnegative,
+            isometric=self.mechanism == "tight",
+        )
+
+    def _class_sums(self, scale: float, noised: bool, task: Task) -> Experiment:
+        return reruns.class_sums(
+            adjacency=task.privacy.adjacency,
+            sigmas=(scale if noised else 0.0, scale, scale),
+            family=self.family,
+            nonnegative=self.nonnegative,
+        )
+
+    def _sums(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+        """Count, sum and second-moment sum of every class, as one joint release."""
+        width, noised = features.shape[1], self.counts == "noised"
+        sensitivity = class_sums(
+            width,
+            adjacency=task.privacy.adjacency,
+            classes=task.classes,
+            family=self.family,
+            nonnegative=self.nonnegative,
+            weights=(float(noised), 1.0, 1.0),
+        ).sensitivity
+        scale = calibrate_sigma(task.privacy.epsilon, task.privacy.delta, sensitivity)
+        released = release_class_sums(
+            features,
+            client.labels,
+            task.classes,
+            sigmas=(scale if noised else 0.0, scale, scale),
+            rng=task.seeds.numpy("noise", client.name),
+            family=self.family,
+            nonnegative=self.nonnegative,
+        )
+        usable = moments_from_sums(*released, family=self.family)
+        mean, second = bounded_moments(usable.means, usable.second, self.family)
+        covariances = covariance_from_moments(Moments(mean, second), self.family, floor=_floor(width))
+        joint = _joint(task, scale, sensitivity)
+        return ClientMixtures(
+            np.arange(task.classes),
+            released.counts if noised else released.counts.astype(np.int64),
+            single_components(self.family, mean, covariances, width),
+            _releases(joint, joint if noised else exact("labels"), public("all classes"), public("weight 1")),
+            self._class_sums(scale, noised, task),
+        )
+
+    def _dp_em(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+        """DP-EM on every class; all classes where presence is private, the present ones where it is not."""
+        adjacency, noised = task.privacy.adjacency, self.counts == "noised"
+        sensitivity = dp_em_sensitivity(
+            features.shape[1],
+            self.components,
+            self.dp_steps,
+            adjacency=adjacency,
+            classes=task.classes,
+            family=self.family,
+            nonnegative=self.nonnegative,
+            count_noised=noised,
+        )
+        scale = calibrate_sigma(task.privacy.epsilon, task.privacy.delta, sensitivity)
+        classes = np.arange(task.classes) if noised else np.unique(client.labels)
+        fits = [
+            dp_em(
+                features[client.labels == label],
+                self.components,
+                self.family,
+                steps=self.dp_steps,
+                sigma=scale,
+                floor=_floor(features.shape[1]),
+                rng=task.seeds.numpy("noise", client.name, int(label)),
+                count_noised=noised,
+            )
+            for label in classes
+        ]
+        joint = _joint(task, scale, sensitivity, f"DP-EM: {self.dp_steps} adaptive steps composed as one Gaussian")
+        counts = np.array([fit.count for fit in fits], dtype=np.float64)
+        mixtures = concatenate(
+            [
+                single_components(self.family, np.empty((0, features.shape[1])), np.empty(0), features.shape[1]),
+                *(_mixture(fit, self.family) for fit in fits),
+            ]
+        )
+        known = public("all classes") if noised else exact("labels")
+        return ClientMixtures(
+            classes.astype(np.int64),
+            counts if noised else counts.astype(np.int64),
+            mixtures,
+            _releases(joint, joint if noised else exact("labels"), known, joint),
+            # The first of the steps; the later ones can only add to what it gives away.
+            self._class_sums(scale, noised, task),
+        )
+
+
+def _mixture(fit: PrivateMixture, family: Family) -> Mixtures:
+    one = np.array([len(fit.weights)], dtype=np.int64)
+    return Mixtures(family, one, np.zeros(1, dtype=np.int64), fit.weights, fit.means, fit.covariances)
+
+
+def _joint(task: Task, scale: float, sensitivity: float, note: str = "") -> Release:
+    return Release(
+        mechanism="gaussian",
+        adjacency=task.privacy.adjacency,
+        group=_GROUP,
+        noise_scale=(scale,),
+        sensitivity=(sensitivity,),
+        note=note,
+    )
+
+
+def _releases(moments: Release, counts: Release, classes: Release, weights: Release) -> dict[str, Release]:
+    # How many components there are is either fixed or a function of the classes present.
+    return {
+        "class_ids": classes,
+        "class_counts": counts,
+        "component_counts": classes,
+        "mixture_weights": weights,
+        "mixture_moments": moments,
+    }
+
+
+def _floor(width: int) -> float:
+    """Smallest eigenvalue after projection: a hundredth of the standard deviation of the unit sphere."""
+    return 1e-4 / width

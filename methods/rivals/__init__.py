@@ -1,0 +1,1 @@
+"""The releases that the four methods are compared with."""

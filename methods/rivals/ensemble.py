@@ -1,0 +1,79 @@
+"""Ensembles of what clients train alone: heads over the backbone (paper 000), or classifiers (paper 004)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.transcript import Transcript
+from fedassay.heads.linear import LinearHead
+from fedassay.methods.shared.classifiers import Classifiers, read
+from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
+from fedassay.methods.shared.local_networks import LocalNetwork, outputs
+from fedassay.methods.shared.sent_networks import SentNetwork
+from fedassay.support.registry import register
+
+_Scores = Callable[[Records], NDArray[np.float64]]
+
+
+@register("method", "ensemble")
+class EnsembleOfClients(LocalHeads):
+    """Each client trains a model alone and sends it; the server predicts by all of them together.
+
+    Nothing goes back to the clients: to predict for themselves they would need every member.
+
+    Attributes:
+        combine: How members agree; see `fedassay.methods.shared.local_heads.Combine`. Paper 000 takes `max`.
+        networks: None: heads over the frozen backbone. Given: whole classifiers, with these settings
+            (FedDiff's OneShot-Ens, and what `dense` distills); `head` and `dp_sgd` are then unused.
+    """
+
+    combine: Combine = "mean"
+    networks: Classifiers | None = None
+
+    def run(self, task: Task) -> Outcome:
+        """One round: models up.
+
+        Raises:
+            PlanError: Images do not fit through a body.
+            DataError: No client has a record, or training has diverged.
+        """
+        if self.networks is not None:
+            return self._of_networks(self.networks, task)
+        messages = self.train(task, "ensemble")
+        heads, _ = received_heads(messages)
+        sent = float(len(messages) * task.classes * (task.backbone.width + 1))
+        return Outcome(
+            Transcript("ensemble", task.classes, tuple(messages), self.claim(task)),
+            Ensemble([_of_head(head) for head in heads], self.combine),
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_heads(messages),
+        )
+
+    def _of_networks(self, networks: Classifiers, task: Task) -> Outcome:
+        _, messages = networks.train(task, "ensemble")
+        members = networks.received(messages, task)
+        sent = float(sum(message.fields["parameters"].size for message in messages))
+        return Outcome(
+            Transcript("ensemble", task.classes, tuple(messages), networks.claim(task)),
+            Ensemble([of_network(member) for member in members], self.combine),
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_classifiers(members),
+        )
+
+
+def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
+    """What each member's message computes, by sender and round."""
+    return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
+
+
+def of_network(network: LocalNetwork) -> _Scores:
+    """A member that is a classifier of images."""
+    return lambda records: outputs(network.module, records.images).astype(np.float64)
+
+
+def _of_head(head: LinearHead) -> _Scores:
+    return lambda records: head.scores(records.features)

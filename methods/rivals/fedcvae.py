@@ -1,0 +1,325 @@
+"""FedCVAE (Heinbaugh, Luz-Ricca & Shao, ICLR 2023): decoders of conditional autoencoders, one round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
+from fedassay.exchange.release import Claim, Release, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
+from fedassay.methods.rivals.ensemble import of_network
+from fedassay.methods.shared.classifiers import Classifiers, read, write
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
+from fedassay.nets.local_training import train, train_privately
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.privacy import reruns
+from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.mechanisms import release_class_counts
+from fedassay.privacy.sensitivities import class_counts
+from fedassay.support.errors import DataError
+from fedassay.support.progress import Progress
+from fedassay.support.registry import register
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints, Parameters
+
+_SAMPLED_TOGETHER = 1024
+_TRUNCATION = 2.0
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What protects a private run: DP-SGD for the networks, Gaussian noise for the label histogram."""
+
+    steps: PrivateSteps
+    scale: float
+    sensitivity: float
+
+
+@register("method", "fedcvae")
+class FedCVAE(Parameters):
+    """Clients send the decoder of a conditional autoencoder and their label histogram.
+
+    The server draws as many images as there were records (of noised histograms 100,000 at most), labels by each
+    client's histogram, latent vectors from a truncated normal, and trains a classifier on them. `ensemble`: from
+    each client's decoder (FedCVAE-Ens). `distill`: from one decoder that has learnt from them all (FedCVAE-KD).
+
+    Private runs train by DP-SGD and noise the histogram, from one budget. The encoder never leaves, but
+    was trained with the decoder, so both are clipped and noised together.
+
+    Attributes:
+        server: `ensemble`: images from each client's decoder. `distill`: from one that has learnt from them all.
+        decoder: `dense` layers, or `convolutions` at the end.
+        latent: Width of the latent vector.
+        hidden: Width of hidden layers.
+        beta: Weight of the divergence from the prior.
+        local_epochs: Passes over a client's records; 200 in paper 004.
+        batch: Minibatch size; the divisor of noised gradient sums in a private run.
+        learning_rate: Adam's.
+        distillation_epochs: Of `distill`: passes over as many images as there were records.
+        classifier: How the server trains its classifier on the images; `dp_sgd` plays no part there.
+        labels: Whether a private run noises the histogram.
+        label_share: Share of the squared Gaussian-DP parameter that the histogram may spend.
+        dp_sgd: Parameters of a private run.
+    """
+
+    server: Literal["ensemble", "distill"] = "ensemble"
+    decoder: Literal["dense", "convolutions"] = "dense"
+    latent: int = Field(default=10, ge=1)
+    hidden: int = Field(default=256, ge=1)
+    beta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    local_epochs: int = Field(default=40, ge=1)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    distillation_epochs: int = Field(default=20, ge=1)
+    classifier: Classifiers = Classifiers()
+    labels: Literal["noised", "exact"] = "noised"
+    label_share: float = Field(default=0.05, gt=0, lt=1)
+    dp_sgd: DpSgd = DpSgd()
+
+    def run(self, task: Task) -> Outcome:
+        """One round: decoders and histograms up; the server samples and trains.
+
+        Raises:
+            DataError: No client has a record, no label is left to sample, or training has diverged.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError("fedcvae: no client has any record")
+        noise = self._noise(task)
+        messages = []
+        with task.progress.step("autoencoders") as advance:
+            for number, client in enumerate(task.clients):
+                advance(number, len(task.clients))
+                message = self._message(client, self._train(client, noise, task), noise, task)
+                messages.append(task.spool.keep(message))
+        asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
+        generators = self._generators(messages, asked, task)
+        if not generators:
+            raise DataError("fedcvae: no client's histogram has a positive count")
+        sampled = self._sampled(generators, task)
+        classifier = self.classifier.network(0, sampled, task)
+        generator = torch.Generator().manual_seed(task.seeds.integer("classifier"))
+        train(
+            classifier.module,
+            classifier.inputs,
+            classifier.labels,
+            _cross_entropy,
+            epochs=self.classifier.local_epochs,
+            batch=self.classifier.batch,
+            rate=self.classifier.learning_rate,
+            generator=generator,
+        )
+        sent = float(sum(message.fields["decoder"].size for message in messages))
+        return Outcome(
+            Transcript("fedcvae", task.classes, tuple(messages), self._claim(task)),
+            Ensemble([of_network(classifier)]),
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            mechanisms=self._mechanisms(noise, task),
+            generators=generators,
+            notes=asked.notes,
+        )
+
+    def _noise(self, task: Task) -> _Noise | None:
+        if not task.privacy.private:
+            return None
+        sensitivity = class_counts(adjacency=task.privacy.adjacency, classes=task.classes).sensitivity
+        mu, scale = 0.0, 0.0
+        if self.labels == "noised" and sensitivity > 0:
+            mu = math.sqrt(self.label_share) * mu_of(task.privacy.epsilon, task.privacy.delta)
+            scale = sensitivity / mu
+        steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=mu)
+        return _Noise(steps, scale, sensitivity)
+
+    def _fresh(self, client: Records, task: Task) -> CVAE:
+        height, width, channels = client.images.shape[1:]
+        return build_cvae(
+            (height, width, channels),
+            task.classes,
+            latent=self.latent,
+            hidden=self.hidden,
+            convolutions=self.decoder == "convolutions",
+            beta=self.beta,
+            seed=task.seeds.integer("autoencoder"),
+        ).to(task.device)
+
+    def _train(self, client: Records, noise: _Noise | None, task: Task) -> CVAE:
+        """A client's autoencoder."""
+        network = self._fresh(client, task)
+        labels = torch.tensor(client.labels, device=task.device)
+        rows = torch.cat([_flat(client.images, task.device), one_hot(labels, task.classes)], dim=1)
+        generator = torch.Generator().manual_seed(task.seeds.integer("training", client.name))
+
+        def draw(chosen: Tensor, source: torch.Generator) -> Tensor:
+            latent = torch.randn(len(chosen), self.latent, generator=source).to(chosen.device)
+            return torch.cat([chosen, latent], dim=1)
+
+        if noise is None:
+            train(
+                network,
+                rows,
+                labels,
+                _bound,
+                epochs=self.local_epochs,
+                batch=self.batch,
+                rate=self.learning_rate,
+                generator=generator,
+                draw=draw,
+            )
+        else:
+            train_privately(
+                network,
+                rows,
+                labels,
+                _bound,
+                private=noise.steps,
+                rate=self.learning_rate,
+                generator=generator,
+                draw=draw,
+            )
+        return network
+
+    def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: Task) -> Message:
+        trained = read(network.decoder)
+        if not np.isfinite(trained).all():
+            raise DataError(f"fedcvae: training at {client.name} has diverged; try a smaller learning_rate")
+        of_decoder, of_counts = exact(), exact("labels")
+        counts: NDArray[np.generic] = np.bincount(client.labels, minlength=task.classes).astype(np.int32)
+        if noise is not None:
+            of_decoder = dp_sgd_release(noise.steps, task.privacy.adjacency, "encoder and decoder together")
+        if noise is not None and noise.scale > 0:
+            rng = task.seeds.numpy("noise", client.name)
+            counts = release_class_counts(client.labels, task.classes, sigma=noise.scale, rng=rng)
+            counts = counts.astype(np.float32)
+            of_counts = Release(
+                mechanism="gaussian",
+                adjacency=task.privacy.adjacency,
+                noise_scale=(noise.scale,),
+                sensitivity=(noise.sensitivity,),
+            )
+        fields = {
+            "decoder": MessageField(trained, "parameters", of_decoder),
+            "class_counts": MessageField(counts, "class_counts", of_counts),
+        }
+        return Message(0, client.name, SERVER, fields)
+
+    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DecoderGenerator]:
+        """What each client's message can sample, of those whose histogram has a positive count."""
+        found = {}
+        for client, message, counts in zip(task.clients, messages, asked.counts, strict=True):
+            if counts.any():
+                network = self._fresh(client, task)
+                write(network.decoder, message.fields["decoder"].values)
+                height, width, channels = client.images.shape[1:]
+                found[client.name] = DecoderGenerator(network.eval(), counts, (height, width, channels))
+        return found
+
+    def _sampled(self, generators: Mapping[str, DecoderGenerator], task: Task) -> Records:
+        """As many images as the histograms say."""
+        if self.server == "distill":
+            generators = {"server": self._distilled(generators, task)}
+        images, labels = [], []
+        with task.progress.step("sampling") as advance:
+            for number, (name, generator) in enumerate(generators.items()):
+                advance(number, len(generators))
+                own = np.repeat(np.arange(task.classes), generator.counts)
+                images.append(generator.decode(own, task.seeds.child("samples", name)))
+                labels.append(own)
+        return Records("server", np.concatenate(images), np.concatenate(labels), task.backbone.extract)
+
+    def _distilled(self, generators: Mapping[str, DecoderGenerator], task: Task) -> DecoderGenerator:
+        """FedCVAE-KD: one decoder that gives what the clients' decoders give for the same latent vectors."""
+        first = next(iter(generators.values()))
+        student = self._fresh(task.clients[0], task)
+        counts = np.sum([each.counts for each in generators.values()], axis=0)
+        optimizer = torch.optim.Adam(student.decoder.parameters(), lr=self.learning_rate)
+        source = torch.Generator().manual_seed(task.seeds.integer("distillation"))
+        names, weights = list(generators), [float(each.counts.sum()) for each in generators.values()]
+        steps = math.ceil(self.distillation_epochs * counts.sum() / self.batch)
+        rng = task.seeds.numpy("distillation")
+        for _ in range(steps):
+            teacher = generators[names[int(rng.choice(len(names), p=np.array(weights) / sum(weights)))]]
+            labels = torch.tensor(rng.choice(len(counts), self.batch, p=teacher.counts / teacher.counts.sum()))
+            latent = truncated_normal(self.batch, self.latent, _TRUNCATION, source)
+            given = torch.cat([latent, one_hot(labels, task.classes)], dim=1).to(task.device)
+            with torch.no_grad():
+                goal = torch.sigmoid(teacher.network.decoder(given))
+            loss = functional.binary_cross_entropy_with_logits(student.decoder(given), goal)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return DecoderGenerator(student.eval(), counts, first.image_shape)
+
+    def _mechanisms(self, noise: _Noise | None, task: Task) -> dict[str, reruns.Experiment]:
+        if noise is None or noise.sensitivity == 0:
+            return {}
+        adjacency = task.privacy.adjacency
+        found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
+        return {"label histogram": found}
+
+    def _claim(self, task: Task) -> Claim:
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
+            "label histogram, by privacy loss distributions"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderGenerator:
+    """A decoder as whoever received it can use it: a `fedassay.contracts.method.Generator`.
+
+    Attributes:
+        network: Its `decoder` is the received one; the encoder is not, and is not used.
+        counts: The sender's label histogram, shape (C,), at least one of them positive.
+        image_shape: Height, width, channels.
+    """
+
+    network: CVAE
+    counts: Ints
+    image_shape: tuple[int, int, int]
+
+    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
+        """`count` images, labels drawn by the histogram."""
+        labels = seeds.numpy("labels").choice(len(self.counts), count, p=self.counts / self.counts.sum())
+        return self.decode(labels, seeds, progress)
+
+    def decode(self, labels: Ints, seeds: Seeds, progress: Progress | None = None) -> Images:
+        """One image of each label, (n,) to (n, H, W, C)."""
+        height, width, channels = self.image_shape
+        source = torch.Generator().manual_seed(seeds.integer("latent"))
+        device = next(self.network.parameters()).device
+        images = np.empty((len(labels), height, width, channels), dtype=np.uint8)
+        with (progress or Progress()).step("sampling") as advance, torch.inference_mode():
+            for start in range(0, len(labels), _SAMPLED_TOGETHER):
+                advance(start, len(labels))
+                own = torch.tensor(labels[start : start + _SAMPLED_TOGETHER])
+                latent = truncated_normal(len(own), self.network.latent, _TRUNCATION, source)
+                given = torch.cat([latent, one_hot(own, self.network.classes)], dim=1).to(device)
+                decoded = torch.sigmoid(self.network.decoder(given)).reshape(-1, channels, height, width)
+                pixels = decoded.permute(0, 2, 3, 1).mul(255).round().to(torch.uint8)
+                images[start : start + _SAMPLED_TOGETHER] = pixels.cpu().numpy()
+        return images
+
+
+def _flat(images: Images, device: str) -> Tensor:
+    """(n, H, W, C) to rows (n, C * H * W) in [0, 1], channels first."""
+    return torch.tensor(images, device=device).permute(0, 3, 1, 2).flatten(1).float() / 255
+
+
+def _bound(found: Tensor, labels: Tensor) -> Tensor:
+    return found[:, 0]
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, labels, reduction="none")

@@ -1,0 +1,115 @@
+"""Distilling a source's head into a destination's (Hinton et al. 2015; paper 000, table 2, row KD)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn import functional
+
+from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.exchange.transcript import Transcript
+from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
+from fedassay.methods.shared.local_networks import probabilities
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.registry import register
+
+
+@register("method", "knowledge_distillation")
+class KnowledgeDistillation(LocalHeads):
+    """A source sends its head to a destination, which distills it into its own on its own records.
+
+    Each client trains a head; the last client is the destination, the others are sources (one, in the
+    paper). The destination starts from its own head and minimises, over its own features,
+
+        (1 - share) CE(y, p) + share T^2 KL(q_T || p_T),
+
+    q_T the mean of the received heads' probabilities at temperature T, p_T its own. The paper gives
+    optimiser, epochs and temperatures, not the share of the teacher: here a half. `accuracy` is
+    that of the destination's head. What it knows of a class that it has no records of comes from the
+    source's answers on records of other classes.
+
+    Attributes:
+        temperature: T; the paper picks the best of 1, 5 and 10 on the test set.
+        share: Weight of the teacher.
+        epochs: Passes over the destination's records; 50 in the paper.
+        learning_rate: Adam's; 1e-4 in the paper.
+        batch: Minibatch size.
+    """
+
+    temperature: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    share: float = Field(default=0.5, ge=0, le=1)
+    epochs: int = Field(default=50, ge=1)
+    learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
+    batch: int = Field(default=128, ge=1)
+
+    def run(self, task: Task) -> Outcome:
+        """One message from every source to the destination.
+
+        Raises:
+            PlanError: There is one client only.
+            DataError: The destination has no records, or no source has.
+        """
+        if len(task.clients) < 2:
+            raise PlanError("knowledge_distillation: 1 client; a source and a destination are needed")
+        *sources, destination = task.clients
+        steps = self.steps(task)
+        messages = task.spool.keep_all(
+            self.message(source, self.fit(source, steps, task), steps, task, destination.name)
+            for source in sources
+        )
+        teachers, _ = received_heads(messages)
+        # The destination's head stays with it: a private run need not noise it.
+        student = self.fit(destination, None, task)
+        if not len(destination) and not teachers:
+            raise DataError("knowledge_distillation: no client has any record")
+        notes = []
+        if not len(destination):
+            notes.append("the destination has no records to distill on and keeps the first source's head")
+            student = teachers[0]
+        elif teachers:
+            student = self._distill(student, teachers, destination, task)
+        correct = {
+            f"accuracy_{source.name}": float(np.mean(head.predict(task.test.features) == task.test.labels))
+            for source, head in zip((each for each in sources if len(each) or steps), teachers, strict=True)
+        }
+        sent = float(len(messages) * task.classes * (task.backbone.width + 1))
+        return Outcome(
+            Transcript("knowledge_distillation", task.classes, tuple(messages), self.claim(task)),
+            FeatureModel(student),
+            utility=correct,
+            communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
+            networks=sent_heads(messages),
+            notes=tuple(notes),
+        )
+
+    def _distill(
+        self, start: LinearHead, teachers: list[LinearHead], destination: Records, task: Task
+    ) -> LinearHead:
+        """Train the destination's head, from its own, on its own records and the teachers' answers."""
+        features = destination.features
+        taught = np.mean([probabilities(head.scores(features) / self.temperature) for head in teachers], axis=0)
+        inputs = torch.tensor(np.asarray(features, dtype=np.float32), device=task.device)
+        labels = torch.tensor(destination.labels, device=task.device)
+        goals = torch.tensor(taught, dtype=torch.float32, device=task.device)
+        module = nn.Linear(task.backbone.width, task.classes)
+        with torch.no_grad():
+            module.weight.copy_(torch.tensor(np.asarray(start.weights)))
+            module.bias.copy_(torch.tensor(np.asarray(start.bias)))
+        module.to(task.device)
+        optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+        generator = torch.Generator().manual_seed(task.seeds.integer("distillation", destination.name))
+        for _ in range(self.epochs):
+            order = torch.randperm(len(labels), generator=generator).to(labels.device)
+            for chosen in torch.split(order, self.batch):
+                scores = module(inputs[chosen])
+                own = functional.log_softmax(scores / self.temperature, dim=1)
+                away = functional.kl_div(own, goals[chosen], reduction="batchmean")
+                truth = functional.cross_entropy(scores, labels[chosen])
+                optimizer.zero_grad()
+                loss = (1 - self.share) * truth + self.share * self.temperature**2 * away
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        return head_of(module)

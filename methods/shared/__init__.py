@@ -1,0 +1,1 @@
+"""What several methods share: local training, heads, rounds, DP-SGD."""

@@ -1,0 +1,182 @@
+"""Whole classifiers that clients train alone, once: a body and a head, from scratch or from the backbone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from fedassay.backbones.base import initialised
+from fedassay.contracts.method import Records, Task
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.local_heads import head_loss
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, local_network
+from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.support.errors import DataError
+from fedassay.support.types import Frozen
+
+Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
+Start = Literal["random", "backbone"]
+"""What a body starts from: its own random initialisation, or a copy of the plan's backbone."""
+
+
+class Classifiers(Frozen):
+    """How every client trains a classifier of its own, once.
+
+    Attributes:
+        bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
+        start: What bodies start from: their own `random` initialisation, or a copy of the plan's `backbone`.
+        width: Number of features m under the head, its bias counted as one.
+        local_epochs: Passes over a client's records.
+        batch: Minibatch size; the divisor of noised gradient sums in a private run.
+        learning_rate: Adam's.
+        dp_sgd: Parameters of a private run.
+    """
+
+    bodies: Bodies = (BodySpec(name="cnn"),)
+    start: Start = "random"
+    width: int = Field(default=32, ge=2)
+    local_epochs: int = Field(default=20, ge=1)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    dp_sgd: DpSgd = DpSgd()
+
+    def steps(self, task: Task) -> PrivateSteps | None:
+        """The DP-SGD steps of a private run; None otherwise."""
+        if not task.privacy.private:
+            return None
+        return self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch)
+
+    def network(self, index: int, client: Records, task: Task) -> LocalNetwork:
+        """A client's classifier as it starts: with an initialisation of its own."""
+        body, head = make_classifier(
+            task,
+            client,
+            self.bodies[index % len(self.bodies)],
+            start=self.start,
+            width=self.width,
+            body_seed=task.seeds.integer("body", client.name),
+            head_seed=task.seeds.integer("head", client.name),
+        )
+        return local_network(client.name, nn.Sequential(body, head), client, task.device)
+
+    def train(self, task: Task, method: str) -> tuple[list[LocalNetwork], list[Message]]:
+        """Every client's trained classifier, and the messages that carry them.
+
+        Raises:
+            DataError: No client has a record, or training has diverged.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError(f"{method}: no client has any record")
+        steps = self.steps(task)
+        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        networks, messages = [], []
+        with task.progress.step("classifiers") as advance:
+            for index, client in enumerate(task.clients):
+                advance(index, len(task.clients))
+                network = self.network(index, client, task)
+                training(network, head_loss, task.seeds, 0)
+                networks.append(network)
+                messages.append(task.spool.keep(_message(client, network, steps, task, method)))
+        return networks, messages
+
+    def received(self, messages: Sequence[Message], task: Task) -> list[LocalNetwork]:
+        """The classifiers that the server holds: of the clients that have records, where it is told."""
+        found = []
+        for index, (client, message) in enumerate(zip(task.clients, messages, strict=True)):
+            records = message.fields.get("records")
+            if records is None or records.values[0] > 0:
+                network = self.network(index, client, task)
+                write(network.module, message.fields["parameters"].values)
+                network.module.eval()
+                found.append(network)
+        return found
+
+    def claim(self, task: Task) -> Claim:
+        """What a private run claims."""
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions"
+        )
+
+
+class BackboneBody(nn.Module):
+    """A trainable copy of the backbone as a body: from images, 0 to 255, to its features.
+
+    Normalisation layers keep the statistics of the backbone: statistics over a client's own records would be a
+    release of their own, and no record's gradient would be its own.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module).requires_grad_(True).eval()
+
+    def train(self, mode: bool = True) -> BackboneBody:
+        """Stays in evaluation mode, see above."""
+        self.training = mode
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, channels, height, width) to (n, d)."""
+        features: Tensor = self.module(images.float() / 255)
+        return features
+
+
+def make_classifier(
+    task: Task, client: Records, spec: BodySpec, *, start: Start, width: int, body_seed: int, head_seed: int
+) -> tuple[nn.Module, nn.Linear]:
+    """A body and the head on it, as they start.
+
+    Args:
+        task: The classes; with `start: backbone`, the backbone.
+        client: The images' shape.
+        spec: The body.
+        start: See `Start`.
+        width: m, for a body with m - 1 outputs; the backbone brings its own.
+        body_seed: Of the body's initialisation.
+        head_seed: Of the head's.
+
+    Raises:
+        PlanError: Images of this size do not fit through the body.
+    """
+    body: nn.Module
+    outputs = task.backbone.width if start == "backbone" else width - 1
+    if start == "backbone":
+        body = BackboneBody(task.backbone.module)
+    else:
+        height, across, channels = client.images.shape[1:]
+        body = build_body(spec, (height, across, channels), outputs, body_seed)
+    return body, initialised(lambda: nn.Linear(outputs, task.classes), head_seed)
+
+
+def read(module: nn.Module) -> NDArray[np.float32]:
+    """All parameters of a module as one vector."""
+    return parameters_to_vector(module.parameters()).detach().cpu().numpy().astype(np.float32)
+
+
+def write(module: nn.Module, values: NDArray[np.float32]) -> None:
+    """Replace all parameters of a module."""
+    device = next(module.parameters()).device
+    vector_to_parameters(torch.tensor(values, device=device), module.parameters())
+
+
+def _message(
+    client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: Task, method: str
+) -> Message:
+    trained = read(network.module)
+    if not np.isfinite(trained).all():
+        raise DataError(f"{method}: training at {client.name} has diverged; try a smaller learning_rate")
+    release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
+    fields = {"parameters": MessageField(trained, "parameters", release)}
+    if steps is None:
+        fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
+    return Message(0, client.name, SERVER, fields)

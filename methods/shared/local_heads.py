@@ -1,0 +1,202 @@
+"""Heads that clients train alone on their own features: what ensembles and averages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedassay.contracts.method import Records, Task
+from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.heads.linear import LinearHead
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.heads import HeadTraining
+from fedassay.methods.shared.local_networks import probabilities
+from fedassay.nets.local_training import train_privately
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.support.errors import DataError
+from fedassay.support.types import Floats, Ints, Parameters
+
+Combine = Literal["mean", "max", "logits"]
+"""How members agree: by the mean of their probabilities; by the class with the highest probability at any
+of them (paper 000, section 5.1); by the mean of their scores (DENSE, equation 1). `max` believes whoever is
+surest: heads of few records, fitted by `lbfgs` on their own scale, are sure of classes they have never seen."""
+
+_GROUP = "head"
+
+
+class HeadDpSgd(DpSgd):
+    """How a head is trained with differential privacy.
+
+    Attributes:
+        epochs: Times that each record is sampled, on average.
+        batch: What noised gradient sums are divided by.
+        learning_rate: Adam's.
+    """
+
+    epochs: int = Field(default=20, ge=1)
+    batch: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
+
+
+class LocalHeads(Parameters):
+    """Parameters of methods whose clients train a head each.
+
+    Attributes:
+        head: How it is trained; over all C classes, for a client cannot leave the others' to chance.
+        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros, with Adam.
+    """
+
+    head: HeadTraining = HeadTraining()
+    dp_sgd: HeadDpSgd = HeadDpSgd()
+
+    def steps(self, task: Task) -> PrivateSteps | None:
+        """The DP-SGD steps of a private run; None otherwise."""
+        if not task.privacy.private:
+            return None
+        return self.dp_sgd.steps(task.privacy, epochs=self.dp_sgd.epochs, rounds=1, batch=self.dp_sgd.batch)
+
+    def fit(self, client: Records, steps: PrivateSteps | None, task: Task) -> LinearHead:
+        """A client's own head over C classes; zeros where it has no records (noise, in a private run)."""
+        width = task.backbone.width
+        if steps is not None:
+            return self._privately(client, steps, task)
+        if not len(client):
+            return LinearHead(np.arange(task.classes), np.zeros((task.classes, width)), np.zeros(task.classes))
+        return self.head.fit(client.features, client.labels, task, task.classes)
+
+    def _privately(self, client: Records, steps: PrivateSteps, task: Task) -> LinearHead:
+        module = nn.Linear(task.backbone.width, task.classes)
+        with torch.no_grad():
+            module.weight.zero_()
+            module.bias.zero_()
+        module.to(task.device)
+        train_privately(
+            module,
+            torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device),
+            torch.tensor(client.labels, device=task.device),
+            head_loss,
+            private=steps,
+            rate=self.dp_sgd.learning_rate,
+            generator=torch.Generator().manual_seed(task.seeds.integer("training", client.name)),
+        )
+        return head_of(module)
+
+    def message(
+        self, client: Records, head: LinearHead, steps: PrivateSteps | None, task: Task, receiver: str = SERVER
+    ) -> Message:
+        """A client's head on its way, in float32; without privacy also the number of its records."""
+        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency, group=_GROUP)
+        fields = {
+            "head_weights": MessageField(head.weights.astype(np.float32), "head", release),
+            "head_bias": MessageField(head.bias.astype(np.float32), "head", release),
+        }
+        if steps is None:
+            fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
+        return Message(0, client.name, receiver, fields)
+
+    def train(self, task: Task, method: str) -> list[Message]:
+        """Every client's head, on its way to the server.
+
+        Raises:
+            DataError: No client has a record.
+        """
+        if not any(len(client) for client in task.clients):
+            raise DataError(f"{method}: no client has any record")
+        steps = self.steps(task)
+        messages = []
+        with task.progress.step("heads") as advance:
+            for number, client in enumerate(task.clients):
+                advance(number, len(task.clients))
+                message = self.message(client, self.fit(client, steps, task), steps, task)
+                messages.append(task.spool.keep(message))
+        return messages
+
+    def claim(self, task: Task) -> Claim:
+        """What a private run claims."""
+        return task.privacy.claim(
+            "DP-SGD with Poisson sampling on each client's head, by privacy loss distributions"
+        )
+
+
+def received_heads(messages: Sequence[Message]) -> tuple[list[LinearHead], NDArray[np.float64]]:
+    """Heads as the receiver has them, of the senders that have records, and the weight of each.
+
+    Returns:
+        The heads, and their weights (k,): numbers of records; 1 each where these are not sent.
+    """
+    heads, weights = [], []
+    for message in messages:
+        records = message.fields.get("records")
+        weight = 1.0 if records is None else float(records.values[0])
+        if weight > 0:
+            matrix = message.fields["head_weights"].values
+            heads.append(LinearHead(np.arange(len(matrix)), matrix, message.fields["head_bias"].values))
+            weights.append(weight)
+    return heads, np.array(weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Predicts by the agreement of several members: a `fedassay.contracts.method.Model`.
+
+    Attributes:
+        members: From records to scores over all C classes (n, C), softmax of which are probabilities.
+        combine: See `Combine`.
+    """
+
+    members: Sequence[Callable[[Records], NDArray[np.float64]]]
+    combine: Combine = "mean"
+
+    def predict(self, records: Records) -> Ints:
+        """Predicted classes, shape (n,)."""
+        join = np.maximum if self.combine == "max" else np.add
+        total: NDArray[np.float64] | float = 0.0
+        for member in self.members:
+            own = member(records)
+            total = join(total, own if self.combine == "logits" else probabilities(own))
+        return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class SentHead:
+    """A classifier that a message's head is over the backbone: a `fedassay.contracts.membership.ScoringModel`.
+
+    Attributes:
+        head: As received.
+    """
+
+    head: LinearHead
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Class scores (logits), shape (n, C)."""
+        return self.head.scores(records.features)
+
+
+def sent_heads(messages: Sequence[Message]) -> dict[tuple[str, int], SentHead]:
+    """The head in every message of a sender that has records, by sender and round."""
+    found = {}
+    for message in messages:
+        heads, _ = received_heads([message])
+        if heads:
+            found[message.sender, message.round] = SentHead(heads[0])
+    return found
+
+
+def head_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each record."""
+    return functional.cross_entropy(scores, labels, reduction="none")
+
+
+def head_of(module: nn.Linear) -> LinearHead:
+    """The head that a linear layer over all classes is."""
+    weights: Floats = module.weight.detach().cpu().numpy()
+    return LinearHead(np.arange(len(weights)), weights, module.bias.detach().cpu().numpy())

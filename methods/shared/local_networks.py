@@ -1,0 +1,136 @@
+"""The networks that clients train themselves, and predictions with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedassay.contracts.method import Records
+from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
+from fedassay.nets.local_training import RecordLoss, train, train_privately
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Images, Ints
+
+_BATCH = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class LocalNetwork:
+    """A network and the records it is trained on.
+
+    Attributes:
+        name: Names its random streams: the client, or whoever else trains it.
+        module: From images (n, channels, height, width), 0 to 255, to outputs (n, k); changed in place.
+        inputs: The records' images in that layout, uint8.
+        labels: Their labels, shape (n,).
+    """
+
+    name: str
+    module: nn.Module
+    inputs: Tensor
+    labels: Tensor
+
+
+def local_network(name: str, module: nn.Module, records: Records, device: str) -> LocalNetwork:
+    """Put a module and the records it is to be trained on onto a device."""
+    labels = torch.tensor(records.labels, device=device)
+    return LocalNetwork(name, module.to(device), to_inputs(records.images, device), labels)
+
+
+def to_inputs(images: Images, device: str) -> Tensor:
+    """(n, height, width, channels) to (n, channels, height, width), uint8, contiguous."""
+    return torch.tensor(images, device=device).permute(0, 3, 1, 2).contiguous()
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How networks are trained in a round.
+
+    Attributes:
+        epochs: Passes over the records; DP-SGD has its own steps.
+        batch: Minibatch size.
+        rate: Adam's learning rate.
+        private: DP-SGD in place of plain training.
+    """
+
+    epochs: int
+    batch: int
+    rate: float
+    private: PrivateSteps | None
+
+    def __call__(self, network: LocalNetwork, loss: RecordLoss, seeds: Seeds, number: int) -> None:
+        """Train a network in place; what is drawn depends on its name and on the round."""
+        generator = torch.Generator().manual_seed(seeds.integer("training", number, network.name))
+        given = (network.module, network.inputs, network.labels, loss)
+        if self.private is not None:
+            train_privately(*given, private=self.private, rate=self.rate, generator=generator)
+        else:
+            train(*given, epochs=self.epochs, batch=self.batch, rate=self.rate, generator=generator)
+
+
+def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:
+    """What a network makes of images, shape (n, k)."""
+    device = next(module.parameters()).device
+    with torch.inference_mode():
+        parts = [
+            module(to_inputs(images[start : start + _BATCH], str(device))).cpu().numpy()
+            for start in range(0, max(len(images), 1), _BATCH)
+        ]
+    return np.concatenate(parts)
+
+
+Scores = Callable[[Images], NDArray[np.float64]]
+"""Class scores (n, C) of images, comparable between the networks of one method."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanModel:
+    """Predicts by the mean class probabilities of several models: a `fedassay.contracts.method.Model`.
+
+    Clients of a personalized method hold one model each. No party of the protocol holds their mean; it
+    is what they could predict together.
+
+    Attributes:
+        members: Class scores (logits) of each model, at least one.
+    """
+
+    members: Sequence[Scores]
+
+    def predict(self, records: Records) -> Ints:
+        """Predicted classes, shape (n,)."""
+        total = sum(probabilities(scores(records.images)) for scores in self.members)
+        return np.asarray(np.argmax(total, axis=1), dtype=np.int64)
+
+
+def personalized(
+    scores: Sequence[Scores], of_client: Sequence[int], clients: Sequence[Records], test: Records
+) -> Personalized:
+    """Personalized accuracy of clients that predict by the models they have.
+
+    Args:
+        scores: Class scores of each model.
+        of_client: For each client, the position of its model in `scores`.
+        clients: Their records.
+        test: The test role.
+    """
+    predicted = []
+    for index, model in enumerate(scores):
+        users = [client.labels for client, own in zip(clients, of_client, strict=True) if own == index]
+        needed = np.isin(test.labels, np.concatenate([*users, np.zeros(0, np.int64)]))
+        guesses = np.full(len(test), -1, dtype=np.int64)
+        if needed.any():
+            guesses[needed] = model(test.images[needed]).argmax(axis=1)
+        predicted.append(guesses)
+    return personalized_accuracy([predicted[own] for own in of_client], clients, test)
+
+
+def probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Softmax over the classes of scores (n, C)."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float64)

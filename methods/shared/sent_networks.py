@@ -1,0 +1,52 @@
+"""What sent parameters compute: the classifiers that whoever receives the messages of a run can evaluate."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.utils import vector_to_parameters
+
+from fedassay.contracts.method import Records
+from fedassay.exchange.transcript import Message
+from fedassay.methods.shared.local_networks import outputs
+
+
+@dataclass(frozen=True, eq=False)
+class SentNetwork:
+    """A classifier with the parameters that a message carries: a `fedassay.contracts.membership.ScoringModel`.
+
+    Attributes:
+        module: The architecture; its own parameters do not matter and stay as they are.
+        values: All its parameters, one after the other.
+    """
+
+    module: nn.Module
+    values: NDArray[np.float32]
+
+    def network(self) -> nn.Module:
+        """A network of its own that holds these parameters, ready to be evaluated."""
+        own = copy.deepcopy(self.module).eval()
+        device = next(own.parameters()).device
+        vector_to_parameters(torch.tensor(self.values, device=device), own.parameters())
+        return own
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Class scores (logits), shape (n, C)."""
+        return outputs(self.network(), records.images).astype(np.float64)
+
+
+def sent_networks(module: nn.Module, messages: Sequence[Message]) -> dict[tuple[str, int], SentNetwork]:
+    """The network in every message that carries all parameters, by sender and round, the last one of each."""
+    template = copy.deepcopy(module)
+    found = {}
+    for message in messages:
+        values = message.of_kind("parameters")
+        if values is not None:
+            found[message.sender, message.round] = SentNetwork(template, values.astype(np.float32))
+    return found
