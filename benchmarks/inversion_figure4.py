@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from fedassay.attacks.feature_inversion import DIRECTIONS, FeatureInversion
-from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.contracts.audit import Knowledge

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.attacks.feature_inversion import FeatureInversion
-from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.method import Task

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.method import Task
 from fedassay.exchange.release import Release, exact

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedassay.attacks.feature_inversion import FeatureInversion
-from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion import InversionAudit
 from fedassay.audits.inversion_truth import Pool, hold, psnr_table
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstruction

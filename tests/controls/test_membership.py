@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.attacks.membership import Membership
+from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership import MembershipAudit
 from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab

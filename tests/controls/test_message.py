@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedassay import factorization
-from fedassay.attacks.gram_factorization import GramFactorization
+from fedassay.attacks.gram import factorization
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message import MessageAudit

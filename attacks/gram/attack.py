@@ -2,7 +2,7 @@
 
 A client that sends B = sum of f f^T over its records, and class sums A, sends its records' features one by one
 as long as they are fewer than the active features and its backbone ends in a rectifier: the rank of B is the
-number of records (so hiding the counts hides nothing), and `fedassay.factorization` finds the only non-negative
+number of records (so hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only non-negative
 features with that B and those sums. The same holds for the sum over several clients under secure aggregation
 while their records together are fewer than the features; for the difference of two messages of one sender
 (records that came or went between them), whatever the number that stayed; and, class by class, for means with
@@ -26,13 +26,13 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from fedassay.attacks.gram.factorization import Factors, factorize
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
 from fedassay.exchange.statistics import gram_of, roundoff, square, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
-from fedassay.factorization import Factors, factorize
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters

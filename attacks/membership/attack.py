@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.attacks.membership_scores import lira_offline, lira_online, rmia
-from fedassay.attacks.membership_signals import (
+from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
+from fedassay.attacks.membership.signals import (
     Group,
     Source,
     as_columns,
@@ -40,7 +40,7 @@ from fedassay.attacks.membership_signals import (
     message_signals,
     model_signals,
 )
-from fedassay.attacks.membership_tracing import Population, population_of
+from fedassay.attacks.membership.tracing import Population, population_of
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.membership import Kind, MembershipGame, Shadow, joined
 from fedassay.contracts.method import Records

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.attacks.membership_tracing import Population, evidence
+from fedassay.attacks.membership.tracing import Population, evidence
 from fedassay.contracts.membership import HeadScores, ScoringGenerator, label_logits
 from fedassay.contracts.method import Records
 from fedassay.exchange.transcript import AGGREGATE, SERVER

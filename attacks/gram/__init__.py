@@ -1,0 +1,1 @@
+"""Records from sums of outer products."""

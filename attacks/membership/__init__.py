@@ -1,0 +1,1 @@
+"""Whether a record was among those that a release was computed from."""
