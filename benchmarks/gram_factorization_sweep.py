@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.attacks.gram.attack import GramFactorization
-from fedassay.audits.message_truth import match
+from fedassay.audits.message.truth import match
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.audit import Knowledge

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedassay.audits.claim_reruns import fit_direction, make_outliers, what_leaves
-from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.reruns import fit_direction, make_outliers, what_leaves
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import PrivacyClaim, Release, exact

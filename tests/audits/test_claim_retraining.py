@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedassay.audits.claim_reruns import outliers_of, what_leaves
-from fedassay.audits.claim_retraining import worst_retraining
-from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.reruns import outliers_of, what_leaves
+from fedassay.audits.claim.retraining import worst_retraining
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records, Task
 from fedassay.methods.fedlog.method import FedLog

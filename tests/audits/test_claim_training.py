@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.audits.claim_training import training_facts
-from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Task
 from fedassay.exchange.release import NoClaim

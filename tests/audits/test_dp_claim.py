@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Outcome, Task
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact

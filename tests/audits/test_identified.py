@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedassay.audits.identified import identified
+from fedassay.audits.reconstruction.identified import identified
 from fedassay.contracts.audit import Reconstruction
 from fedassay.contracts.method import Task
 from fedassay.exchange.feature_sources import VectorSource

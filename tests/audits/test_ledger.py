@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedassay.audits.ledger import LedgerAudit
+from fedassay.audits.claim.ledger import LedgerAudit
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Task
 from fedassay.exchange.release import NoClaim, PrivacyClaim

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.message_truth import judge, match, metrics
+from fedassay.audits.message.truth import judge, match, metrics
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.membership_roc import (
+from fedassay.audits.membership.roc import (
     Told,
     allowed_by,
     baseline,

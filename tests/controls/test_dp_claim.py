@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits import claim_bounds
-from fedassay.audits.claim_bounds import observe_mechanism
-from fedassay.audits.dp_claim import DpClaimAudit
+from fedassay.audits.claim import bounds as claim_bounds
+from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.bounds import observe_mechanism
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Method, Task

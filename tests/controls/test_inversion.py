@@ -12,8 +12,8 @@ import pytest
 
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
-from fedassay.audits.inversion import InversionAudit
-from fedassay.audits.inversion_truth import Pool, hold, psnr_table
+from fedassay.audits.inversion.audit import InversionAudit
+from fedassay.audits.inversion.truth import Pool, hold, psnr_table
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstruction
 from fedassay.contracts.method import Method, Records, Task
 from fedassay.exchange.feature_sources import VectorSource, sources

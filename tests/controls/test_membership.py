@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedassay.attacks.membership.attack import Membership
-from fedassay.audits.membership import MembershipAudit
-from fedassay.audits.membership_controls import MemorizedDiffusion, leaking, memorize, without
+from fedassay.audits.membership.audit import MembershipAudit
+from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab
 from fedassay.contracts.membership import MembershipGame, is_member, label_logits, make_game, visible
 from fedassay.contracts.method import Method, Outcome, Records, Task

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.audits import memorization_scores
-from fedassay.audits.memorization import MemorizationAudit
-from fedassay.audits.memorization_controls import halves, overfit
-from fedassay.audits.memorization_scores import Search, deal, distinct, match_classes, score, without
+from fedassay.audits.memorization import scores as memorization_scores
+from fedassay.audits.memorization.audit import MemorizationAudit
+from fedassay.audits.memorization.controls import halves, overfit
+from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score, without
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Generator, Outcome, Records, Task
 from fedassay.exchange.transcript import Transcript

@@ -13,7 +13,7 @@ from fedassay.attacks.gram import factorization
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
-from fedassay.audits.message import MessageAudit
+from fedassay.audits.message.audit import MessageAudit
 from fedassay.contracts.audit import Attack, AttackResult, Knowledge, Lab
 from fedassay.contracts.method import Method, Outcome, Task
 from fedassay.exchange.release import Release

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.audits.reconstruction import ReconstructionAudit
+from fedassay.audits.reconstruction.audit import ReconstructionAudit
 from fedassay.contracts.audit import Accounted, AttackResult, Lab, Reconstruction
 from fedassay.contracts.method import Outcome, Records, Task
 from fedassay.exchange.feature_sources import VectorSource, sources

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedassay.audits.captured_images import captured_image_findings
-from fedassay.audits.captured_messages import captured_findings
-from fedassay.audits.ledger_claim import ledger_finding
+from fedassay.audits.claim.ledger_claim import ledger_finding
+from fedassay.audits.message.captured import captured_findings
+from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.backbones.base import Backbone
 from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
 from fedassay.contracts.method import Outcome, Records, Task

@@ -2,7 +2,7 @@
 
 The ledger takes a training's word for its noise, its clipping and its sampling. Here each step is looked at from
 outside of the code that does these: the sum of the gradients before the noise against the sum after
-it, and how many records came into it. `fedassay.audits.claim_training` holds the log against what was declared.
+it, and how many records came into it. `fedassay.audits.claim.training` holds the log against what was declared.
 Nothing of it leaves a client, and measuring changes no step.
 """
 

@@ -22,8 +22,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedassay.audits.memorization_controls import Redrawn, halves, overfit
-from fedassay.audits.memorization_judging import (
+from fedassay.audits.memorization.controls import Redrawn, halves, overfit
+from fedassay.audits.memorization.judging import (
     Judged,
     by_client,
     histogram_of,
@@ -31,7 +31,7 @@ from fedassay.audits.memorization_judging import (
     metrics_of,
     tested_metrics,
 )
-from fedassay.audits.memorization_scores import Scores, Search, deal, distinct, match_classes, score, without
+from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.method import Generator, Records

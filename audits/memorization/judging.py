@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.memorization_scores import Scores
+from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
 from fedassay.audits.stats.stratified import stratified_gap

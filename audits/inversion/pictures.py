@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, candidates
+from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, candidates
 from fedassay.contracts.audit import Lab, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Picture, PictureColumn

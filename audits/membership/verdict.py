@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedassay.audits.membership_roc import (
+from fedassay.audits.membership.roc import (
     Allowed,
     Told,
     baseline,

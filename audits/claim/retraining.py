@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedassay.audits.claim_bounds import Observation
-from fedassay.audits.claim_reruns import Outlier, outliers_of
+from fedassay.audits.claim.bounds import Observation
+from fedassay.audits.claim.reruns import Outlier, outliers_of
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records, Retrained
 from fedassay.privacy.reruns import Experiment

@@ -20,8 +20,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedassay.audits.claim_bounds import Observation
-from fedassay.audits.claim_training import TrainingFacts
+from fedassay.audits.claim.bounds import Observation
+from fedassay.audits.claim.training import TrainingFacts
 from fedassay.contracts.audit import Accounted, Lab
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript

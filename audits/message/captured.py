@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedassay.audits.message_controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
-from fedassay.audits.message_structure import structure_finding
-from fedassay.audits.message_truth import EXACT, NEAR, Matrix, match
+from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
+from fedassay.audits.message.structure import structure_finding
+from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource, sources

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.membership_controls import memorize, without
-from fedassay.audits.membership_verdict import not_run
+from fedassay.audits.membership.controls import memorize, without
+from fedassay.audits.membership.verdict import not_run
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import Lab

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim_bounds import Bounds, Control, Observation, Scores, bounds_of
+from fedassay.audits.claim.bounds import Bounds, Control, Observation, Scores, bounds_of
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.contracts.audit import Lab

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message_truth import pooled
+from fedassay.audits.message.truth import pooled
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.method import Records
 from fedassay.exchange.release import Release, exact

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedassay.audits.inversion_truth import BETWEEN
+from fedassay.audits.inversion.truth import BETWEEN
 from fedassay.contracts.audit import Reconstruction
 from fedassay.contracts.method import Records
 from fedassay.exchange.feature_sources import VectorSource

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message_truth import Matrix
+from fedassay.audits.message.truth import Matrix
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.membership import half_of_each
 from fedassay.contracts.method import Records

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.membership_canaries import canary_finding
-from fedassay.audits.membership_controls import WORDS, leaking, pooled_blocks, strangers, without
-from fedassay.audits.membership_informed import informed_findings
-from fedassay.audits.membership_roc import Told, allowed_by, told_in_one_release
-from fedassay.audits.membership_verdict import finding, not_run
+from fedassay.audits.membership.canaries import canary_finding
+from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
+from fedassay.audits.membership.informed import informed_findings
+from fedassay.audits.membership.roc import Told, allowed_by, told_in_one_release
+from fedassay.audits.membership.verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.membership import half_of_each, is_member, visible

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.audits.inversion_pictures import figure
-from fedassay.audits.inversion_truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
-from fedassay.audits.message_truth import encoder
-from fedassay.audits.selections import nearest_feature
+from fedassay.audits.inversion.pictures import figure
+from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
+from fedassay.audits.message.truth import encoder
+from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.contracts.audit import AttackResult, Lab, Reconstruction

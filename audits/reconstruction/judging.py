@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.selections import Scored
+from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.permutation import Gap, gap
 from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
 from fedassay.records.record import Metric, Verdict, unmeasured

@@ -5,15 +5,15 @@
 - observed: a lower bound from an attack on neighbouring data sets.
 
 Where networks are trained by DP-SGD, their steps were measured as they were taken, and a training that is not
-what it declares is no less unsound (`fedassay.audits.claim_training`).
+what it declares is no less unsound (`fedassay.audits.claim.training`).
 
 Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
 the neighbours that are worst for them (`fedassay.privacy.reruns`); where they depend on a network trained on
-the records, such neighbours are searched for (`fedassay.audits.claim_retraining`). `rerun`: the whole method
-runs again and again on real neighbouring clients (`fedassay.audits.claim_reruns`); slower and weaker, but it
+the records, such neighbours are searched for (`fedassay.audits.claim.retraining`). `rerun`: the whole method
+runs again and again on real neighbouring clients (`fedassay.audits.claim.reruns`); slower and weaker, but it
 needs nothing from the method and sees what no analysis of its statistics does.
 
-How these become a verdict: `fedassay.audits.claim_verdict`.
+How these become a verdict: `fedassay.audits.claim.verdict`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedassay.audits.claim_bounds import Control, Estimator, Observation, observe_mechanism
-from fedassay.audits.claim_reruns import LEAST, observe_reruns
-from fedassay.audits.claim_retraining import Found, worst_retraining
-from fedassay.audits.claim_training import TrainingFacts, training_facts
-from fedassay.audits.claim_verdict import claim_verdict
-from fedassay.audits.ledger_claim import accounted_for, accounted_metrics, claim_words
+from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
+from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
+from fedassay.audits.claim.reruns import LEAST, observe_reruns
+from fedassay.audits.claim.retraining import Found, worst_retraining
+from fedassay.audits.claim.training import TrainingFacts, training_facts
+from fedassay.audits.claim.verdict import claim_verdict
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.contracts.audit import Accounted, AttackResult, Lab
 from fedassay.exchange.release import NoClaim, PrivacyClaim

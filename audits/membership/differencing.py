@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.audits.claim_reruns import Released, what_leaves
-from fedassay.audits.membership_verdict import informed_finding
+from fedassay.audits.claim.reruns import Released, what_leaves
+from fedassay.audits.membership.verdict import informed_finding
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.membership import joined
 from fedassay.contracts.method import Records

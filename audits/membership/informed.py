@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedassay.audits.membership_differencing import differencing
-from fedassay.audits.membership_statistics import real_records, worst_case
-from fedassay.audits.membership_verdict import not_run
+from fedassay.audits.membership.differencing import differencing
+from fedassay.audits.membership.statistics import real_records, worst_case
+from fedassay.audits.membership.verdict import not_run
 from fedassay.contracts.audit import Lab
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding

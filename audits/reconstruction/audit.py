@@ -15,10 +15,16 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedassay.audits.identified import identified
-from fedassay.audits.judging import Judged, explains, judge
-from fedassay.audits.judging import verdict as verdict_of
-from fedassay.audits.selections import Scored, Truth, paired_selections, private_truth, set_selections
+from fedassay.audits.reconstruction.identified import identified
+from fedassay.audits.reconstruction.judging import Judged, explains, judge
+from fedassay.audits.reconstruction.judging import verdict as verdict_of
+from fedassay.audits.reconstruction.selections import (
+    Scored,
+    Truth,
+    paired_selections,
+    private_truth,
+    set_selections,
+)
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
 from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
 from fedassay.contracts.method import Records

@@ -1,15 +1,15 @@
 """Does what leaves add up to no more than is claimed: the release ledger, without any attack.
 
 In milliseconds, for methods whose mechanisms take long to run again, and for plans that ask for many epsilons.
-`fedassay.audits.dp_claim` holds the same claim against an attack as well.
+`fedassay.audits.claim.audit` holds the same claim against an attack as well.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from fedassay.audits.claim_training import training_facts
-from fedassay.audits.ledger_claim import accounted_for, ledger_finding
+from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
+from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedassay.audits.claim_training import TrainingFacts
-from fedassay.audits.claim_verdict import claim_verdict, listed
+from fedassay.audits.claim.training import TrainingFacts
+from fedassay.audits.claim.verdict import claim_verdict, listed
 from fedassay.contracts.audit import Accounted, Lab
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import NoClaim, PrivacyClaim

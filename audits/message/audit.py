@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedassay.audits.message_controls import algebra_view, attacked, control_records, sums_view
-from fedassay.audits.message_histograms import histogram_finding
-from fedassay.audits.message_structure import structure_finding
-from fedassay.audits.message_truth import (
+from fedassay.audits.message.controls import algebra_view, attacked, control_records, sums_view
+from fedassay.audits.message.histograms import histogram_finding
+from fedassay.audits.message.structure import structure_finding
+from fedassay.audits.message.truth import (
     EXACT,
     Judged,
     Matrix,

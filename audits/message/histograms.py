@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message_controls import view_of
-from fedassay.audits.message_truth import truth_of
+from fedassay.audits.message.controls import view_of
+from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.method import Records

@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.membership_roc import allowed_by
-from fedassay.audits.membership_verdict import Scores, informed_finding
+from fedassay.audits.membership.roc import allowed_by
+from fedassay.audits.membership.verdict import Scores, informed_finding
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.method import Records
 from fedassay.exchange.release import PrivacyClaim

@@ -1,0 +1,1 @@
+"""Does a differential-privacy claim hold: ledger, lower bounds, measured training."""

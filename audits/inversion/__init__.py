@@ -1,0 +1,1 @@
+"""Inverted features, judged."""

@@ -1,0 +1,1 @@
+"""Generators that give training images back, judged."""

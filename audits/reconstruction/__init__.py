@@ -1,0 +1,1 @@
+"""Reconstructed images, judged."""
