@@ -5,15 +5,15 @@ it. An old run therefore renders again at any time, with no method, attack or au
 
 | format | function | what it is |
 |---|---|---|
-| `html` | `fedassay.reports.html` | one self-contained page, the one a reviewer signs from |
-| `md` | `fedassay.reports.markdown` | verdicts and key numbers for a pull request |
+| `html` | `fedassay.reports.document.html` | one self-contained page, the one a reviewer signs from |
+| `md` | `fedassay.reports.document.markdown` | verdicts and key numbers for a pull request |
 | `json` | the record itself | |
-| `csv` | `fedassay.reports.tables` | a folder: every table and the data behind every figure |
-| `sarif` | `fedassay.reports.sarif` | SARIF 2.1.0, for code-scanning tools |
-| `junit` | `fedassay.reports.junit` | JUnit XML, for CI systems |
+| `csv` | `fedassay.reports.document.tables` | a folder: every table and the data behind every figure |
+| `sarif` | `fedassay.reports.gate.sarif` | SARIF 2.1.0, for code-scanning tools |
+| `junit` | `fedassay.reports.gate.junit` | JUnit XML, for CI systems |
 
-`fedassay.reports.compare` puts several runs on one page; `fedassay.reports.policy` decides whether a
-run may pass. The data that figures need from audits is fixed in `fedassay.reports.series`.
+`fedassay.reports.document.compare` puts several runs on one page; `fedassay.reports.gate.policy` decides whether a
+run may pass. The data that figures need from audits is fixed in `fedassay.reports.document.series`.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ def render(run: Path, record: RunRecord, format: Format) -> str:
     """
     folder = run if run.is_dir() else run.parent
     if format == "html":
-        from fedassay.reports.html import page
+        from fedassay.reports.document.html import page
 
         return page(folder, record)
     if format == "md":
-        from fedassay.reports.markdown import markdown
+        from fedassay.reports.document.markdown import markdown
 
         return markdown(record)
     if format == "json":
         return record.to_json()
     if format == "sarif":
-        from fedassay.reports.sarif import sarif
+        from fedassay.reports.gate.sarif import sarif
 
         return sarif(record)
     if format == "junit":
-        from fedassay.reports.junit import junit
+        from fedassay.reports.gate.junit import junit
 
         return junit(record)
     if format == "csv":
@@ -81,7 +81,7 @@ def write_tables(record: RunRecord, folder: Path) -> list[Path]:
     Returns:
         The files written, in the order of the report.
     """
-    from fedassay.reports.content import contents
+    from fedassay.reports.document.content import contents
 
     return contents(record).write_csv(folder)
 

@@ -177,7 +177,7 @@ def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: b
 def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) -> int:
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
-    from fedassay.reports.compare import write_comparison
+    from fedassay.reports.document.compare import write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
@@ -201,7 +201,7 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
     from fedassay.console import policy_file
     from fedassay.records.record import load_record
-    from fedassay.reports.policy import check_record, load_policy
+    from fedassay.reports.gate.policy import check_record, load_policy
 
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:

@@ -105,7 +105,7 @@ def test_the_blocks_of_a_page_are_well_formed(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_plans_and_policies_of_a_page_are_accepted(page: Path, tmp_path: Path) -> None:
     from fedassay.execution.captured import _scenario
-    from fedassay.reports.policy import load_policy
+    from fedassay.reports.gate.policy import load_policy
 
     for block in _blocks(page):
         content = yaml.safe_load(block.code) if block.language == "yaml" else {}

@@ -12,7 +12,7 @@ import pytest
 
 from fedassay.records.record import RunRecord
 from fedassay.reports import write_report
-from fedassay.reports.compare import write_comparison
+from fedassay.reports.document.compare import write_comparison
 
 
 def driver() -> ModuleType:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedassay.records.record import Finding, RunRecord
-from fedassay.reports.compare import align, changes, comparison, flattened, run_names, write_comparison
+from fedassay.reports.document.compare import align, changes, comparison, flattened, run_names, write_comparison
 from fedassay.support.errors import PlanError
 
 

@@ -14,15 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedassay.records.record import RunRecord, Series
-from fedassay.reports.ceiling import KAPPA, ceiling
-from fedassay.reports.content import contents
-from fedassay.reports.figures.corridor import corridor
-from fedassay.reports.figures.curves import Named, roc, sweep
-from fedassay.reports.figures.epsilon import accuracy_epsilon
-from fedassay.reports.figures.histogram import histogram
-from fedassay.reports.figures.svg import Figure, Scale, linear_scale, linear_ticks, log_scale, log_ticks, tag, text
-from fedassay.reports.figures.tradeoff import pareto, privacy_utility
-from fedassay.reports.figures.utility import bytes_up
+from fedassay.reports.document.ceiling import KAPPA, ceiling
+from fedassay.reports.document.content import contents
+from fedassay.reports.document.figures.corridor import corridor
+from fedassay.reports.document.figures.curves import Named, roc, sweep
+from fedassay.reports.document.figures.epsilon import accuracy_epsilon
+from fedassay.reports.document.figures.histogram import histogram
+from fedassay.reports.document.figures.svg import (
+    Figure,
+    Scale,
+    linear_scale,
+    linear_ticks,
+    log_scale,
+    log_ticks,
+    tag,
+    text,
+)
+from fedassay.reports.document.figures.tradeoff import pareto, privacy_utility
+from fedassay.reports.document.figures.utility import bytes_up
 
 finite = st.floats(min_value=-1e6, max_value=1e6)
 positive = st.floats(min_value=1e-9, max_value=1e9)

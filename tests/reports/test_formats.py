@@ -14,7 +14,7 @@ import pytest
 
 from fedassay.records.record import Finding, RunRecord, load_record
 from fedassay.reports import render
-from fedassay.reports.places import cell_places
+from fedassay.reports.document.places import cell_places
 
 # The parts of SARIF 2.1.0 that a log like ours must have (sections 3.13, 3.14, 3.19, 3.27, 3.49).
 SARIF = {

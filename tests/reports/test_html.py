@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from fedassay.records.record import CellRecord, Finding, Metric, Picture, PictureColumn, RunRecord, Series
 from fedassay.reports import render, write_report
-from fedassay.reports.content import contents
+from fedassay.reports.document.content import contents
 from fedassay.support.errors import PlanError
 
 SECTIONS = ["verdicts", "corridor", "utility", "reconstruction", "attacks", "ledger", "basis"]

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from fedassay.records.record import Finding, Metric, RunRecord
-from fedassay.reports.figures.epsilon import reconstruction_epsilon
-from fedassay.reports.matrix import matrix_table
-from fedassay.reports.tables import Ruling, printed
+from fedassay.reports.document.figures.epsilon import reconstruction_epsilon
+from fedassay.reports.document.matrix import matrix_table
+from fedassay.reports.document.tables import Ruling, printed
 
 
 def _record(build_cell: Any) -> RunRecord:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord
-from fedassay.reports.summary import lead, listed, strip
-from fedassay.reports.verdicts import LOOKS, worst
+from fedassay.reports.document.summary import lead, listed, strip
+from fedassay.reports.document.verdicts import LOOKS, worst
 
 
 def lines(record: RunRecord) -> dict[tuple[str, float], Any]:

@@ -12,9 +12,9 @@ import pytest
 
 from fedassay.records.record import Metric, RunRecord, unmeasured
 from fedassay.reports import write_tables
-from fedassay.reports.content import contents
-from fedassay.reports.privacy_tables import ledger_table, utility_table
-from fedassay.reports.tables import Column, Row, Table, csv_text, printed, show
+from fedassay.reports.document.content import contents
+from fedassay.reports.document.privacy_tables import ledger_table, utility_table
+from fedassay.reports.document.tables import Column, Row, Table, csv_text, printed, show
 
 
 def read(path: Path) -> list[dict[str, str]]:

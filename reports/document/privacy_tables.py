@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
-from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
-from fedassay.reports.finding_tables import cell_columns, cell_values, name_value
-from fedassay.reports.groups import Group, groups, in_order, over_seeds
-from fedassay.reports.leakage import MEASURES, leakage
-from fedassay.reports.metrics import hint, title, utility, utility_names
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.summary import strip
-from fedassay.reports.tables import Column, Row, Ruling, Table, Value
+from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
+from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
+from fedassay.reports.document.groups import Group, groups, in_order, over_seeds
+from fedassay.reports.document.leakage import MEASURES, leakage
+from fedassay.reports.document.metrics import hint, title, utility, utility_names
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.summary import strip
+from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
 
 
 def verdicts_table(record: RunRecord) -> Table:

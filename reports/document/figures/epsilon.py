@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.figures.svg import (
+from fedassay.reports.document.figures.svg import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -27,9 +27,9 @@ from fedassay.reports.figures.svg import (
     polygon,
     polyline,
 )
-from fedassay.reports.groups import Group, groups, labels, over_seeds
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.privacy_tables import utility_over_seeds
+from fedassay.reports.document.groups import Group, groups, labels, over_seeds
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.privacy_tables import utility_over_seeds
 
 _SELECTIONS = ("all", "oracle_all")
 _IMAGES = {"ssim": "SSIM", "psnr": "PSNR (dB)", "lpips": "LPIPS"}

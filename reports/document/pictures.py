@@ -14,10 +14,10 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from fedassay.records.record import Finding, Picture, RunRecord, Verdict
-from fedassay.reports.finding_tables import found
-from fedassay.reports.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.metrics import ordered
-from fedassay.reports.numbers import DASH, significant
+from fedassay.reports.document.finding_tables import found
+from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.document.metrics import ordered
+from fedassay.reports.document.numbers import DASH, significant
 
 _PIXELS = 64 << 20
 """Largest grid that is opened: 64 Mi pixels."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.figures.svg import WIDTH, Datum, Figure, drawing, log_scale, marker, tag, text
-from fedassay.reports.groups import Group, groups, labels
-from fedassay.reports.numbers import short, size
-from fedassay.reports.privacy_tables import bytes_over_seeds
+from fedassay.reports.document.figures.svg import WIDTH, Datum, Figure, drawing, log_scale, marker, tag, text
+from fedassay.reports.document.groups import Group, groups, labels
+from fedassay.reports.document.numbers import short, size
+from fedassay.reports.document.privacy_tables import bytes_over_seeds
 
 _LABEL = 52.0
 """Pixels that the label of a tick needs, such as `100 kB`."""

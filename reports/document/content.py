@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.figures.corridor import corridor
-from fedassay.reports.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
-from fedassay.reports.figures.svg import Figure
-from fedassay.reports.figures.tradeoff import privacy_utility
-from fedassay.reports.figures.utility import bytes_up
-from fedassay.reports.finding_figures import figures_of, series_file
-from fedassay.reports.finding_tables import controls_table, every, findings_table, found
-from fedassay.reports.matrix import matrix_table
-from fedassay.reports.naming import slug
-from fedassay.reports.privacy_tables import (
+from fedassay.reports.document.figures.corridor import corridor
+from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
+from fedassay.reports.document.figures.svg import Figure
+from fedassay.reports.document.figures.tradeoff import privacy_utility
+from fedassay.reports.document.figures.utility import bytes_up
+from fedassay.reports.document.finding_figures import figures_of, series_file
+from fedassay.reports.document.finding_tables import controls_table, every, findings_table, found
+from fedassay.reports.document.matrix import matrix_table
+from fedassay.reports.document.naming import slug
+from fedassay.reports.document.privacy_tables import (
     claims_table,
     ledger_table,
     seconds_table,
     utility_table,
     verdicts_table,
 )
-from fedassay.reports.series import rows
-from fedassay.reports.tables import Table, csv_text
+from fedassay.reports.document.series import rows
+from fedassay.reports.document.tables import Table, csv_text
 from fedassay.support.atomic import write_text
 
 AUDITS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.finding_tables import cell_columns, name_value
-from fedassay.reports.groups import Group, groups
-from fedassay.reports.tables import Column, Row, Ruling, Table
-from fedassay.reports.verdicts import LOOKS, worst
+from fedassay.reports.document.finding_tables import cell_columns, name_value
+from fedassay.reports.document.groups import Group, groups
+from fedassay.reports.document.tables import Column, Row, Ruling, Table
+from fedassay.reports.document.verdicts import LOOKS, worst
 
 _CLAIM = "dp_claim"
 

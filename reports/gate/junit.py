@@ -16,11 +16,11 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
-from fedassay.reports.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.judging import Outcome
-from fedassay.reports.numbers import interval, significant
-from fedassay.reports.plan_notes import name_of
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.document.numbers import interval, significant
+from fedassay.reports.document.plan_notes import name_of
+from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.gate.judging import Outcome
 
 State = Literal["failure", "error", "skipped", "passed"]
 

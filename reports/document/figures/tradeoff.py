@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.figures.svg import (
+from fedassay.reports.document.figures.svg import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -24,10 +24,10 @@ from fedassay.reports.figures.svg import (
     tag,
     text,
 )
-from fedassay.reports.groups import Group, groups, labels
-from fedassay.reports.leakage import MEASURES, Measure
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.privacy_tables import leakage_over_seeds, utility_over_seeds
+from fedassay.reports.document.groups import Group, groups, labels
+from fedassay.reports.document.leakage import MEASURES, Measure
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility_over_seeds
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import Any
 
 from fedassay import __version__
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
-from fedassay.reports.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.judging import Outcome
-from fedassay.reports.numbers import interval, short, significant
-from fedassay.reports.places import Place, cell_places, errors_place
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.document.numbers import interval, short, significant
+from fedassay.reports.document.places import Place, cell_places, errors_place
+from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.gate.judging import Outcome
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

@@ -1,6 +1,6 @@
 """Policies: what a run must show before its method may be deployed.
 
-A policy is a YAML file; `docs/policy.md` describes it. `fedassay.reports.judging` puts its rules to a
+A policy is a YAML file; `docs/policy.md` describes it. `fedassay.reports.gate.judging` puts its rules to a
 run.
 
 Exit codes: 0 all pass, 1 something is broken, 2 nothing is broken but something is undecided.
@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedassay.plan.schema import read_yaml
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.judging import Outcome, judge
-from fedassay.reports.junit import junit as junit_text
-from fedassay.reports.metrics import COMMUNICATION, MEANINGS, UTILITY
-from fedassay.reports.sarif import sarif as sarif_text
+from fedassay.reports.document.metrics import COMMUNICATION, MEANINGS, UTILITY
+from fedassay.reports.gate.judging import Outcome, judge
+from fedassay.reports.gate.junit import junit as junit_text
+from fedassay.reports.gate.sarif import sarif as sarif_text
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
-from fedassay.reports.groups import Group, groups
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.verdicts import LOOKS, worst
+from fedassay.reports.document.groups import Group, groups
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.verdicts import LOOKS, worst
 
 SOURCES = {
     "raw": "raw features",

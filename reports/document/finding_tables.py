@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
-from fedassay.reports.groups import in_order, several_deltas, several_seeds
-from fedassay.reports.metrics import hint, ordered, title
-from fedassay.reports.summary import attacks_on
-from fedassay.reports.tables import Column, Name, Row, Ruling, Table, Value
+from fedassay.reports.document.groups import in_order, several_deltas, several_seeds
+from fedassay.reports.document.metrics import hint, ordered, title
+from fedassay.reports.document.summary import attacks_on
+from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 
 Found = tuple[CellRecord, Finding]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from fedassay.records.record import CellRecord, Finding, RunRecord, Series
-from fedassay.reports.figures.curves import Named, roc, sweep
-from fedassay.reports.figures.forest import Entry, forest
-from fedassay.reports.figures.histogram import histogram
-from fedassay.reports.figures.svg import Figure
-from fedassay.reports.finding_tables import found
-from fedassay.reports.groups import cell_name, groups, several_deltas
-from fedassay.reports.naming import slug
-from fedassay.reports.series import DRAWN, ROC, SCORES, SWEEP
-from fedassay.reports.series import rows as series_rows
-from fedassay.reports.summary import source_words
-from fedassay.reports.tables import Column, Row, Table, Value
+from fedassay.reports.document.figures.curves import Named, roc, sweep
+from fedassay.reports.document.figures.forest import Entry, forest
+from fedassay.reports.document.figures.histogram import histogram
+from fedassay.reports.document.figures.svg import Figure
+from fedassay.reports.document.finding_tables import found
+from fedassay.reports.document.groups import cell_name, groups, several_deltas
+from fedassay.reports.document.naming import slug
+from fedassay.reports.document.series import DRAWN, ROC, SCORES, SWEEP
+from fedassay.reports.document.series import rows as series_rows
+from fedassay.reports.document.summary import source_words
+from fedassay.reports.document.tables import Column, Row, Table, Value
 
 
 def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
-from fedassay.reports.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
-from fedassay.reports.numbers import interval, significant
-from fedassay.reports.summary import attacks_on, verdicts_of
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.document.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
+from fedassay.reports.document.numbers import interval, significant
+from fedassay.reports.document.summary import attacks_on, verdicts_of
+from fedassay.reports.document.verdicts import LOOKS
 
 if TYPE_CHECKING:
-    from fedassay.reports.policy import Policy, Scope
+    from fedassay.reports.gate.policy import Policy, Scope
 
 State = Literal["pass", "broken", "undecided"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import Series
-from fedassay.reports.figures.svg import (
+from fedassay.reports.document.figures.svg import (
     Datum,
     Figure,
     Frame,
@@ -21,8 +21,8 @@ from fedassay.reports.figures.svg import (
     polygon,
     polyline,
 )
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.series import finite, numbers, rows
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.series import finite, numbers, rows
 
 WIDTH, HEIGHT = 420.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 404.0, 34.0, 232.0

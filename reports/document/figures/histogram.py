@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from fedassay.records.record import Series
-from fedassay.reports.figures.svg import Figure, Scale, drawing, polyline, tag, text
-from fedassay.reports.numbers import significant
-from fedassay.reports.series import finite, numbers
+from fedassay.reports.document.figures.svg import Figure, Scale, drawing, polyline, tag, text
+from fedassay.reports.document.numbers import significant
+from fedassay.reports.document.series import finite, numbers
 
 THRESHOLD = 1.0
 """Scores below are copies (Carlini et al. 2023)."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.finding_tables import controls_sentence
-from fedassay.reports.groups import several_deltas
-from fedassay.reports.leakage import MEASURES
-from fedassay.reports.numbers import DASH, interval, short, significant, size
-from fedassay.reports.plan_notes import facts, name_of, rerun
-from fedassay.reports.privacy_tables import utility_table
-from fedassay.reports.summary import lead, strip
-from fedassay.reports.tables import as_metric
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.finding_tables import controls_sentence
+from fedassay.reports.document.groups import several_deltas
+from fedassay.reports.document.leakage import MEASURES
+from fedassay.reports.document.numbers import DASH, interval, short, significant, size
+from fedassay.reports.document.plan_notes import facts, name_of, rerun
+from fedassay.reports.document.privacy_tables import utility_table
+from fedassay.reports.document.summary import lead, strip
+from fedassay.reports.document.tables import as_metric
+from fedassay.reports.document.verdicts import LOOKS
 
 
 def markdown(record: RunRecord) -> str:

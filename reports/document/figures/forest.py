@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import Finding, Metric
-from fedassay.reports.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
-from fedassay.reports.numbers import significant
-from fedassay.reports.series import TARGETS, finite, numbers
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
+from fedassay.reports.document.numbers import significant
+from fedassay.reports.document.series import TARGETS, finite, numbers
+from fedassay.reports.document.verdicts import LOOKS
 
 _TOP = 26.0
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.ceiling import EXPLAINED, KAPPA, ceiling
-from fedassay.reports.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
-from fedassay.reports.groups import Group, groups, several_deltas
-from fedassay.reports.numbers import short, significant
-from fedassay.reports.verdicts import LOOKS, worst
+from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
+from fedassay.reports.document.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
+from fedassay.reports.document.groups import Group, groups, several_deltas
+from fedassay.reports.document.numbers import short, significant
+from fedassay.reports.document.verdicts import LOOKS, worst
 
 _ROW = 46
 _TOP = 44
@@ -34,7 +34,7 @@ class Walls:
 
     @property
     def ceiling(self) -> float | None:
-        """Highest success rate of a reconstruction against one record; see `fedassay.reports.ceiling`."""
+        """Highest success rate of a reconstruction against one record; see `fedassay.reports.document.ceiling`."""
         return ceiling(self.mu)
 
 

@@ -11,18 +11,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.content import contents, section_five
-from fedassay.reports.finding_figures import folded_of
-from fedassay.reports.finding_tables import controls_sentence
-from fedassay.reports.groups import several_deltas
-from fedassay.reports.naming import slug
-from fedassay.reports.numbers import short
-from fedassay.reports.pictures import galleries
-from fedassay.reports.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
-from fedassay.reports.privacy_tables import leaves_exactly, ledger_table
-from fedassay.reports.summary import lead, strip
-from fedassay.reports.tables import Printed, Table, printed
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.content import contents, section_five
+from fedassay.reports.document.finding_figures import folded_of
+from fedassay.reports.document.finding_tables import controls_sentence
+from fedassay.reports.document.groups import several_deltas
+from fedassay.reports.document.naming import slug
+from fedassay.reports.document.numbers import short
+from fedassay.reports.document.pictures import galleries
+from fedassay.reports.document.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
+from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_table
+from fedassay.reports.document.summary import lead, strip
+from fedassay.reports.document.tables import Printed, Table, printed
+from fedassay.reports.document.verdicts import LOOKS
 
 
 def page(run: Path, record: RunRecord) -> str:
@@ -87,7 +87,7 @@ def _ledgers(record: RunRecord) -> list[tuple[str, int, Printed]]:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("fedassay.reports", "templates"),
+        loader=PackageLoader("fedassay.reports.document", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.record import Metric, Verdict
-from fedassay.reports.numbers import duration, interval, short, significant, size
-from fedassay.reports.verdicts import LOOKS
+from fedassay.reports.document.numbers import duration, interval, short, significant, size
+from fedassay.reports.document.verdicts import LOOKS
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
 """How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason; `flag` is

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
-from fedassay.reports.numbers import short
+from fedassay.reports.document.numbers import short
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The page and its parts: tables, figures, pictures, words; comparisons of runs."""

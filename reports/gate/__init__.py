@@ -1,0 +1,1 @@
+"""What a CI job reads: policies, verdicts on them, SARIF and JUnit."""
