@@ -28,7 +28,7 @@ test-wheel: $(STAMP)
 test-flower:
 	$(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
-	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/corridor/test_flower.py
+	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/recorders/test_flower.py
 
 check: $(STAMP) docs
 	$(BIN)/ruff check .
