@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import field_of, known_counts, noise_of, statistics_of
 from fedassay.exchange.transcript import Message

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View

@@ -26,7 +26,7 @@ from fedassay.audits.message.truth import match
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.audit import Knowledge
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript

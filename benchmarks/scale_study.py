@@ -35,7 +35,8 @@ Point = dict[str, Any]
 def task(clients: int, classes: int, width: int) -> Any:
     """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
-    from fedassay.contracts.method import Records, Task
+    from fedassay.contracts.method import Task
+    from fedassay.data.records import Records
     from fedassay.exchange.release import PrivacyTarget
     from fedassay.support.progress import SILENT
     from fedassay.support.seeds import Seeds

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import settings
 
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Method, Outcome, Records, Task
+from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, view

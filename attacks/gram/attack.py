@@ -2,10 +2,10 @@
 
 A client that sends B = sum of f f^T over its records, and class sums A, sends its records' features one by one
 as long as they are fewer than the active features and its backbone ends in a rectifier: the rank of B is the
-number of records (so hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only non-negative
-features with that B and those sums. The same holds for the sum over several clients under secure aggregation
-while their records together are fewer than the features; for the difference of two messages of one sender
-(records that came or went between them), whatever the number that stayed; and, class by class, for means with
+number of records (so hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only
+non-negative features with that B and those sums. The same holds for the sum over several clients under secure
+aggregation while their records together are fewer than the features; for the difference of two messages of one
+sender (records that came or went between them), whatever the number that stayed; and, class by class, for means with
 full covariances (FedPFT with one component, CCVR).
 
 Source: this project. Completely positive factorization by alternating projections is Groetzner and Duer 2020.

@@ -1,14 +1,15 @@
 """Membership: was this record among those that the release was computed from?
 
-What is asked, and what the adversary may simulate, is a `fedassay.contracts.membership.MembershipGame`. Whatever a view holds is
-used, per client where clients are seen and for all clients together where only a sum or a broadcast is:
+What is asked, and what the adversary may simulate, is a `fedassay.contracts.membership.MembershipGame`. Whatever
+a view holds is used, per client where clients are seen and for all clients together where only a sum or a
+broadcast is:
 
 - `messages`: sums, means, mixtures, second moments, features. `likelihood_ratio` is computed from the release's
-  own law (`membership_tracing`), without shadows; `lira_online` compares with shadow releases.
+  own law (`tracing`), without shadows; `lira_online` compares with shadow releases.
 - `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
   probability. `generator`: minus the loss at several noise levels, of generators that offer
-  `fedassay.contracts.membership.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al. 2018),
-  `lira_online`, `lira_offline` and `rmia` (`membership_scores`).
+  `fedassay.exchange.models.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al.
+  2018), `lira_online`, `lira_offline` and `rmia` (`scores`).
 
 Assumes: the method, the backbone, and how many records of each class a client has; records of its own from the
 clients' distribution for the population's law and for offline shadows. LiRA online simulates with the candidates
@@ -42,8 +43,8 @@ from fedassay.attacks.membership.signals import (
 )
 from fedassay.attacks.membership.tracing import Population, population_of
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.membership import Kind, MembershipGame, Shadow, joined
-from fedassay.contracts.method import Records
+from fedassay.contracts.membership import Kind, MembershipGame, Shadow
+from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import register

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.attacks.membership.tracing import Population, evidence
-from fedassay.contracts.membership import HeadScores, ScoringGenerator, label_logits
-from fedassay.contracts.method import Records
+from fedassay.contracts.membership import HeadScores
+from fedassay.data.records import Records
+from fedassay.exchange.models import ScoringGenerator, label_logits
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError

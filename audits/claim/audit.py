@@ -30,7 +30,8 @@ from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import claim_verdict
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.contracts.audit import Accounted, AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.records.record import (

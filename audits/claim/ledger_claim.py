@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedassay.audits.claim.training import TrainingFacts
 from fedassay.audits.claim.verdict import claim_verdict, listed
-from fedassay.contracts.audit import Accounted, Lab
-from fedassay.exchange.ledger import account
+from fedassay.contracts.audit import Lab
+from fedassay.exchange.ledger import Accounted, account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding, Metric, unmeasured
 

@@ -29,7 +29,8 @@ from fedassay.audits.claim.bounds import Bounds, Control, Observation, Scores, b
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Outcome, Records
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel, view

@@ -23,7 +23,8 @@ import numpy as np
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.reruns import Outlier, outliers_of
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Records, Retrained
+from fedassay.contracts.method import Retrained
+from fedassay.data.records import Records
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.variants import distances
 from fedassay.support.adjacency import Adjacency

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.training import TrainingFacts
-from fedassay.contracts.audit import Accounted, Lab
+from fedassay.contracts.audit import Lab
+from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
 from fedassay.records.record import Verdict

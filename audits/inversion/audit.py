@@ -24,7 +24,7 @@ from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import (
     Controls,

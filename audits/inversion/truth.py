@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedassay.audits.message.truth import Matrix
 from fedassay.contracts.audit import Lab
 from fedassay.contracts.membership import half_of_each
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.similarity.metrics import PSNR_CAP

@@ -1,10 +1,10 @@
 """Can members be told from others, and better than a claim allows?
 
 Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
-beside them, the informed adversary who knows every record but one (`membership_informed`), and, where asked for,
-canaries planted into one private training run (`membership_canaries`).
+beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
+canaries planted into one private training run (`canaries`).
 
-Positive control: a release that gives membership away to the same test (`membership_controls`). Negative control:
+Positive control: a release that gives membership away to the same test (`controls`). Negative control:
 the same questions about releases of the same method that were computed from either half of every client's records,
 to which the client's other half are strangers, too. Where members and strangers are not of one distribution (a
 client's own domain, a test set of other origin), any release of that client's distribution tells them apart, and
@@ -34,7 +34,7 @@ from fedassay.audits.membership.verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
 from fedassay.contracts.audit import AttackResult, Lab
 from fedassay.contracts.membership import half_of_each, is_member, visible
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError

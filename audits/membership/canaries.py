@@ -27,8 +27,9 @@ from fedassay.audits.membership.verdict import not_run
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.membership import ScoringModel, joined, label_logits, visible
-from fedassay.contracts.method import Records
+from fedassay.contracts.membership import visible
+from fedassay.data.records import Records, joined
+from fedassay.exchange.models import ScoringModel, label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import DataError, NotRunError

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.simulation import raw_view
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.membership import MembershipGame, joined
-from fedassay.contracts.method import Generator, Records
+from fedassay.contracts.membership import MembershipGame
+from fedassay.data.records import Records, joined
+from fedassay.exchange.models import Generator
 from fedassay.exchange.view import View
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
@@ -40,7 +41,7 @@ _RIDGE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Memorizer:
-    """Kernel interpolation of labels over pixels: a `fedassay.contracts.membership.ScoringModel`.
+    """Kernel interpolation of labels over pixels: a `fedassay.exchange.models.ScoringModel`.
 
     Attributes:
         kept: Pixels of the records, shape (n, D).
@@ -75,7 +76,7 @@ def memorize(records: Records, classes: int) -> Memorizer:
 
 @dataclass(frozen=True, eq=False)
 class MemorizedDiffusion:
-    """The best denoiser of the empirical distribution of images: a `fedassay.contracts.membership.ScoringGenerator`.
+    """The best denoiser of the empirical distribution of images: a `fedassay.exchange.models.ScoringGenerator`.
 
     At noise level u an image x is a x + s e with a = cos(pi u / 2), s = sin(pi u / 2), and the best guess of
     x is the mean of the kept images by their posterior weights.

@@ -13,8 +13,7 @@ import numpy as np
 from fedassay.audits.claim.reruns import Released, what_leaves
 from fedassay.audits.membership.verdict import informed_finding
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.membership import joined
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
 

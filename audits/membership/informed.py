@@ -1,8 +1,8 @@
 """The informed adversary: it knows every record of a client but one.
 
 - `worst_case`: noised statistics that the method names, on the neighbours that are worst for them.
-- `real_records`: the same on a client's real records (both: `membership_statistics`).
-- `differencing`: releases without noise (`membership_differencing`).
+- `real_records`: the same on a client's real records (both: `statistics`).
+- `differencing`: releases without noise (`differencing`).
 
 The first two need a claim, whose (epsilon, delta) is for just these neighbours; their trials are independent
 releases.

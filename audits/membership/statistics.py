@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedassay.audits.membership.roc import allowed_by
 from fedassay.audits.membership.verdict import Scores, informed_finding
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.heads.linear import FeatureModel
 from fedassay.privacy.gaussian import mu_of

@@ -34,7 +34,8 @@ from fedassay.audits.memorization.judging import (
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Generator, Records
+from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,

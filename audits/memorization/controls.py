@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
@@ -17,7 +17,7 @@ from fedassay.support.types import Images, Ints
 
 @dataclass(frozen=True, eq=False)
 class Overfitted:
-    """A diffusion model that has learnt a few images by heart: a `fedassay.contracts.method.Generator`.
+    """A diffusion model that has learnt a few images by heart: a `fedassay.exchange.models.Generator`.
 
     Attributes:
         model: It.
@@ -46,7 +46,7 @@ class Overfitted:
 
 @dataclass(frozen=True, eq=False)
 class Redrawn:
-    """Draws from images as they are: a `fedassay.contracts.method.Generator` that knows their distribution, and only them.
+    """Draws from images as they are: a `fedassay.exchange.models.Generator` that knows only them.
 
     Attributes:
         images: Shape (n, H, W, C), n at least 1.

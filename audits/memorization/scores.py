@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Generator, Records
+from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
 from fedassay.similarity.memorization import memorization_scores
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds

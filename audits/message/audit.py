@@ -29,7 +29,7 @@ from fedassay.audits.message.truth import (
     truth_of,
 )
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import (

@@ -17,7 +17,7 @@ from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noi
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message.truth import pooled
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View

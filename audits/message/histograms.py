@@ -12,7 +12,7 @@ from fedassay.audits.message.controls import view_of
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
 from fedassay.contracts.audit import AttackResult, Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 
 _RECORDS = {"rank", "derivable_counts"}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Metric, unmeasured

@@ -27,7 +27,7 @@ from fedassay.audits.reconstruction.selections import (
 )
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
 from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
 from fedassay.records.pictures import write_grid

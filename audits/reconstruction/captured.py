@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
 from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View

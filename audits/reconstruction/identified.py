@@ -9,7 +9,7 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import BETWEEN
 from fedassay.contracts.audit import Reconstruction
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.support.types import Floats, Ints

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.audit import Lab, Reconstruction
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.nearest import top_k_l2

@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -78,7 +79,7 @@ class FedCGS(Parameters):
             aggregated sum (`central`: every client adds a share of it).
         counts: Whether a private run noises N.
         generated: Train a linear head on features drawn from the aggregated Gaussians instead of solving for
-            one (figure 2's "Linear"; see `fedcgs_generated`).
+            one (figure 2's "Linear"; see `generated`).
         personalize: One more round: the server sends the class means, and every client fine-tunes the whole
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """

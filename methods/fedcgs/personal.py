@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead

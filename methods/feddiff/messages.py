@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_mean
 from fedassay.methods.feddiff.private import Budget
 from fedassay.privacy.mechanisms import release_class_counts

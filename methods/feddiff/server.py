@@ -17,7 +17,8 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
@@ -97,7 +98,7 @@ class GlobalClassifier(Frozen):
 
 @dataclass(frozen=True, eq=False)
 class DiffusionGenerator:
-    """A denoiser as whoever received it can use it: a `fedassay.contracts.method.Generator`.
+    """A denoiser as whoever received it can use it: a `fedassay.exchange.models.Generator`.
 
     Attributes:
         model: With the received weights.
@@ -131,7 +132,7 @@ class DiffusionGenerator:
             )
 
     def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
-        """Loss of each record at each noise level: a `fedassay.contracts.membership.ScoringGenerator`."""
+        """Loss of each record at each noise level: a `fedassay.exchange.models.ScoringGenerator`."""
         conditions = one_hot(records.labels, len(self.counts))
         return record_losses(self.model, records.images, conditions, levels, seeds, device=self.device)
 

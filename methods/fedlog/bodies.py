@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.methods.shared.local_networks import LocalNetwork, Scores, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import RecordLoss

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.fedlog.private import Protection

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from fedassay.contracts.method import Outcome, Records, Retrained, Task
+from fedassay.contracts.method import Outcome, Retrained, Task
+from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies

@@ -16,7 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Records, Retrained
+from fedassay.contracts.method import Retrained
+from fedassay.data.records import Records
 from fedassay.methods.fedlog.private import Protection
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel

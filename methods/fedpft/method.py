@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
@@ -35,10 +36,10 @@ class FedPFT(MixtureParameters):
     moment per class (or of count, sum and second-moment sum where counts are private). Several: DP-EM.
 
     Attributes:
-        guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `fedassay.methods.fedpft.theorem_6_1`). It is
+        guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `theorem_6_1`). It is
             computed from the clients' own features, for the report alone: nothing of it is sent.
         densities: Report how far the sampled features are from the test records' (figure 7;
-            `fedassay.methods.fedpft.density_gap`), and how far the clients' own are.
+            `density_gap`), and how far the clients' own are.
     """
 
     guarantee: bool = False

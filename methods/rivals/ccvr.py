@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Claim, Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.classifiers import Classifiers, read

@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -277,7 +278,7 @@ class FedCVAE(Parameters):
 
 @dataclass(frozen=True, eq=False)
 class DecoderGenerator:
-    """A decoder as whoever received it can use it: a `fedassay.contracts.method.Generator`.
+    """A decoder as whoever received it can use it: a `fedassay.exchange.models.Generator`.
 
     Attributes:
         network: Its `decoder` is the received one; the encoder is not, and is not used.

@@ -8,7 +8,8 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads

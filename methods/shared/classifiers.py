@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.private_steps import PrivateSteps, steps_of
-from fedassay.privacy.accounting import GaussianEvent, calibrate_noise_multiplier
+from fedassay.privacy.accounting import calibrate_noise_multiplier
+from fedassay.privacy.events import GaussianEvent
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.types import Frozen
 

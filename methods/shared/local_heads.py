@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
@@ -168,7 +169,7 @@ class Ensemble:
 
 @dataclass(frozen=True, eq=False)
 class SentHead:
-    """A classifier that a message's head is over the backbone: a `fedassay.contracts.membership.ScoringModel`.
+    """A classifier that a message's head is over the backbone: a `fedassay.exchange.models.ScoringModel`.
 
     Attributes:
         head: As received.

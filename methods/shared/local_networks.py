@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.local_training import RecordLoss, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.support.types import Ints
 
 

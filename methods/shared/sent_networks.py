@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.methods.shared.local_networks import outputs
 
 
 @dataclass(frozen=True, eq=False)
 class SentNetwork:
-    """A classifier with the parameters that a message carries: a `fedassay.contracts.membership.ScoringModel`.
+    """A classifier with the parameters that a message carries: a `fedassay.exchange.models.ScoringModel`.
 
     Attributes:
         module: The architecture; its own parameters do not matter and stay as they are.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
 from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
@@ -17,9 +17,7 @@ from fedassay.reports.document.metrics import COMMUNICATION, PRIVACY, UTILITY, t
 from fedassay.reports.document.numbers import interval, significant
 from fedassay.reports.document.summary import attacks_on, verdicts_of
 from fedassay.reports.document.verdicts import LOOKS
-
-if TYPE_CHECKING:
-    from fedassay.reports.gate.policy import Policy, Scope
+from fedassay.reports.gate.policy import Policy, Scope
 
 State = Literal["pass", "broken", "undecided"]
 

@@ -15,12 +15,8 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedassay.plan.schema import read_yaml
-from fedassay.records.record import RunRecord, Verdict
+from fedassay.records.record import Verdict
 from fedassay.reports.document.metrics import COMMUNICATION, MEANINGS, UTILITY
-from fedassay.reports.gate.judging import Outcome, judge
-from fedassay.reports.gate.junit import junit as junit_text
-from fedassay.reports.gate.sarif import sarif as sarif_text
-from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
 
@@ -114,28 +110,3 @@ def load_policy(path: Path) -> Policy:
             allowed = Scope.model_fields if problem["loc"][0] == "cells" else Policy.model_fields
             raise PlanError(f"{path}: {where}: unknown key; allowed: {', '.join(allowed)}") from None
         raise PlanError(f"{path}: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
-
-
-def check_record(
-    record: RunRecord, policy: Policy, sarif: Path | None = None, junit: Path | None = None
-) -> Outcome:
-    """Hold a run against a policy.
-
-    Args:
-        record: The run.
-        policy: The policy.
-        sarif: Where to write findings and judgements as SARIF, if anywhere.
-        junit: Where to write them as JUnit XML, if anywhere.
-
-    Raises:
-        PlanError: A file cannot be written.
-    """
-    outcome = Outcome(policy.name, tuple(judge(record, policy)))
-    for path, text in ((sarif, sarif_text), (junit, junit_text)):
-        if path is None:
-            continue
-        try:
-            write_text(path, text(record, outcome))
-        except OSError as error:
-            raise PlanError(f"{path}: cannot be written ({error.strerror}); name another file") from None
-    return outcome

@@ -201,7 +201,8 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
     from fedassay.console import policy_file
     from fedassay.records.record import load_record
-    from fedassay.reports.gate.policy import check_record, load_policy
+    from fedassay.reports.gate.check import check_record
+    from fedassay.reports.gate.policy import load_policy
 
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:

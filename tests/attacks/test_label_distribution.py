@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedassay.attacks.label_distribution import LabelDistribution, _on_simplex
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view

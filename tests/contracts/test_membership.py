@@ -7,18 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fedassay.contracts.membership import (
-    SURE,
-    HeadScores,
-    MembershipGame,
-    Shadow,
-    is_member,
-    joined,
-    label_logits,
-    make_game,
-    visible,
-)
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.membership import HeadScores, MembershipGame, Shadow, is_member, make_game, visible
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records, joined
+from fedassay.exchange.models import SURE, label_logits
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.methods.fedcgs.method import FedCGS

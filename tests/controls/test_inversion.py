@@ -15,7 +15,8 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
 from fedassay.audits.inversion.truth import Pool, hold, psnr_table
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstruction
-from fedassay.contracts.method import Method, Records, Task
+from fedassay.contracts.method import Method, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
 from fedassay.methods.fedcgs.method import FedCGS

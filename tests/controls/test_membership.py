@@ -12,8 +12,10 @@ from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
 from fedassay.contracts.audit import AttackResult, Knowledge, Lab
-from fedassay.contracts.membership import MembershipGame, is_member, label_logits, make_game, visible
-from fedassay.contracts.method import Method, Outcome, Records, Task
+from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
+from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.data.records import Records
+from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
 from fedassay.methods.fedcgs.method import FedCGS

@@ -14,7 +14,9 @@ from fedassay.audits.memorization.audit import MemorizationAudit
 from fedassay.audits.memorization.controls import halves, overfit
 from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score, without
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Generator, Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
 from fedassay.exchange.transcript import Transcript
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
-from fedassay.contracts.audit import Accounted, AttackResult, Lab, Reconstruction
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity

@@ -20,7 +20,8 @@ from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
 from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.records.record import Finding, RunRecord, load_record
-from fedassay.reports.gate.policy import Policy, check_record, load_policy
+from fedassay.reports.gate.check import check_record
+from fedassay.reports.gate.policy import Policy, load_policy
 from fedassay.support.errors import DataError, PlanError
 
 CLASSES, WIDTH = 5, 48

@@ -22,7 +22,8 @@ from fedassay.nets.private_generators import PrivateTraining, train_generator_pr
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
-from fedassay.privacy.accounting import SubsampledGaussianEvent, compose
+from fedassay.privacy.accounting import compose
+from fedassay.privacy.events import SubsampledGaussianEvent
 
 TINY = replace(GENERATORS["tiny"], width=32, blocks=2, embedding=16)
 # Two levels, the second with attention, whose output is channels-last.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.membership import ScoringGenerator
 from fedassay.contracts.method import Task
+from fedassay.exchange.models import ScoringGenerator
 from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling
 from fedassay.nets.denoising import build_scheduler
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedassay.cli import main
-from fedassay.privacy.accounting import SubsampledGaussianEvent, compose
+from fedassay.privacy.accounting import compose
+from fedassay.privacy.events import SubsampledGaussianEvent
 from fedassay.privacy.gaussian import calibrate_sigma, epsilon_of
 
 

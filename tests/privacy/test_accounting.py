@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedassay.privacy.accounting import (
-    GaussianEvent,
-    PureEvent,
-    SubsampledGaussianEvent,
-    Unbounded,
-    calibrate_noise_multiplier,
-    compose,
-)
+from fedassay.privacy.accounting import calibrate_noise_multiplier, compose
+from fedassay.privacy.events import GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.second_opinion import second_opinion
 from fedassay.support.errors import PlanError

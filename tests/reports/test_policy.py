@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
+from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
-from fedassay.reports.gate.policy import METRICS, Policy, Scope, check_record, load_policy
+from fedassay.reports.gate.policy import METRICS, Policy, Scope, load_policy
 from fedassay.support.errors import PlanError
 
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.records.record import Finding
 from fedassay.support.progress import Progress
@@ -102,25 +104,6 @@ class Attack(Protocol):
     def run(self, view: View, knowledge: Knowledge) -> AttackResult:
         """Attack what is visible."""
         ...
-
-
-@dataclass(frozen=True)
-class Accounted:
-    """The ledger's totals for a transcript under the plan's adjacency.
-
-    Attributes:
-        epsilon: Accounted epsilon at the target delta; infinite where something leaves exactly.
-        epsilon_stated: The same on the sources' own stated sensitivities.
-        mu: Total Gaussian-DP parameter where everything is Gaussian, else None.
-        exact_fields: Names of the fields that leave exactly and break the adjacency.
-        reason: Why epsilon is infinite, or how it was composed.
-    """
-
-    epsilon: float
-    epsilon_stated: float
-    mu: float | None
-    exact_fields: tuple[str, ...]
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Records
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records, joined
+from fedassay.exchange.models import ScoringModel
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.heads.linear import FeatureModel
@@ -33,15 +35,6 @@ from fedassay.support.types import Ints
 Kind = Literal["online", "offline"]
 
 _ATTEMPTS = 5
-
-
-@runtime_checkable
-class ScoringModel(Protocol):
-    """A classifier that says how sure it is."""
-
-    def scores(self, records: Records) -> NDArray[np.float64]:
-        """Class scores (logits), shape (n, C); -inf for a class that it does not know."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,47 +56,6 @@ class HeadScores:
         found = np.full((len(records), self.classes), -np.inf)
         found[:, head.classes] = head.scores(features)
         return found
-
-
-SURE = 40.0
-"""Largest logit of a probability; float64 knows no difference beyond."""
-
-
-def label_logits(model: ScoringModel, records: Records) -> NDArray[np.float64]:
-    """Logit of the probability that a classifier gives each record's own label, shape (n,), within +-`SURE`.
-
-    Close to normal over models where the probability is not (Carlini et al., "Membership Inference Attacks From
-    First Principles", 2022, section VI-A).
-    """
-    scores = model.scores(records)
-    rows = np.arange(len(records))
-    own, others = scores[rows, records.labels], scores.copy()
-    others[rows, records.labels] = -np.inf
-    with np.errstate(invalid="ignore"):
-        top = others.max(axis=1, keepdims=True)
-        rest = top[:, 0] + np.log(np.exp(others - top).sum(axis=1))
-        return np.asarray(np.nan_to_num(own - rest, nan=0.0, posinf=SURE, neginf=-SURE).clip(-SURE, SURE))
-
-
-@runtime_checkable
-class ScoringGenerator(Protocol):
-    """A generative model that says how well it explains a record."""
-
-    def losses(self, records: Records, levels: Sequence[float], seeds: Seeds) -> NDArray[np.float64]:
-        """Loss of each record at each noise level, lower where it is explained better.
-
-        For a diffusion model: mean squared error of the predicted noise, conditioned on the label where the
-        model is conditional. The noise must come from `seeds` alone, the same for every model asked.
-
-        Args:
-            records: Images and labels.
-            levels: Positions in the noise schedule, in (0, 1); 1 is pure noise.
-            seeds: Of the noise that is added.
-
-        Returns:
-            Shape (n, len(levels)).
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -219,16 +171,6 @@ def half_of_each(labels: Ints, rng: np.random.Generator) -> Ints:
         rows = rng.permutation(np.flatnonzero(labels == label))
         chosen.append(rows[: (len(rows) + int(rng.integers(2))) // 2])
     return np.sort(np.concatenate([*chosen, np.zeros(0, np.int64)]))
-
-
-def joined(name: str, parts: Sequence[Records]) -> Records:
-    """Several sets of records as one owner's, in order; features are computed at most once for each part."""
-    return Records(
-        name,
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        lambda _images: np.concatenate([part.features for part in parts]),
-    )
 
 
 def make_game(

@@ -4,58 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
+from fedassay.data.records import Records
+from fedassay.exchange.models import Generator
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
-    from fedassay.contracts.membership import ScoringModel
+    from fedassay.exchange.models import ScoringModel
     from fedassay.privacy.reruns import Experiment
-
-
-@dataclass(frozen=True)
-class Records:
-    """Labelled images of one owner, with their features under the plan's backbone.
-
-    Attributes:
-        name: The owner: `client/3`, `test`, `attacker`, `public`.
-        images: Shape (n, H, W, C), uint8.
-        labels: Shape (n,).
-        extract: Computes the features of `images`; called once, when they are first needed.
-    """
-
-    name: str
-    images: Images
-    labels: Ints
-    extract: Callable[[Images], Floats] = field(repr=False, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @cached_property
-    def features(self) -> Floats:
-        """Features, shape (n, d), float32."""
-        return self.extract(self.images)
-
-    def take(self, indices: Ints, name: str | None = None) -> Records:
-        """The records at `indices`; features are taken from this set's, not computed again."""
-        chosen = np.asarray(indices, np.int64)
-        return Records(
-            name or self.name,
-            self.images[chosen],
-            self.labels[chosen],
-            lambda _images: self.features[chosen],
-        )
 
 
 @dataclass(frozen=True)
@@ -94,14 +58,6 @@ class Model(Protocol):
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
-        ...
-
-
-class Generator(Protocol):
-    """Something a method sent that generates images (a diffusion model, a decoder)."""
-
-    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
-        """`count` generated images, shape (count, H, W, C), uint8."""
         ...
 
 

@@ -18,18 +18,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.contracts.audit import Accounted
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
-from fedassay.privacy.accounting import (
-    Event,
-    GaussianEvent,
-    PureEvent,
-    SubsampledGaussianEvent,
-    Total,
-    Unbounded,
-    compose,
-)
+from fedassay.privacy.accounting import Total, compose
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
 from fedassay.support.adjacency import Adjacency, class_counts_public
@@ -294,3 +286,22 @@ def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) ->
     if claim.adjacency != target.adjacency:
         found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """The ledger's totals for a transcript under the plan's adjacency.
+
+    Attributes:
+        epsilon: Accounted epsilon at the target delta; infinite where something leaves exactly.
+        epsilon_stated: The same on the sources' own stated sensitivities.
+        mu: Total Gaussian-DP parameter where everything is Gaussian, else None.
+        exact_fields: Names of the fields that leave exactly and break the adjacency.
+        reason: Why epsilon is infinite, or how it was composed.
+    """
+
+    epsilon: float
+    epsilon_stated: float
+    mu: float | None
+    exact_fields: tuple[str, ...]
+    reason: str

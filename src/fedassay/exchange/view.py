@@ -15,8 +15,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
 if TYPE_CHECKING:
-    from fedassay.contracts.membership import ScoringModel
-    from fedassay.contracts.method import Generator
+    from fedassay.exchange.models import Generator, ScoringModel
 
 
 class ThreatModel(Frozen):
@@ -46,7 +45,8 @@ class View:
             `aggregate`, summed over the senders of its round.
         classes: Number of classes C.
         threat: The threat model that filtered the transcript.
-        models: Classifiers that the visible messages carry, by sender and round (`fedassay.contracts.membership.visible`).
+        models: Classifiers that the visible messages carry, by sender and round; see
+            `fedassay.contracts.membership.visible`.
         generators: Generative models that they carry, by sender.
     """
 

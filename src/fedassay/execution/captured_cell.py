@@ -16,10 +16,11 @@ from fedassay.audits.claim.ledger_claim import ledger_finding
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.backbones.base import Backbone
-from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.audit import AttackResult, Knowledge, Lab
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.ledger import account, ledger_rows, warnings_of
+from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import MANIFEST, Transcript
 from fedassay.exchange.view import ThreatModel, view

@@ -10,11 +10,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fedassay.audits.stats.intervals import wilson
-from fedassay.contracts.audit import Accounted, AttackResult, Knowledge, Lab
+from fedassay.contracts.audit import AttackResult, Knowledge, Lab
 from fedassay.contracts.membership import MembershipGame, make_game, visible
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.ledger import account, ledger_rows, warnings_of
+from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import View

@@ -11,11 +11,11 @@ import numpy as np
 
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
-from fedassay.contracts.method import Records
 from fedassay.data.domains import leave_out
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, load
 from fedassay.data.partition import partition
+from fedassay.data.records import Records
 from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.plan.schema import DataSpec, Plan
 from fedassay.support.errors import PlanError

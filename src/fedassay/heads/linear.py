@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints
 

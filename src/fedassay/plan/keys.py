@@ -24,12 +24,12 @@ from fedassay.plan.schema import (
     BackboneSpec,
     ClientsSpec,
     DataSpec,
-    LpipsSpec,
     Plan,
     PrivacySpec,
     SimilaritySpec,
     Split,
 )
+from fedassay.similarity.spec import LpipsSpec
 
 SECTION = "section"
 """What stands in a type for a mapping whose keys are those of another model."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.plan.resources import Resources
+from fedassay.similarity.spec import LpipsSpec
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
@@ -84,13 +85,6 @@ class BackboneSpec(Frozen):
     name: str = "small_cnn"
     weights: str | None = None
     input_size: int | None = Field(default=None, ge=1)
-
-
-class LpipsSpec(Frozen):
-    """`similarity.lpips`: which LPIPS network, and a trunk file to use in place of the official one."""
-
-    net: Literal["alex", "squeeze"] = "alex"
-    trunk: str | None = None
 
 
 class SimilaritySpec(Frozen):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fedassay.privacy.accounting import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 

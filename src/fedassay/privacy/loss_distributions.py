@@ -37,7 +37,7 @@ from fedassay.privacy.gaussian import epsilon_of
 from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
-    from fedassay.privacy.accounting import SubsampledGaussianEvent
+    from fedassay.privacy.events import SubsampledGaussianEvent
 
 SMALLEST_DELTA = 1e-12
 """No delta below it is asked for; see `_ERROR`."""

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.privacy.sensitivities import Family
-from fedassay.privacy.symmetric import symmetric_noise
+from fedassay.privacy.symmetric import Family, symmetric_noise
 from fedassay.support.errors import DataError
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fedassay.privacy.sensitivities import Family
+    from fedassay.privacy.symmetric import Family
 
 
 def farthest_moments(

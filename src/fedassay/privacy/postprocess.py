@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.privacy.mechanisms import Moments
-from fedassay.privacy.sensitivities import Family
-from fedassay.privacy.symmetric import project_psd
+from fedassay.privacy.symmetric import Family, project_psd
 
 Floats = NDArray[np.float64]
 

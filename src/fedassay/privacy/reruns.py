@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from fedassay.privacy import mechanisms as m
 from fedassay.privacy import sensitivities as s
-from fedassay.privacy.sensitivities import Family, Neighbours, WorstCase, worst_pair
-from fedassay.privacy.symmetric import vech
+from fedassay.privacy.sensitivities import Neighbours, WorstCase, worst_pair
+from fedassay.privacy.symmetric import Family, vech
 from fedassay.support.adjacency import Adjacency
 
 Floats = NDArray[np.float64]

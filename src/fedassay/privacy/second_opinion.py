@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedassay.privacy.accounting import Event, GaussianEvent, SubsampledGaussianEvent
+from fedassay.privacy.events import Event, GaussianEvent, SubsampledGaussianEvent
 from fedassay.support.errors import PlanError
 
 _ALMOST_ALL = 1 - 1e-9

@@ -18,17 +18,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.privacy.moment_distance import farthest_moments, unit
+from fedassay.privacy.symmetric import Family
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
-
-Family = Literal["full", "diag", "spherical"]
-"""What is kept of a second moment: the matrix, its diagonal, or its trace E||x||^2."""
 
 _Weights = TypeVar("_Weights", bound=tuple[float, ...])
 

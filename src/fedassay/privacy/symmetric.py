@@ -10,11 +10,15 @@ counts is the Frobenius norm. All functions take any leading batch axes.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 _SQRT2 = math.sqrt(2.0)
+
+Family = Literal["full", "diag", "spherical"]
+"""What is kept of a second moment: the matrix, its diagonal, or its trace E||x||^2."""
 
 
 def vech_size(dim: int) -> int:

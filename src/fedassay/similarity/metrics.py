@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.plan.schema import LpipsSpec
 from fedassay.similarity.psnr import psnr
+from fedassay.similarity.spec import LpipsSpec
 from fedassay.similarity.ssim import ssim
 from fedassay.support.types import Images
 

@@ -19,7 +19,8 @@ from fedassay.audits.membership.controls import MemorizedDiffusion
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
-from fedassay.contracts.method import Method, Records, Task
+from fedassay.contracts.method import Method, Task
+from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import MessageField
 from fedassay.exchange.view import ThreatModel, View

@@ -13,7 +13,8 @@ from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.reruns import outliers_of, what_leaves
 from fedassay.audits.claim.retraining import worst_retraining
 from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Records, Task
+from fedassay.contracts.method import Task
+from fedassay.data.records import Records
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.privacy.variants import distances
 from fedassay.records.record import Finding

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import ThreatModel, view

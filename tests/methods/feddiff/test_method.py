@@ -14,7 +14,8 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
-from fedassay.contracts.method import Outcome, Records, Task
+from fedassay.contracts.method import Outcome, Task
+from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.methods.feddiff.method import FedDiff

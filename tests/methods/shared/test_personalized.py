@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Records
+from fedassay.data.records import Records
 from fedassay.methods.shared.personalized import personalized_accuracy
 
 

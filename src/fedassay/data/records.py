@@ -1,0 +1,56 @@
+"""Labelled images of one owner, with their features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fedassay.support.types import Floats, Images, Ints
+
+
+@dataclass(frozen=True)
+class Records:
+    """Labelled images of one owner, with their features under the plan's backbone.
+
+    Attributes:
+        name: The owner: `client/3`, `test`, `attacker`, `public`.
+        images: Shape (n, H, W, C), uint8.
+        labels: Shape (n,).
+        extract: Computes the features of `images`; called once, when they are first needed.
+    """
+
+    name: str
+    images: Images
+    labels: Ints
+    extract: Callable[[Images], Floats] = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def features(self) -> Floats:
+        """Features, shape (n, d), float32."""
+        return self.extract(self.images)
+
+    def take(self, indices: Ints, name: str | None = None) -> Records:
+        """The records at `indices`; features are taken from this set's, not computed again."""
+        chosen = np.asarray(indices, np.int64)
+        return Records(
+            name or self.name,
+            self.images[chosen],
+            self.labels[chosen],
+            lambda _images: self.features[chosen],
+        )
+
+
+def joined(name: str, parts: Sequence[Records]) -> Records:
+    """Several sets of records as one owner's, in order; features are computed at most once for each part."""
+    return Records(
+        name,
+        np.concatenate([part.images for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        lambda _images: np.concatenate([part.features for part in parts]),
+    )

@@ -1,0 +1,64 @@
+"""Privacy events: what one release gives away about a record, as plain numbers that an accountant composes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedassay.support.adjacency import Adjacency
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """One Gaussian mechanism, or a joint release as one: mu = L2 sensitivity / noise standard deviation."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ValueError(f"mu must be at least 0, got {self.mu}")
+
+
+@dataclass(frozen=True)
+class PureEvent:
+    """Any mechanism that is (epsilon, 0)-DP, such as Laplace."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, got {self.epsilon}")
+
+
+@dataclass(frozen=True)
+class SubsampledGaussianEvent:
+    """DP-SGD: `steps` clipped sums over Poisson-sampled batches, with Gaussian noise.
+
+    Attributes:
+        noise_multiplier: noise standard deviation over the clipping norm.
+        sampling_rate: probability of each record to be in a batch, in [0, 1].
+        steps: number of noisy sums released.
+        adjacency: the relation to account for; see `fedassay.privacy.loss_distributions`.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        if not self.noise_multiplier >= 0:
+            raise ValueError(f"noise_multiplier must be at least 0, got {self.noise_multiplier}")
+        if not 0 <= self.sampling_rate <= 1:
+            raise ValueError(f"sampling_rate must lie between 0 and 1, got {self.sampling_rate}")
+        if self.steps < 0:
+            raise ValueError(f"steps must be at least 0, got {self.steps}")
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """Something that leaves with no guarantee; `reason` says what."""
+
+    reason: str
+
+
+Event = GaussianEvent | PureEvent | SubsampledGaussianEvent | Unbounded
