@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -20,7 +20,7 @@ from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 
 
-def fresh_clients(task: Task, fresh: Records) -> tuple[Records, ...]:
+def fresh_clients(task: MethodInput, fresh: Records) -> tuple[Records, ...]:
     """Clients of the label counts of the real ones, dealt from fresh records.
 
     Where there are too few records of a class, all clients' shares of that class shrink alike, to no
@@ -64,7 +64,7 @@ def pooled(clients: Sequence[Records], name: str = "private") -> Records:
     )
 
 
-def raw_view(owners: Sequence[Records], lab: Lab) -> View:
+def raw_view(owners: Sequence[Records], context: AuditContext) -> View:
     """What is seen where every owner of records sends their features and labels as they are."""
     messages = [
         Message(
@@ -79,4 +79,4 @@ def raw_view(owners: Sequence[Records], lab: Lab) -> View:
         for records in owners
         if len(records)
     ]
-    return View(tuple(messages), lab.task.classes, lab.threat)
+    return View(tuple(messages), context.classes, context.threat)

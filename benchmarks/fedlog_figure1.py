@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.circle import HALF_SIDE, RADIUS, images_of, points_of
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.execution.prepare import prepare
@@ -71,10 +71,10 @@ def _labelled(entry: dict[str, dict[str, object]]) -> list[tuple[str, dict[str, 
     return [(str(params["label"]).split()[0], {k: v for k, v in params.items() if k != "label"})]
 
 
-def _task(plan: Plan, seed: int | None) -> Task:
+def _task(plan: Plan, seed: int | None) -> MethodInput:
     ready = prepare(plan, PLAN.parent, seed, "cpu", SILENT)
     private = PrivacyTarget(epsilon=float("inf"), delta=1e-5, adjacency="add_remove")
-    return Task(
+    return MethodInput(
         clients=ready.clients,
         test=ready.test,
         public=ready.public,
@@ -87,7 +87,7 @@ def _task(plan: Plan, seed: int | None) -> Task:
     )
 
 
-def _run(kind: str, methods: dict[str, dict[str, object]], iterations: int, task: Task) -> Outcome:
+def _run(kind: str, methods: dict[str, dict[str, object]], iterations: int, task: MethodInput) -> Outcome:
     """One round; a client's 40 records are one minibatch, so an epoch is an iteration."""
     method = FedLog if kind == "fedlog" else FedAvg
     return method.model_validate({**methods[kind], "local_epochs": iterations}).run(task)
@@ -108,7 +108,7 @@ def _head(kind: str, outcome: Outcome) -> tuple[Floats, Floats]:
     return values[:4].reshape(2, 2), values[4:]
 
 
-def _accuracies(outcome: Outcome, task: Task) -> tuple[float, float]:
+def _accuracies(outcome: Outcome, task: MethodInput) -> tuple[float, float]:
     border = _border(task)
     test = points_of(task.test.images)[:, 0] >= border
     found = []
@@ -121,18 +121,18 @@ def _accuracies(outcome: Outcome, task: Task) -> tuple[float, float]:
     return float(training), float(tested)
 
 
-def _border(task: Task) -> float:
+def _border(task: MethodInput) -> float:
     return float(points_of(task.clients[1].images)[:, 0].min())
 
 
-def _data(axis: plt.Axes, task: Task) -> None:
+def _data(axis: plt.Axes, task: MethodInput) -> None:
     for client, colours in zip(task.clients, (_DARK, _LIGHT), strict=True):
         axis.scatter(*points_of(client.images).T, c=[colours[label] for label in client.labels], s=18)
     axis.add_patch(plt.Circle((0, 0), RADIUS, fill=False, linestyle="--"))
     axis.set(title="dark: client 0, light: client 1", xlabel="x1", ylabel="x2", aspect="equal")
 
 
-def _representations(axis: plt.Axes, kind: str, outcome: Outcome, task: Task) -> None:
+def _representations(axis: plt.Axes, kind: str, outcome: Outcome, task: MethodInput) -> None:
     """Two features of every record, from its two scores, and where the shared head draws the line."""
     weight, bias = _head(kind, outcome)
     for client, scores, colours in zip(task.clients, _models(outcome), (_DARK, _LIGHT), strict=True):
@@ -145,7 +145,7 @@ def _representations(axis: plt.Axes, kind: str, outcome: Outcome, task: Task) ->
     axis.set(title=f"{kind}: features after {SHOWN} iterations", xlim=limits[0], ylim=limits[1])
 
 
-def _decisions(axis: plt.Axes, outcome: Outcome, task: Task) -> None:
+def _decisions(axis: plt.Axes, outcome: Outcome, task: MethodInput) -> None:
     """What every client's model says of its own half."""
     levels = np.stack(np.meshgrid(np.arange(256), np.arange(256)), axis=-1).reshape(-1, 2)
     images = images_of(levels)

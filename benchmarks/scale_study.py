@@ -35,7 +35,7 @@ Point = dict[str, Any]
 def task(clients: int, classes: int, width: int) -> Any:
     """A method's task on clients of `RECORDS` records each, features given and images as small as they may be."""
     from fedassay.backbones.base import Backbone
-    from fedassay.contracts.method import Task
+    from fedassay.contracts.method import MethodInput
     from fedassay.data.records import Records
     from fedassay.exchange.release import PrivacyTarget
     from fedassay.support.progress import SILENT
@@ -64,7 +64,7 @@ def task(clients: int, classes: int, width: int) -> Any:
             return images.reshape(len(images), -1) / np.float32(255)
 
     backbone: Backbone = Given()  # type: ignore[assignment]
-    return Task(
+    return MethodInput(
         clients=tuple(records(f"client/{i}", RECORDS) for i in range(clients)),
         test=records("test", 500),
         public=records("public", 200),

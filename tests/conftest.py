@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
@@ -58,7 +58,7 @@ def _shared(variable: str, name: str) -> Path:
     return folder
 
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +89,7 @@ def make_task() -> MakeTask:
         labels_of: list[int] | None = None,
         device: str = "cpu",
         weights: str = "public",
-    ) -> Task:
+    ) -> MethodInput:
         extractor = build(
             BackboneRequest(
                 name=backbone,
@@ -112,7 +112,7 @@ def make_task() -> MakeTask:
         def records_at(name: str, chosen: np.ndarray) -> Records:
             return Records(name, images[chosen], labels[chosen], extractor.extract)
 
-        return Task(
+        return MethodInput(
             clients=tuple(records_at(f"client/{i}", part) for i, part in enumerate(parts)),
             test=records_at("test", np.arange(1500, 1797)),
             public=records_at("public", np.arange(1200, 1500)),
@@ -142,14 +142,16 @@ def pretended_gpu() -> PretendGpu:
     return found
 
 
-MakeLab = Callable[..., Lab]
+MakeContext = Callable[..., AuditContext]
 
 
 @pytest.fixture(scope="session")
-def make_lab() -> MakeLab:
-    """Makes an audit's lab: `make_lab(task, method)` runs a method, `make_lab(task, outcome=...)` takes one."""
+def make_context() -> MakeContext:
+    """Makes an audit's context: from a method that is run, or from an `outcome`."""
 
-    def make(task: Task, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2) -> Lab:
+    def make(
+        task: MethodInput, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2
+    ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             assert method is not None
             return method.run(replace(task, clients=tuple(clients), seeds=seeds))
@@ -161,7 +163,7 @@ def make_lab() -> MakeLab:
                 outcome = method.run(task)
         assert task.public is not None
         privacy = task.privacy
-        return Lab(
+        return AuditContext(
             task=task,
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),

@@ -5,8 +5,8 @@ as long as they are fewer than the active features and its backbone ends in a re
 number of records (so hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only
 non-negative features with that B and those sums. The same holds for the sum over several clients under secure
 aggregation while their records together are fewer than the features; for the difference of two messages of one
-sender (records that came or went between them), whatever the number that stayed; and, class by class, for means with
-full covariances (FedPFT with one component, CCVR).
+sender (records that came or went between them), whatever the number that stayed; and, class by class, for means
+with full covariances (FedPFT with one component, CCVR).
 
 Source: this project. Completely positive factorization by alternating projections is Groetzner and Duer 2020.
 

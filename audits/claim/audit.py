@@ -30,7 +30,7 @@ from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import claim_verdict
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
@@ -68,21 +68,21 @@ class DpClaimAudit(Parameters):
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding: the three numbers and the verdict."""
-        claim = lab.outcome.transcript.claim
+        claim = context.outcome.transcript.claim
         if isinstance(claim, NoClaim):
-            return [_no_claim(claim, lab.accounted)]
+            return [_no_claim(claim, context.accounted)]
         if claim.delta == 0:
             raise NotRunError("a claim of pure differential privacy (delta = 0) is not audited")
-        accounted = accounted_for(claim, lab)
+        accounted = accounted_for(claim, context)
         observation, why = None, ""
         try:
-            observation = self._observe(claim, accounted, lab)
+            observation = self._observe(claim, accounted, context)
         except NotRunError as error:
             why = str(error)
-        training = training_facts(lab.steps, lab.outcome.transcript)
-        found = claim_verdict(claim, accounted, observation, why, training, lab)
+        training = training_facts(context.steps, context.outcome.transcript)
+        found = claim_verdict(claim, accounted, observation, why, training, context)
         return [
             Finding(
                 audit="dp_claim",
@@ -91,25 +91,25 @@ class DpClaimAudit(Parameters):
                 controls=Controls() if observation is None else _controls(observation),
                 verdict=found.verdict,
                 reason=found.reason,
-                assumptions=_assumptions(claim, observation, lab.bounds),
+                assumptions=_assumptions(claim, observation, context.bounds),
                 series={} if observation is None else {"bounds": _series(observation)},
             )
         ]
 
-    def _observe(self, claim: PrivacyClaim, accounted: Accounted, lab: Lab) -> Observation:
-        mechanisms = lab.outcome.mechanisms
-        named = bool(mechanisms or lab.outcome.retrained)
+    def _observe(self, claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Observation:
+        mechanisms = context.outcome.mechanisms
+        named = bool(mechanisms or context.outcome.retrained)
         if self.mode == "mechanism" and not named:
             raise NotRunError(
                 "the method names no noised statistic that could be released again by itself; dp_claim's "
                 "mode: rerun runs the whole method again"
             )
-        seeds = lab.task.seeds.child("dp_claim")
+        seeds = context.seeds.child("dp_claim")
         if self.mode == "rerun" or not named:
-            return observe_reruns(lab, claim, runs=self.runs, seeds=seeds)
+            return observe_reruns(context, claim, runs=self.runs, seeds=seeds)
         candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
-        if lab.outcome.retrained:
-            candidates.append(worst_retraining(lab, claim.adjacency))
+        if context.outcome.retrained:
+            candidates.append(worst_retraining(context, claim.adjacency))
         # The one with the largest exact mu: chosen before anything is drawn, so it costs no confidence.
         worst = max(candidates, key=lambda found: found.experiment.mu)
         if worst.experiment.mu == 0:
@@ -121,7 +121,7 @@ class DpClaimAudit(Parameters):
             worst.experiment,
             claimed=claim.epsilon,
             delta=claim.delta,
-            tests=lab.bounds,
+            tests=context.bounds,
             reruns=self.reruns,
             estimators=self.estimators,
             seeds=seeds,

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
 from fedassay.audits.claim.training import training_facts
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.registry import register
@@ -24,19 +24,19 @@ class LedgerAudit(Parameters):
     reads: ClassVar[None] = None
     tests_per_cell: ClassVar[int] = 0
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding: claimed and accounted epsilon."""
-        claim = lab.outcome.transcript.claim
+        claim = context.outcome.transcript.claim
         pure = isinstance(claim, PrivacyClaim) and claim.delta == 0
-        accounted = lab.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, lab)
+        accounted = context.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, context)
         return [
             ledger_finding(
                 "ledger",
                 claim,
                 accounted,
-                lab,
+                context,
                 why="the ledger adds up, dp_claim attacks",
                 rests_on="on exact sensitivities and the noise that the method declares",
-                training=training_facts(lab.steps, lab.outcome.transcript),
+                training=training_facts(context.steps, context.outcome.transcript),
             )
         ]

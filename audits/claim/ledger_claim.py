@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedassay.audits.claim.training import TrainingFacts
 from fedassay.audits.claim.verdict import claim_verdict, listed
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted, account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding, Metric, unmeasured
@@ -14,7 +14,7 @@ def ledger_finding(
     audit: str,
     claim: PrivacyClaim | NoClaim,
     accounted: Accounted,
-    lab: Lab,
+    context: AuditContext,
     *,
     why: str,
     rests_on: str,
@@ -26,7 +26,7 @@ def ledger_finding(
         audit: Name of the audit that gives it.
         claim: What is claimed.
         accounted: The ledger's total at the delta and under the adjacency of the claim.
-        lab: Its transcript names the fields.
+        context: Its transcript names the fields.
         why: Why nothing is observed.
         rests_on: What the ledger takes for granted.
         training: What the steps of DP-SGD did, or None.
@@ -39,7 +39,7 @@ def ledger_finding(
     if claim.delta == 0:
         reason = "a claim of pure differential privacy (delta = 0) is not audited"
         return Finding(audit=audit, metrics=metrics, verdict="not_run", reason=reason)
-    found = claim_verdict(claim, accounted, None, why, training, lab)
+    found = claim_verdict(claim, accounted, None, why, training, context)
     return Finding(
         audit=audit,
         metrics=metrics,
@@ -52,12 +52,12 @@ def ledger_finding(
     )
 
 
-def accounted_for(claim: PrivacyClaim, lab: Lab) -> Accounted:
+def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:
     """The ledger's total at the delta and under the adjacency of the claim."""
-    asked = lab.task.privacy
+    asked = context.privacy
     if (claim.delta, claim.adjacency) == (asked.delta, asked.adjacency):
-        return lab.accounted
-    return account(lab.outcome.transcript, claim.adjacency, claim.delta)
+        return context.accounted
+    return account(context.outcome.transcript, claim.adjacency, claim.delta)
 
 
 def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedassay.audits.claim.bounds import Bounds, Control, Observation, Scores, bounds_of
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -78,11 +78,11 @@ class Direction:
         return float(_row(released, self.layout) @ self.weights)
 
 
-def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) -> Observation:
+def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, seeds: Seeds) -> Observation:
     """Rerun the method on neighbouring data of its smallest client.
 
     Args:
-        lab: Its `rerun`, and the clients' records.
+        context: Its `rerun`, and the clients' records.
         claim: Delta and adjacency.
         runs: Runs a side that test, at least `LEAST`; a quarter as many (or `LEAST`) choose the direction, and as
             many again are the positive control.
@@ -91,21 +91,21 @@ def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) ->
     Raises:
         NotRunError: No client has two records, or the method cannot be run on such data.
     """
-    index = _smallest(lab.task.clients)
-    name = lab.task.clients[index].name
+    index = _smallest(context.clients)
+    name = context.clients[index].name
 
     def released(records: Records, *path: str | int) -> Released:
-        clients = [client.take(np.zeros(0, np.int64)) for client in lab.task.clients]
+        clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
         clients[index] = records
         try:
-            outcome = lab.rerun(clients, seeds.child(*path))
+            outcome = context.rerun(clients, seeds.child(*path))
         except FedassayError as error:
             raise NotRunError(f"the method cannot be run again on {name} alone: {error}") from None
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
-    with lab.task.progress.step("reruns") as advance:
-        outliers = make_outliers(lab, index, claim.adjacency)
+    with context.progress.step("reruns") as advance:
+        outliers = make_outliers(context, index, claim.adjacency)
         base = [released(outliers[0].without, "paired", i) for i in range(chosen)]
         few = [[released(o.within, "paired", i) for i in range(_TRIED)] for o in outliers]
         worst = int(np.argmax([_separation(base, other) for other in few]))
@@ -119,7 +119,7 @@ def observe_reruns(lab: Lab, claim: PrivacyClaim, *, runs: int, seeds: Seeds) ->
             one[i] = direction.score(released(outlier.within, "within", i))
         # The same streams as on the other side: what is left of the difference is the record's doing.
         known = np.array([direction.score(released(outlier.within, "without", i)) for i in range(chosen)])
-    delta, tests = claim.delta, lab.bounds
+    delta, tests = claim.delta, context.bounds
 
     def threshold(first: Scores, second: Scores, what: str) -> Bounds:
         rng = seeds.numpy("halves", what)
@@ -164,29 +164,29 @@ def what_leaves(outcome: Outcome, client: str) -> Released:
     }
 
 
-def make_outliers(lab: Lab, index: int, adjacency: Adjacency) -> list[Outlier]:
+def make_outliers(context: AuditContext, index: int, adjacency: Adjacency) -> list[Outlier]:
     """Neighbours of one client's records that differ by a record unlike the rest.
 
     Under `replace_one_same_label` a record of the client's rarest class is replaced, its label kept; under
     `replace_one` its label changes too; under `add_remove` the record is added.
     """
-    return outliers_of(lab, lab.task.clients[index], adjacency)
+    return outliers_of(context, context.clients[index], adjacency)
 
 
-def outliers_of(lab: Lab, client: Records, adjacency: Adjacency) -> list[Outlier]:
+def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) -> list[Outlier]:
     """As `make_outliers`, for records that need not be all of a client's; at least one."""
     labels, counts = np.unique(client.labels, return_counts=True)
     rare = int(labels[np.argmin(counts)])
     place = int(np.flatnonzero(client.labels == rare)[0])
-    others = [label for label in range(lab.task.classes) if label != rare] or [rare]
+    others = [label for label in range(context.classes) if label != rare] or [rare]
     label = others[0] if adjacency == "replace_one" else rare
-    wrong = np.flatnonzero(lab.task.test.labels != label)
+    wrong = np.flatnonzero(context.test.labels != label)
     images: dict[str, Images] = {
         "an inverted image": 255 - client.images[place],
-        "an image of noise": _noise_image(lab, client.images[place]),
+        "an image of noise": _noise_image(context, client.images[place]),
     }
     if wrong.size:
-        images["an image of another class"] = lab.task.test.images[wrong[0]]
+        images["an image of another class"] = context.test.images[wrong[0]]
     verb = "added" if adjacency == "add_remove" else "in place of a record"
     found = []
     for name, image in images.items():
@@ -195,14 +195,14 @@ def outliers_of(lab: Lab, client: Records, adjacency: Adjacency) -> list[Outlier
             one = (np.concatenate([one[0], image[None]]), np.append(one[1], label))
         else:
             one[0][place], one[1][place] = image, label
-        within = Records(client.name, one[0], one[1].astype(np.int64), lab.task.backbone.extract)
+        within = Records(client.name, one[0], one[1].astype(np.int64), context.backbone.extract)
         found.append(Outlier(f"{name} {verb}", client, within))
     return found
 
 
-def _noise_image(lab: Lab, like: Images) -> Images:
+def _noise_image(context: AuditContext, like: Images) -> Images:
     """An image of independent pixels and channels at either end of their range, the shape of `like`."""
-    rng = lab.task.seeds.numpy("dp_claim", "outlier")
+    rng = context.seeds.numpy("dp_claim", "outlier")
     return np.asarray(255 * rng.integers(0, 2, size=like.shape), dtype=np.uint8)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.reruns import Outlier, outliers_of
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Retrained
 from fedassay.data.records import Records
 from fedassay.privacy.reruns import Experiment
@@ -49,7 +49,7 @@ class Found(NamedTuple):
         return dataclasses.replace(observation, assumptions=(*observation.assumptions, *self.says))
 
 
-def worst_retraining(lab: Lab, adjacency: Adjacency) -> Found:
+def worst_retraining(context: AuditContext, adjacency: Adjacency) -> Found:
     """Try neighbours of the clients' records on every statistic whose network is trained again.
 
     Raises:
@@ -57,10 +57,10 @@ def worst_retraining(lab: Lab, adjacency: Adjacency) -> Found:
     """
     best: Found | None = None
     tried = 0
-    with lab.task.progress.step("neighbours") as advance:
-        for name, retrained in lab.outcome.retrained.items():
-            for index, records in _data_sets(lab, retrained, adjacency):
-                for outlier in outliers_of(lab, records, adjacency):
+    with context.progress.step("neighbours") as advance:
+        for name, retrained in context.outcome.retrained.items():
+            for index, records in _data_sets(context, retrained, adjacency):
+                for outlier in outliers_of(context, records, adjacency):
                     advance(tried, tried + 1)
                     tried += 1
                     experiment = _experiment(retrained, index, outlier)
@@ -91,14 +91,14 @@ def _found(name: str, retrained: Retrained, experiment: Experiment, outlier: Out
     )
 
 
-def _data_sets(lab: Lab, retrained: Retrained, adjacency: Adjacency) -> Iterator[tuple[int, Records]]:
+def _data_sets(context: AuditContext, retrained: Retrained, adjacency: Adjacency) -> Iterator[tuple[int, Records]]:
     """Records to look for neighbours of, with the position of their client."""
-    sizes = {i: len(client) for i, client in enumerate(lab.task.clients) if len(client) >= 2}
+    sizes = {i: len(client) for i, client in enumerate(context.clients) if len(client) >= 2}
     if not sizes:
         return
     chosen = dict.fromkeys((min(sizes, key=lambda i: sizes[i]), max(sizes, key=lambda i: sizes[i])))
     for index in chosen:
-        client = lab.task.clients[index]
+        client = context.clients[index]
         yield index, client
         full = len(client) - len(client) % retrained.batch
         if adjacency == "add_remove" and 0 < full < len(client):

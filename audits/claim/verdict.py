@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.training import TrainingFacts
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
@@ -45,7 +45,7 @@ def claim_verdict(
     observation: Observation | None,
     why: str,
     training: TrainingFacts | None,
-    lab: Lab,
+    context: AuditContext,
 ) -> Judged:
     """Judge a claim.
 
@@ -55,9 +55,9 @@ def claim_verdict(
         observation: What an attack showed, with its controls, or None.
         why: Why there is no observation.
         training: What the steps of DP-SGD did, or None.
-        lab: Its transcript's field names, and the number of bounds in the run.
+        context: Its transcript's field names, and the number of bounds in the run.
     """
-    ledger = _ledger_words(claim, accounted, lab.outcome.transcript)
+    ledger = _ledger_words(claim, accounted, context.outcome.transcript)
     over = accounted.epsilon > claim.epsilon * _SLACK
     if training is not None and training.broken:
         return Judged("unsound", f"{training.broken}: the ledger's total is not this training's; {ledger}")
@@ -71,7 +71,7 @@ def claim_verdict(
     if failed:
         return Judged("inconclusive", f"{failed}; {ledger}")
     bounds, shown = observation.bounds, _shown(observation)
-    level = f"at confidence 1 - 0.05/{lab.bounds}"
+    level = f"at confidence 1 - 0.05/{context.bounds}"
     if bounds.certain:
         return Judged("unsound", f"{ledger}; {shown}")
     if bounds.judged > accounted.epsilon * _SLACK:

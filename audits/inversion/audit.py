@@ -23,7 +23,7 @@ from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import pooled, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import (
@@ -66,16 +66,16 @@ class InversionAudit(Parameters):
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding a source of vectors."""
         assert result is not None
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
-        pool, held_out = self._records(lab)
-        positive, negative = self._controls(pool, held_out, lab)
+        pool, held_out = self._records(context)
+        positive, negative = self._controls(pool, held_out, context)
         findings = []
         for made in result.reconstructions:
-            sets = candidates(made.source, lab)
+            sets = candidates(made.source, context)
             used = np.flatnonzero([len(part) > 0 for part in sets])
             if len(used) < 2:
                 reason = (
@@ -88,22 +88,22 @@ class InversionAudit(Parameters):
                 made.source.vectors[used].astype(np.float64),
                 [sets[i] for i in used],
                 pool,
-                lab.task.seeds.numpy("inversion", made.source.name),
+                context.seeds.numpy("inversion", made.source.name),
                 between=made.source.name in BETWEEN,
-                tests=lab.bounds,
+                tests=context.bounds,
                 draws=self.draws,
             )
-            pictures = figure(made, shown, positive, result.reconstructions, pool, lab, self.pictures)
-            others = self._others(made.source, pool, lab)
+            pictures = figure(made, shown, positive, result.reconstructions, pool, context, self.pictures)
+            others = self._others(made.source, pool, context)
             findings.append(
-                self._finding(made, used, shown, positive, negative, others, pool, lab, result, pictures)
+                self._finding(made, used, shown, positive, negative, others, pool, context, result, pictures)
             )
         return findings
 
-    def _others(self, source: VectorSource, pool: Pool, lab: Lab) -> Shown | None:
+    def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> Shown | None:
         """Images of other records of the same clients; None where clients are too small for it."""
-        rng = lab.task.seeds.numpy("inversion", "others", source.name)
-        records, sets = alike(source, lab, rng)
+        rng = context.seeds.numpy("inversion", "others", source.name)
+        records, sets = alike(source, context, rng)
         if len(records) < 2:
             return None
         return hold(
@@ -113,18 +113,18 @@ class InversionAudit(Parameters):
             pool,
             rng,
             between=source.name in BETWEEN,
-            tests=lab.bounds,
+            tests=context.bounds,
             draws=self.draws,
         )
 
-    def _records(self, lab: Lab) -> tuple[Pool, Records]:
+    def _records(self, context: AuditContext) -> tuple[Pool, Records]:
         """The pool of comparison, and as many other fresh records for the negative control.
 
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
         """
-        private = pooled(lab.task.clients)
-        usable = np.flatnonzero(np.isin(lab.task.test.labels, private.labels))
+        private = pooled(context.clients)
+        usable = np.flatnonzero(np.isin(context.test.labels, private.labels))
         order = np.random.default_rng(0).permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
         if len(rest) < 20:
@@ -132,24 +132,24 @@ class InversionAudit(Parameters):
                 f"{len(usable)} test records of the clients' classes are too few to compare with; at least "
                 f"{self.control_records + 20} are needed"
             )
-        fresh = lab.task.test.take(rest, "fresh")
-        return make_pool(private, fresh, encoder(lab)), lab.task.test.take(control, _FRESH)
+        fresh = context.test.take(rest, "fresh")
+        return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, lab: Lab) -> _Control:
+    def _controls(self, pool: Pool, held_out: Records, context: AuditContext) -> _Control:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
 
         Raises:
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
-        key = f"inversion control/{self}/{lab.attack_key}/{lab.bounds}"
-        kept = lab.shared.get(key)
+        key = f"inversion control/{self}/{context.attack_key}/{context.bounds}"
+        kept = context.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        assert lab.attack is not None
+        assert context.attack is not None
         rng = np.random.default_rng(0)
-        private = pooled(lab.task.clients)
+        private = pooled(context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
-        result = lab.attack(raw_view([private.take(chosen, _HELD), held_out], lab))
+        result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
         made = next(item for item in result.reconstructions if item.source.name == "raw")
         senders = np.array(made.source.senders)
         controls = []
@@ -172,11 +172,11 @@ class InversionAudit(Parameters):
                     pool,
                     rng,
                     between=False,
-                    tests=lab.bounds,
+                    tests=context.bounds,
                     draws=self.draws,
                 )
             )
-        lab.shared[key] = found = (controls[0], controls[1])
+        context.shared[key] = found = (controls[0], controls[1])
         return found
 
     def _finding(
@@ -188,13 +188,13 @@ class InversionAudit(Parameters):
         negative: Shown,
         others: Shown | None,
         pool: Pool,
-        lab: Lab,
+        context: AuditContext,
         result: AttackResult,
         pictures: tuple[Picture, ...],
     ) -> Finding:
         name = made.source.name
-        rng = lab.task.seeds.numpy("inversion", "bootstrap", name)
-        values, baseline = self._values(shown, pool, lab)
+        rng = context.seeds.numpy("inversion", "bootstrap", name)
+        values, baseline = self._values(shown, pool, context)
         metrics = {key: self._metric(part, key, rng) for key, part in values.items()}
         metrics["psnr_each"] = self._metric(shown.each, "psnr", rng)
         metrics["psnr_gain"] = self._metric(shown.psnr - shown.fresh_psnr, "psnr", rng).model_copy(
@@ -213,15 +213,15 @@ class InversionAudit(Parameters):
         explained = shown.beats and others is not None and domain is not None and _explains(others, domain, shown)
         misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)[used]
         metrics["misfit"] = Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
-        if lab.attacker is not None and len(lab.attacker):
+        if context.attacker is not None and len(context.attacker):
             near = nearest_feature(
-                made.source.vectors[used], lab.attacker, pool.images[shown.records], lab.similarity
+                made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
             )
-            plain = lab.similarity.measure(pool.images[shown.records], near)["psnr"]
+            plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
             metrics["psnr_nearest_own"] = self._metric(plain, "psnr", rng).model_copy(
                 update={"reason": "the attacker's own image with the nearest feature, without inversion"}
             )
-        for key, remark in lab.similarity.remarks.items():
+        for key, remark in context.similarity.remarks.items():
             metrics[key] = (
                 metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
             )
@@ -260,7 +260,7 @@ class InversionAudit(Parameters):
                 else "an image is held against the record of the closest feature among those behind it",
                 "baseline: fresh (test) records of the same classes, matched alike",
                 f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
-                f"5 %, corrected for {lab.bounds} tests",
+                f"5 %, corrected for {context.bounds} tests",
                 "no client could be halved: its records are taken to be of the fresh ones' distribution"
                 if others is None
                 else "no leak: what images of other records of the same clients show as well",
@@ -275,11 +275,11 @@ class InversionAudit(Parameters):
         )
 
     def _values(
-        self, shown: Shown, pool: Pool, lab: Lab
+        self, shown: Shown, pool: Pool, context: AuditContext
     ) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
         """Every metric of the images, and of fresh records in the place of the true ones, shape (k,) each."""
-        ours = lab.similarity.measure(pool.images[shown.records], shown.images)
-        parts = [lab.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
+        ours = context.similarity.measure(pool.images[shown.records], shown.images)
+        parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
 
     def _metric(self, values: NDArray[np.float64], name: str, rng: np.random.Generator) -> Metric:

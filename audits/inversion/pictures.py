@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, candidates
-from fedassay.contracts.audit import Lab, Reconstruction
+from fedassay.contracts.audit import AuditContext, Reconstruction
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
@@ -19,7 +19,7 @@ def figure(
     positive: Shown,
     everything: Sequence[Reconstruction],
     pool: Pool,
-    lab: Lab,
+    context: AuditContext,
     columns: int,
 ) -> tuple[Picture, ...]:
     """Write the grid of one source: its records, other images of the same records, and its own images.
@@ -30,7 +30,7 @@ def figure(
         positive: Images of raw features of some records: what the best message could show.
         everything: Images of all sources; sums and means of the same records are shown beside single features.
         pool: The records.
-        lab: Where to write, and the metrics.
+        context: Where to write, and the metrics.
         columns: At most so many; none writes nothing.
     """
     raw = dict(zip(positive.records.tolist(), positive.images, strict=True))
@@ -44,22 +44,22 @@ def figure(
     if made.source.name != "raw" and all(record in raw for record in records):
         rows["from its raw feature (control)"] = np.stack([raw[record] for record in records])
     for other in everything:
-        images = _first_of(other, records, lab) if single and other.source.name in BETWEEN else None
+        images = _first_of(other, records, context) if single and other.source.name in BETWEEN else None
         if images is not None:
             rows[f"from {other.source.name}"] = images
     rows[f"from {made.source.name}"] = shown.images[chosen]
-    values = lab.similarity.measure(rows["private image"], shown.images[chosen])
+    values = context.similarity.measure(rows["private image"], shown.images[chosen])
     captions = [
         PictureColumn(caption=f"image {i}", metrics={name: float(part[at]) for name, part in values.items()})
         for at, i in enumerate(chosen)
     ]
-    name = f"{lab.prefix}-inversion-{made.source.name}"
-    return (write_grid(lab.folder, name, f"images inverted from {made.source.name}", rows, captions),)
+    name = f"{context.prefix}-inversion-{made.source.name}"
+    return (write_grid(context.folder, name, f"images inverted from {made.source.name}", rows, captions),)
 
 
-def _first_of(made: Reconstruction, records: Sequence[int], lab: Lab) -> Images | None:
+def _first_of(made: Reconstruction, records: Sequence[int], context: AuditContext) -> Images | None:
     """For each record the first image of `made` that may show it; None where a record has none."""
-    sets = candidates(made.source, lab)
+    sets = candidates(made.source, context)
     found = [next((i for i, part in enumerate(sets) if record in part), None) for record in records]
     usable = [i for i in found if i is not None]
     return np.asarray(made.images[usable, 0]) if len(usable) == len(records) else None

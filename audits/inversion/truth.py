@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message.truth import Matrix
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
@@ -98,12 +98,12 @@ def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matr
     )
 
 
-def candidates(source: VectorSource, lab: Lab) -> list[Ints]:
+def candidates(source: VectorSource, context: AuditContext) -> list[Ints]:
     """For every vector of a source, the private records (in the clients' order) that its image may show."""
-    owners = np.concatenate([np.full(len(client), i) for i, client in enumerate(lab.task.clients)])
-    rows = np.concatenate([np.arange(len(client)) for client in lab.task.clients])
-    labels = np.concatenate([client.labels for client in lab.task.clients])
-    numbers = {client.name: i for i, client in enumerate(lab.task.clients)}
+    owners = np.concatenate([np.full(len(client), i) for i, client in enumerate(context.clients)])
+    rows = np.concatenate([np.arange(len(client)) for client in context.clients])
+    labels = np.concatenate([client.labels for client in context.clients])
+    numbers = {client.name: i for i, client in enumerate(context.clients)}
     found = []
     for sender, row, label in zip(source.senders, source.rows, source.labels, strict=True):
         usable = np.full(len(owners), sender == AGGREGATE) | (owners == numbers.get(sender, -1))
@@ -115,7 +115,7 @@ def candidates(source: VectorSource, lab: Lab) -> list[Ints]:
     return found
 
 
-def alike(source: VectorSource, lab: Lab, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
+def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
     """Images that know what a source's may know of the clients, but nothing of the records they are held against.
 
     The clients' records are halved. For each vector, one record of the first half stands for its image, of those
@@ -126,14 +126,14 @@ def alike(source: VectorSource, lab: Lab, rng: np.random.Generator) -> tuple[Int
         The positions of the records that stand for images, shape (k,), k at most the number of vectors, and for
         each the positions of those that it is held against.
     """
-    labels = [client.labels for client in lab.task.clients]
+    labels = [client.labels for client in context.clients]
     starts = np.cumsum([0, *(len(own) for own in labels)])
     first = np.zeros(starts[-1], np.bool_)
     for start, own in zip(starts, labels, strict=False):
         first[start + half_of_each(own, rng)] = True
     images, sets = [], []
     unpaired = replace(source, rows=np.full(len(source.rows), -1))
-    for row, part in zip(source.rows, candidates(unpaired, lab), strict=True):
+    for row, part in zip(source.rows, candidates(unpaired, context), strict=True):
         shown, held = part[first[part]], part[~first[part]]
         if len(shown) and len(held):
             images.append(int(rng.choice(shown)))

@@ -32,7 +32,7 @@ from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership.verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -77,26 +77,26 @@ class MembershipAudit(Parameters):
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
         assert result is not None
-        if lab.game is None or lab.ask is None:
+        if context.game is None or context.ask is None:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
-        truth, blocks = _truth(lab)
+        truth, blocks = _truth(context)
         # The method runs again for it, which is for nothing where nothing was scored.
-        negative = self._negative(lab, truth, blocks) if result.scores else None
+        negative = self._negative(context, truth, blocks) if result.scores else None
         positives = {
-            source: self._positive(source, lab) for source in {key.split("/")[0] for key in result.scores}
+            source: self._positive(source, context) for source in {key.split("/")[0] for key in result.scores}
         }
         found = []
         for key in result.scores:
             source, test = key.split("/")
-            found.append(self._finding(source, test, result, positives[source], negative, truth, blocks, lab))
+            found.append(self._finding(source, test, result, positives[source], negative, truth, blocks, context))
         if not found:
             found.append(not_run(None, None, "; ".join(result.notes)))
-        found += informed_findings(lab, trials=self.trials, releases=self.releases)
+        found += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
-            found.append(canary_finding(lab, self.canaries))
+            found.append(canary_finding(context, self.canaries))
         return found
 
     def _finding(
@@ -108,20 +108,20 @@ class MembershipAudit(Parameters):
         negative: _Negative | None,
         truth: Bools,
         blocks: NDArray[np.str_],
-        lab: Lab,
+        context: AuditContext,
     ) -> Finding:
         key = f"{source}/{test}"
         scores = result.scores[key]
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
             return not_run(source, test, "fewer than 4 members or strangers could be scored")
-        claim = lab.outcome.transcript.claim
+        claim = context.outcome.transcript.claim
         allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
         delta = 0.0 if allowed is None else allowed.delta
-        rng = lab.task.seeds.numpy("membership", key)
+        rng = context.seeds.numpy("membership", key)
 
         def told(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Told:
             given = np.asarray(values, np.float64)
-            return told_in_one_release(given, members, groups, rng, delta=delta, tests=lab.bounds)
+            return told_in_one_release(given, members, groups, rng, delta=delta, tests=context.bounds)
 
         ours = told(scores, truth, blocks)
         leaks = told(positive.scores[key], truth, blocks) if key in positive.scores else None
@@ -142,42 +142,41 @@ class MembershipAudit(Parameters):
             assumptions=(
                 "candidates: as many members as strangers (test role), client by client and label by label; the "
                 "adversary knows the method and how many records of each class a client has",
-                f"levels are 0.05 over {lab.bounds}, the number of tests in the run",
+                f"levels are 0.05 over {context.bounds}, the number of tests in the run",
             ),
         )
 
-    def _positive(self, source: str, lab: Lab) -> AttackResult:
+    def _positive(self, source: str, context: AuditContext) -> AttackResult:
         """The attack on a release that gives the same candidates away."""
-        assert lab.ask is not None
-        return lab.ask(*leaking(source, lab))
+        assert context.ask is not None
+        return context.ask(*leaking(source, context))
 
-    def _negative(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
+    def _negative(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
         for ask in (self._halves, self._fresh):
             try:
-                return ask(lab, truth, blocks)
+                return ask(context, truth, blocks)
             except FedassayError:
                 continue
         return None
 
-    def _halves(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+    def _halves(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of each half of every client's records, asked about the other half."""
-        assert lab.game is not None
-        rng = lab.task.seeds.numpy("membership", "halves")
-        candidates, _ = pooled_blocks(lab.game)
-        first = [half_of_each(client.labels, rng) for client in lab.task.clients]
+        assert context.game is not None
+        rng = context.seeds.numpy("membership", "halves")
+        candidates, _ = pooled_blocks(context.game)
+        first = [half_of_each(client.labels, rng) for client in context.clients]
         second = [
-            np.setdiff1d(np.arange(len(client)), rows)
-            for client, rows in zip(lab.task.clients, first, strict=True)
+            np.setdiff1d(np.arange(len(client)), rows) for client, rows in zip(context.clients, first, strict=True)
         ]
         if not all(len(rows) for rows in (*first, *second)):
             raise NotRunError("a client is too small to be halved")
         scores: dict[str, NDArray[np.floating]] = {}
         groups, free = [""] * len(truth), np.ones(len(truth), np.bool_)
         for number, half in enumerate((first, second)):
-            clients = tuple(client.take(rows) for client, rows in zip(lab.task.clients, half, strict=True))
+            clients = tuple(client.take(rows) for client, rows in zip(context.clients, half, strict=True))
             asked = strangers(candidates, clients, truth, blocks, free, rng)
-            found = self._asked(clients, lab, number).scores
+            found = self._asked(clients, context, number).scores
             for key, values in found.items():
                 scores.setdefault(key, np.full(len(truth), np.nan))[asked] = values[asked]
             for row in np.flatnonzero(asked):
@@ -188,25 +187,25 @@ class MembershipAudit(Parameters):
         words = "releases of either half of every client's records, asked about the other half"
         return _Negative(scores, np.array(groups, np.str_), words)
 
-    def _fresh(self, lab: Lab, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+    def _fresh(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of fresh records."""
-        assert lab.game is not None
-        clients = fresh_clients(lab.task, without(lab.fresh, pooled_blocks(lab.game)[0]))
-        scores = self._asked(clients, lab, 0).scores
+        assert context.game is not None
+        clients = fresh_clients(context.task, without(context.fresh, pooled_blocks(context.game)[0]))
+        scores = self._asked(clients, context, 0).scores
         return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
 
-    def _asked(self, clients: tuple[Records, ...], lab: Lab, number: int) -> AttackResult:
-        assert lab.ask is not None
-        assert lab.game is not None
-        outcome = lab.rerun(clients, lab.task.seeds.child("membership", "negative", number))
-        return lab.ask(visible(outcome, lab.threat), lab.game)
+    def _asked(self, clients: tuple[Records, ...], context: AuditContext, number: int) -> AttackResult:
+        assert context.ask is not None
+        assert context.game is not None
+        outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
+        return context.ask(visible(outcome, context.threat), context.game)
 
 
-def _truth(lab: Lab) -> tuple[Bools, NDArray[np.str_]]:
-    assert lab.game is not None
-    clients = {client.name: client for client in lab.task.clients}
-    members = [is_member(asked, clients[name]) for name, asked in lab.game.questions.items()]
-    return np.concatenate(members), pooled_blocks(lab.game)[1]
+def _truth(context: AuditContext) -> tuple[Bools, NDArray[np.str_]]:
+    assert context.game is not None
+    clients = {client.name: client for client in context.clients}
+    members = [is_member(asked, clients[name]) for name, asked in context.game.questions.items()]
+    return np.concatenate(members), pooled_blocks(context.game)[1]
 
 
 def _shuffled(truth: Bools, blocks: NDArray[np.str_], rng: np.random.Generator) -> Bools:

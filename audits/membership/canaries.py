@@ -26,7 +26,7 @@ from fedassay.audits.membership.controls import memorize, without
 from fedassay.audits.membership.verdict import not_run
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.roc import auc
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel, label_logits
@@ -50,54 +50,54 @@ class _Bounds:
     corrected: float
 
 
-def canary_finding(lab: Lab, count: int) -> Finding:
+def canary_finding(context: AuditContext, count: int) -> Finding:
     """Plant canaries into one run, guess, and hold the bound against the claim.
 
     Args:
-        lab: The method, the records and the claim.
+        context: The method, the records and the claim.
         count: Canaries m, as many as test records allow.
     """
     try:
-        return _planted(lab, count)
+        return _planted(context, count)
     except NotRunError as error:
         return not_run("canaries", "one_run", str(error))
 
 
-def _planted(lab: Lab, count: int) -> Finding:
-    claim = lab.outcome.transcript.claim
+def _planted(context: AuditContext, count: int) -> Finding:
+    claim = context.outcome.transcript.claim
     if not isinstance(claim, PrivacyClaim):
         raise NotRunError("no claim of privacy to hold canaries against")
     if claim.adjacency != "add_remove":
         raise NotRunError(f"a canary is added or not, which a claim under {claim.adjacency} does not speak of")
-    if not lab.outcome.networks:
+    if not context.outcome.networks:
         raise NotRunError("the method sends no whole classifier that canaries could be scored by")
-    rng = lab.task.seeds.numpy("membership", "canaries")
-    canaries = make_canaries(lab, count, rng)
+    rng = context.seeds.numpy("membership", "canaries")
+    canaries = make_canaries(context, count, rng)
     included = rng.random(len(canaries)) < 0.5
-    seeds = lab.task.seeds.child("membership", "canaries")
-    held = [client for client in lab.task.clients if len(client)]
+    seeds = context.seeds.child("membership", "canaries")
+    held = [client for client in context.clients if len(client)]
     owner = min(held, key=len)
-    with lab.task.progress.step("canaries") as advance:
+    with context.progress.step("canaries") as advance:
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
-        score = label_logits(_network(lab, owner, planted, seeds.child("run")), canaries)
+        score = label_logits(_network(context, owner, planted, seeds.child("run")), canaries)
         usual = []
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
-            usual.append(label_logits(_network(lab, owner, owner, seeds.child("reference", number)), canaries))
+            usual.append(label_logits(_network(context, owner, owner, seeds.child("reference", number)), canaries))
     score = score - np.mean(usual, axis=0)
-    memory = label_logits(memorize(canaries.take(np.flatnonzero(included)), lab.task.classes), canaries)
+    memory = label_logits(memorize(canaries.take(np.flatnonzero(included)), context.classes), canaries)
 
     def bounds(values: Matrix, coins: NDArray[np.bool_]) -> _Bounds:
         shown, corrected = (
             one_run_fdp_bound(values, coins, delta=claim.delta, confidence=c, family="approximate").epsilon or 0.0
-            for c in (0.95, 1 - 0.05 / lab.bounds)
+            for c in (0.95, 1 - 0.05 / context.bounds)
         )
         return _Bounds(shown, corrected)
 
     ours, leaks = bounds(score, included), bounds(memory, included)
     silent = bounds(score, rng.random(len(canaries)) < 0.5)
-    verdict, reason = _verdict(ours, leaks, silent, claim, lab.accounted.epsilon, len(canaries))
+    verdict, reason = _verdict(ours, leaks, silent, claim, context.accounted.epsilon, len(canaries))
     area = auc(score[~included], score[included])
     estimator = f"one run with {len(canaries)} canaries at {owner.name}, 95 % one-sided lower bound"
     return Finding(
@@ -107,7 +107,7 @@ def _planted(lab: Lab, count: int) -> Finding:
         selection="one_run",
         metrics={
             "claimed": Metric(value=claim.epsilon),
-            "accounted": Metric(value=lab.accounted.epsilon, reason=lab.accounted.reason),
+            "accounted": Metric(value=context.accounted.epsilon, reason=context.accounted.reason),
             "observed": Metric(value=ours.shown, n=len(canaries), reason=estimator),
             "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
         },
@@ -136,22 +136,22 @@ def _planted(lab: Lab, count: int) -> Finding:
     )
 
 
-def make_canaries(lab: Lab, count: int, rng: np.random.Generator) -> Records:
+def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -> Records:
     """Test images, each at most once and none of a client's, under labels that are not theirs."""
-    free = without(lab.task.test, joined("clients", lab.task.clients))
+    free = without(context.test, joined("clients", context.clients))
     chosen = rng.permutation(len(free))[:count]
     if len(chosen) < LEAST:
         raise NotRunError(f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role")
     picked = free.take(np.sort(chosen))
-    labels = (picked.labels + rng.integers(1, lab.task.classes, size=len(picked))) % lab.task.classes
+    labels = (picked.labels + rng.integers(1, context.classes, size=len(picked))) % context.classes
     return Records("canaries", picked.images, labels.astype(np.int64), lambda _images: picked.features)
 
 
-def _network(lab: Lab, owner: Records, records: Records, seeds: Seeds) -> ScoringModel:
+def _network(context: AuditContext, owner: Records, records: Records, seeds: Seeds) -> ScoringModel:
     """The last classifier that the owner, or else the server, sends in a run on these records of its own."""
-    clients = [records if client.name == owner.name else client for client in lab.task.clients]
+    clients = [records if client.name == owner.name else client for client in context.clients]
     try:
-        models = visible(lab.rerun(clients, seeds), lab.threat).models
+        models = visible(context.rerun(clients, seeds), context.threat).models
     except DataError as error:
         raise NotRunError(f"the method cannot be run on records with canaries: {error}") from None
     own = {number: model for (sender, number), model in models.items() if sender == owner.name}

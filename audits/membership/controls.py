@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.simulation import raw_view
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
@@ -115,21 +115,21 @@ class MemorizedDiffusion:
         return np.stack(found, axis=1)
 
 
-def leaking(source: str, lab: Lab) -> tuple[View, MembershipGame]:
-    """A release of the lab's own clients that gives away membership to whoever looks at `source`, and its game."""
-    game = lab.game
+def leaking(source: str, context: AuditContext) -> tuple[View, MembershipGame]:
+    """A release of the cell's own clients that gives away membership to whoever looks at `source`, and its game."""
+    game = context.game
     assert game is not None
     builders: Mapping[str, Callable[[Sequence[Records]], View]] = {
-        "messages": lambda clients: raw_view(clients, lab),
-        "model": lambda clients: _memorized(clients, lab),
-        "generator": lambda clients: _generators(clients, lab),
+        "messages": lambda clients: raw_view(clients, context),
+        "model": lambda clients: _memorized(clients, context),
+        "generator": lambda clients: _generators(clients, context),
     }
     build = builders[source]
-    clients, questions = list(lab.task.clients), dict(game.questions)
+    clients, questions = list(context.clients), dict(game.questions)
     if source == "model":
-        clients = [_relabelled(client, lab.task.classes) for client in clients]
-        questions = {name: _relabelled(asked, lab.task.classes) for name, asked in questions.items()}
-    sizes = {client.name: np.bincount(client.labels, minlength=lab.task.classes) for client in clients}
+        clients = [_relabelled(client, context.classes) for client in clients]
+        questions = {name: _relabelled(asked, context.classes) for name, asked in questions.items()}
+    sizes = {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients}
 
     def simulate(records: Sequence[Records], seeds: Seeds) -> View:
         del seeds
@@ -146,17 +146,17 @@ def leaking(source: str, lab: Lab) -> tuple[View, MembershipGame]:
     return build(clients), control
 
 
-def _memorized(clients: Sequence[Records], lab: Lab) -> View:
-    models = {(client.name, 0): memorize(client, lab.task.classes) for client in clients}
-    return View((), lab.task.classes, lab.threat, models=models)
+def _memorized(clients: Sequence[Records], context: AuditContext) -> View:
+    models = {(client.name, 0): memorize(client, context.classes) for client in clients}
+    return View((), context.classes, context.threat, models=models)
 
 
-def _generators(clients: Sequence[Records], lab: Lab) -> View:
+def _generators(clients: Sequence[Records], context: AuditContext) -> View:
     generators: dict[str, Generator] = {
         client.name: MemorizedDiffusion(2 * _pixels(client.images) - 1, client.images.shape[1:])
         for client in clients
     }
-    return View((), lab.task.classes, lab.threat, generators=generators)
+    return View((), context.classes, context.threat, generators=generators)
 
 
 def _relabelled(records: Records, classes: int) -> Records:

@@ -12,55 +12,55 @@ import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
 from fedassay.audits.membership.verdict import informed_finding
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
 
 
-def differencing(lab: Lab, trials: int) -> Finding:
+def differencing(context: AuditContext, trials: int) -> Finding:
     """Exact releases: whose simulated messages are nearer, those with the record or those with another?
 
     Args:
-        lab: The outcome, the records and the method.
+        context: The outcome, the records and the method.
         trials: Independent releases, half of them with the record; three runs of the method each.
 
     Raises:
         NotRunError: No record can stand in for a client's, or the method cannot be run that often or alone.
     """
-    if lab.game is None:
+    if context.game is None:
         raise NotRunError("no record outside the clients shares a label with theirs")
-    if lab.outcome.generators:
+    if context.outcome.generators:
         raise NotRunError("a generator would have to be trained anew three times in every trial")
-    rng = lab.task.seeds.numpy("membership", "differencing")
-    held = [client for client in lab.task.clients if len(client) >= 2]
+    rng = context.seeds.numpy("membership", "differencing")
+    held = [client for client in context.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
-    seeds = lab.task.seeds.child("membership", "differencing")
+    seeds = context.seeds.child("membership", "differencing")
     owner = min(held, key=len)
-    index = next(i for i, client in enumerate(lab.task.clients) if client.name == owner.name)
+    index = next(i for i, client in enumerate(context.clients) if client.name == owner.name)
 
     def released(records: Records, *path: str | int) -> Released:
-        clients = [client.take(np.zeros(0, np.int64)) for client in lab.task.clients]
+        clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
         clients[index] = records
         try:
-            return what_leaves(lab.rerun(clients, seeds.child(*path)), owner.name)
+            return what_leaves(context.rerun(clients, seeds.child(*path)), owner.name)
         except FedassayError as error:
             raise NotRunError(f"the method cannot be run on {owner.name} alone: {error}") from None
 
     kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "positive", "negative")}
-    with lab.task.progress.step("informed adversary") as advance:
+    with context.progress.step("informed adversary") as advance:
         for trial in range(trials):
             advance(trial, trials)
             place = int(rng.integers(len(owner)))
-            fitting = np.flatnonzero(lab.task.test.labels == owner.labels[place])
+            fitting = np.flatnonzero(context.test.labels == owner.labels[place])
             if fitting.size < 2:
                 continue
             chosen = rng.permutation(fitting)[:2]
             rest = owner.take(np.flatnonzero(np.arange(len(owner)) != place))
             inside, outside, third = (
                 joined(owner.name, [rest, one])
-                for one in (owner.take(np.array([place])), *(lab.task.test.take(row[None]) for row in chosen))
+                for one in (owner.take(np.array([place])), *(context.test.take(row[None]) for row in chosen))
             )
             side = trial % 2
             real = released((outside, inside)[side], "real", trial)
@@ -76,7 +76,7 @@ def differencing(lab: Lab, trials: int) -> Finding:
     return informed_finding(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
-        lab,
+        context,
         found["audited"],
         (found["positive"], "the same client's features, sent as they are"),
         (found["negative"], "releases that hold neither of the two records"),

@@ -15,32 +15,32 @@ from collections.abc import Callable
 from fedassay.audits.membership.differencing import differencing
 from fedassay.audits.membership.statistics import real_records, worst_case
 from fedassay.audits.membership.verdict import not_run
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 
 
-def informed_findings(lab: Lab, *, trials: int, releases: int) -> list[Finding]:
-    """What the informed adversary shows about a lab's outcome; no finding where it was not asked for.
+def informed_findings(context: AuditContext, *, trials: int, releases: int) -> list[Finding]:
+    """What the informed adversary shows about a context's outcome; no finding where it was not asked for.
 
     Args:
-        lab: The outcome, the records and the method.
+        context: The outcome, the records and the method.
         trials: Of `differencing`.
         releases: On either side, of the other two.
     """
-    claim = lab.outcome.transcript.claim
+    claim = context.outcome.transcript.claim
     if isinstance(claim, PrivacyClaim):
         if not releases:
             return []
-        if not lab.outcome.mechanisms:
+        if not context.outcome.mechanisms:
             reason = "the method names no noised statistic that could be released by itself"
             return [not_run("informed", "worst_case", reason)]
         return [
-            _guarded("worst_case", lambda: worst_case(lab, claim, releases)),
-            _guarded("real_records", lambda: real_records(lab, claim, releases)),
+            _guarded("worst_case", lambda: worst_case(context, claim, releases)),
+            _guarded("real_records", lambda: real_records(context, claim, releases)),
         ]
-    return [_guarded("differencing", lambda: differencing(lab, trials))] if trials else []
+    return [_guarded("differencing", lambda: differencing(context, trials))] if trials else []
 
 
 def _guarded(selection: str, find: Callable[[], Finding]) -> Finding:

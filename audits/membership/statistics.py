@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.membership.roc import allowed_by
 from fedassay.audits.membership.verdict import Scores, informed_finding
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.heads.linear import FeatureModel
@@ -39,32 +39,32 @@ _CELLS = 400_000_000
 """Numbers released at most, over all runs on real records."""
 
 
-def worst_case(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
+def worst_case(context: AuditContext, claim: PrivacyClaim, releases: int) -> Finding:
     """The noised statistic with the largest Gaussian-DP parameter, on the neighbours that are worst for it.
 
     Raises:
         NotRunError: Neighbours do not differ in what is released.
     """
-    name, experiment = _mechanism(lab)
+    name, experiment = _mechanism(context)
     return _of_experiments(
-        "worst_case", f"{name}, on the neighbours worst for it", [experiment], lab, claim, releases
+        "worst_case", f"{name}, on the neighbours worst for it", [experiment], context, claim, releases
     )
 
 
-def real_records(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
+def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> Finding:
     """The same statistic on the records of a client, some of them in question in turn.
 
     Raises:
         NotRunError: The statistic is not of the records' features, or no pair of neighbours can be made.
     """
-    name, experiment = _mechanism(lab)
-    model = lab.outcome.model
+    name, experiment = _mechanism(context)
+    model = context.outcome.model
     if not isinstance(model, FeatureModel):
         raise NotRunError("the noised statistic is of features of the clients' own networks")
     if experiment.mu == np.inf:
         raise NotRunError("a field that one record changes leaves exactly; see worst_case")
-    owner, rows = _cell(lab, claim, experiment)
-    rng = lab.task.seeds.numpy("membership", "informed")
+    owner, rows = _cell(context, claim, experiment)
+    rng = context.seeds.numpy("membership", "informed")
 
     def encode(records: Records) -> Matrix:
         return np.asarray(
@@ -82,10 +82,10 @@ def real_records(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
             pair = Neighbours(features[rest], binary[rest], features, binary)
         else:
             same = claim.adjacency == "replace_one_same_label"
-            fitting = np.flatnonzero((lab.task.test.labels == label) == same)
+            fitting = np.flatnonzero((context.test.labels == label) == same)
             if not fitting.size:
                 continue
-            other = lab.task.test.take(rng.permutation(fitting)[:1])
+            other = context.test.take(rng.permutation(fitting)[:1])
             changed, relabelled = features.copy(), binary.copy()
             changed[place] = encode(other)[0]
             relabelled[place] = 0 if same else 1
@@ -96,7 +96,7 @@ def real_records(lab: Lab, claim: PrivacyClaim, releases: int) -> Finding:
     width = sum(flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0]), strict=True))
     size = int(min(releases, _CELLS // max(1, 2 * width)))
     words = f"{name}, at {owner.name}, for {len(variants)} of {len(rows)} real records in turn"
-    return _of_experiments("real_records", words, variants, lab, claim, size)
+    return _of_experiments("real_records", words, variants, context, claim, size)
 
 
 def _exact(experiment: Experiment) -> tuple[Matrix, ...]:
@@ -113,37 +113,42 @@ def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
     return replace(moved, mu=mu)
 
 
-def _cell(lab: Lab, claim: PrivacyClaim, experiment: Experiment) -> tuple[Records, NDArray[np.int64]]:
+def _cell(context: AuditContext, claim: PrivacyClaim, experiment: Experiment) -> tuple[Records, NDArray[np.int64]]:
     """The records that one run of the mechanism sees: a class whose count it was made for, or a client."""
     size = len(experiment.neighbours.features1)
     if claim.adjacency == "replace_one_same_label":
-        for client in lab.task.clients:
+        for client in context.clients:
             for label in np.unique(client.labels):
                 rows = np.flatnonzero(client.labels == label)
                 if len(rows) == size:
                     return client, rows
-    held = [client for client in lab.task.clients if len(client) >= 2]
+    held = [client for client in context.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
     smallest = min(held, key=len)
     return smallest, np.arange(len(smallest))
 
 
-def _mechanism(lab: Lab) -> tuple[str, Experiment]:
-    name, experiment = max(lab.outcome.mechanisms.items(), key=lambda item: item[1].mu)
+def _mechanism(context: AuditContext) -> tuple[str, Experiment]:
+    name, experiment = max(context.outcome.mechanisms.items(), key=lambda item: item[1].mu)
     if experiment.mu == 0:
         raise NotRunError(f"neighbours do not differ in what is released ({name})")
     return name, experiment
 
 
 def _of_experiments(
-    selection: str, words: str, variants: Sequence[Experiment], lab: Lab, claim: PrivacyClaim, releases: int
+    selection: str,
+    words: str,
+    variants: Sequence[Experiment],
+    context: AuditContext,
+    claim: PrivacyClaim,
+    releases: int,
 ) -> Finding:
     """Release every variant equally often on both sides, and both controls likewise."""
     each = max(2, releases // len(variants))
 
     def parts(what: str, used: Sequence[Experiment]) -> list[Scores]:
-        rng = lab.task.seeds.numpy("membership", selection, what)
+        rng = context.seeds.numpy("membership", selection, what)
         return [llr_scores(variant, reruns=each, rng=rng) for variant in used]
 
     allowed = allowed_by(claim, replaced=False)
@@ -157,7 +162,7 @@ def _of_experiments(
     return informed_finding(
         selection,
         words,
-        lab,
+        context,
         _joined(audited),
         (_joined(parts("positive", weak)), "the same with a tenth of the noise that the claim needs"),
         (silent, "the same with the record out on both sides"),

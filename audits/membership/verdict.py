@@ -14,7 +14,7 @@ from fedassay.audits.membership.roc import (
     roc_series,
     told_in_many_releases,
 )
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -24,7 +24,7 @@ Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 def informed_finding(
     selection: str,
     about: str,
-    lab: Lab,
+    context: AuditContext,
     audited: Scores,
     positive: tuple[Scores, str],
     negative: tuple[Scores, str],
@@ -37,7 +37,7 @@ def informed_finding(
     Args:
         selection: How it attacked.
         about: What was released.
-        lab: The outcome that is audited.
+        context: The outcome that is audited.
         audited: Its scores of the audited releases.
         positive: Those of releases that leak, and what they are.
         negative: Those of releases that cannot leak, and what they are.
@@ -48,8 +48,8 @@ def informed_finding(
     delta = 0.0 if allowed is None else allowed.delta
 
     def told(scores: Scores, what: str, normal: Scores | None = None) -> Told:
-        rng = lab.task.seeds.numpy("membership", selection, "halves", what)
-        return told_in_many_releases(*scores, rng, delta=delta, tests=lab.bounds, gaussian=normal)
+        rng = context.seeds.numpy("membership", selection, "halves", what)
+        return told_in_many_releases(*scores, rng, delta=delta, tests=context.bounds, gaussian=normal)
 
     return finding(
         "informed",

@@ -33,7 +33,7 @@ from fedassay.audits.memorization.judging import (
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.audits.simulation import pooled
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.models import Generator
 from fedassay.records.pictures import write_grid
@@ -79,18 +79,18 @@ class MemorizationAudit(Parameters):
     draws: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""
-        if not lab.outcome.generators:
+        if not context.outcome.generators:
             raise NotRunError("the method sends no generator")
         owners = [
             (distinct(own), generator)
-            for name, generator in lab.outcome.generators.items()
-            if (own := lab.records(name)) is not None and len(distinct(own)) >= 2
+            for name, generator in context.outcome.generators.items()
+            if (own := context.records(name)) is not None and len(distinct(own)) >= 2
         ]
         if not owners:
             raise NotRunError("no client that sent a generator holds two different images")
-        unseen, seeds = self._unseen(lab), lab.task.seeds.child("memorization")
+        unseen, seeds = self._unseen(context), context.seeds.child("memorization")
         dealt = deal([own for own, _ in owners], unseen, seeds.numpy("deal"))
         scores, names = [], []
         for (own, generator), held in zip(owners, dealt, strict=True):
@@ -99,61 +99,65 @@ class MemorizationAudit(Parameters):
                 continue
             names.append(own.name)
             count = max(1, round(self.factor * len(own)))
-            given = (own, matched, held.take(kept), self._search(lab, self.closest))
-            scores.append(score(generator, count, *given, seeds.child(own.name), lab.task.progress))
+            given = (own, matched, held.take(kept), self._search(context, self.closest))
+            scores.append(score(generator, count, *given, seeds.child(own.name), context.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
-        judged = self._judge(scores, lab, seeds.numpy("test"))
-        return [self._finding(judged, names, self._positive(unseen, lab), self._negative(owners, dealt, lab), lab)]
+        judged = self._judge(scores, context, seeds.numpy("test"))
+        return [
+            self._finding(
+                judged, names, self._positive(unseen, context), self._negative(owners, dealt, context), context
+            )
+        ]
 
-    def _search(self, lab: Lab, closest: int) -> Search:
-        return Search(self.neighbours, self.alpha, lab.task.device, closest)
+    def _search(self, context: AuditContext, closest: int) -> Search:
+        return Search(self.neighbours, self.alpha, context.device, closest)
 
-    def _unseen(self, lab: Lab) -> Records:
+    def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
-        return without(distinct(pooled([lab.fresh, lab.task.test], "heldout")), pooled(lab.task.clients))
+        return without(distinct(pooled([context.fresh, context.test], "heldout")), pooled(context.clients))
 
-    def _judge(self, scores: Sequence[Scores], lab: Lab, rng: np.random.Generator) -> Judged:
-        return judge(scores, self.threshold, rng, tests=lab.bounds, draws=self.draws)
+    def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Judged:
+        return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
 
-    def _positive(self, unseen: Records, lab: Lab) -> Judged:
+    def _positive(self, unseen: Records, context: AuditContext) -> Judged:
         """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
-        key = f"memorization control/{self.model_dump_json()}/{lab.bounds}"
-        made = lab.shared.get(key)
+        key = f"memorization control/{self.model_dump_json()}/{context.bounds}"
+        made = context.shared.get(key)
         if isinstance(made, Judged):
             return made
         # Not the cell's own stream: which cell comes first depends on the number of workers.
-        seeds = Seeds(lab.task.seeds.seed or 0).child("memorization", "control")
-        private = distinct(pooled(lab.task.clients))
+        seeds = Seeds(context.seeds.seed or 0).child("memorization", "control")
+        private = distinct(pooled(context.clients))
         ours, _ = match_classes(private, unseen, seeds.numpy("match"))
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
         records = private.take(chosen, "control")
         matched, held = match_classes(records, unseen, seeds.numpy("heldout"))
         generator = overfit(
             records,
-            lab.task.classes,
+            context.classes,
             steps=self.control_steps,
             seeds=seeds,
-            device=lab.task.device,
-            progress=lab.task.progress,
+            device=context.device,
+            progress=context.progress,
         )
         count = max(1, round(self.factor * len(records)))
-        given = (records, matched, unseen.take(held), self._search(lab, 0))
-        found = score(generator, count, *given, seeds.child("images"), lab.task.progress)
-        made = lab.shared[key] = self._judge([found], lab, seeds.numpy("test"))
+        given = (records, matched, unseen.take(held), self._search(context, 0))
+        found = score(generator, count, *given, seeds.child("images"), context.progress)
+        made = context.shared[key] = self._judge([found], context, seeds.numpy("test"))
         return made
 
     def _negative(
-        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], lab: Lab
+        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
     ) -> Judged | None:
         """Either half of a client's images in the place of generated ones, asked about the other half.
 
         Nothing of that half is in them. If it lies closer to them than held-out records do, these are not of the
         client's distribution, and no test against them can speak of memory.
         """
-        seeds = lab.task.seeds.child("memorization", "negative")
+        seeds = context.seeds.child("memorization", "negative")
         scores = []
         for (own, _), held in zip(owners, dealt, strict=True):
             parts = halves(own, seeds.numpy("halves", own.name))
@@ -164,13 +168,18 @@ class MemorizationAudit(Parameters):
                 if len(matched) < 2:
                     continue
                 count = max(1, round(self.factor * len(shown)))
-                given = (rest, matched, unseen.take(kept), self._search(lab, 0))
+                given = (rest, matched, unseen.take(kept), self._search(context, 0))
                 drawn = Redrawn(own.images[shown])
-                scores.append(score(drawn, count, *given, seeds.child(own.name, number), lab.task.progress))
-        return self._judge(scores, lab, seeds.numpy("test")) if scores else None
+                scores.append(score(drawn, count, *given, seeds.child(own.name, number), context.progress))
+        return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
-        self, judged: Judged, names: Sequence[str], positive: Judged, negative: Judged | None, lab: Lab
+        self,
+        judged: Judged,
+        names: Sequence[str],
+        positive: Judged,
+        negative: Judged | None,
+        context: AuditContext,
     ) -> Finding:
         values, heldout = judged.training, judged.heldout
         copies = int((values < self.threshold).sum())
@@ -180,7 +189,7 @@ class MemorizationAudit(Parameters):
             f"{heldout.min():.2f}); {judged.shown}"
         )
         # A claim allows membership some room, and what of it is used is for the audits of claims to say.
-        claimed = lab.task.privacy.private
+        claimed = context.privacy.private
         verdict: Verdict = "no_leak_found"
         reason = f"no generated image is a copy: {shown}"
         if judged.separated and claimed:
@@ -234,19 +243,19 @@ class MemorizationAudit(Parameters):
             ),
             verdict=verdict,
             reason=reason,
-            assumptions=self._assumptions(judged, lab),
-            pictures=self._pictures(judged.scores, lab),
+            assumptions=self._assumptions(judged, context),
+            pictures=self._pictures(judged.scores, context),
             series={"scores": histogram_of(values, heldout), "clients": by_client(judged, names)},
         )
 
-    def _assumptions(self, judged: Judged, lab: Lab) -> tuple[str, ...]:
+    def _assumptions(self, judged: Judged, context: AuditContext) -> tuple[str, ...]:
         fewest = min(each.neighbours for each in judged.scores)
         found = [
             f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
             f"neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
             "given back: nearest record of a generated image with a score under the threshold, among training and "
             "held-out records together; leak: so are more training than held-out records, permuted within client "
-            f"and class, one-sided 95 % corrected for {lab.bounds} tests",
+            f"and class, one-sided 95 % corrected for {context.bounds} tests",
             "heldout_gap asks for less: whether training records are closer at all, which is membership, not yet "
             "memorization",
         ]
@@ -264,7 +273,7 @@ class MemorizationAudit(Parameters):
             )
         return tuple(found)
 
-    def _pictures(self, scores: Sequence[Scores], lab: Lab) -> tuple[Picture, ...]:
+    def _pictures(self, scores: Sequence[Scores], context: AuditContext) -> tuple[Picture, ...]:
         if not self.closest:
             return ()
         smallest = np.concatenate([each.smallest for each in scores])
@@ -275,4 +284,4 @@ class MemorizationAudit(Parameters):
         }
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
-        return (write_grid(lab.folder, f"{lab.prefix}-memorization", title, rows, columns),)
+        return (write_grid(context.folder, f"{context.prefix}-memorization", title, rows, columns),)

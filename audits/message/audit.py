@@ -28,7 +28,7 @@ from fedassay.audits.message.truth import (
     metrics,
     truth_of,
 )
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
@@ -58,24 +58,24 @@ class MessageAudit(Parameters):
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding a source of vectors, one on what messages say of counts, one on label histograms."""
         assert result is not None
         if result.attack == "label_distribution":
-            return [histogram_finding(result, lab, self.draws)]
+            return [histogram_finding(result, context, self.draws)]
         if result.attack == "message_algebra":
-            return [*self._algebra(result, lab), structure_finding(result, lab)]
-        return [self._factors(result, lab)]
+            return [*self._algebra(result, context), structure_finding(result, context)]
+        return [self._factors(result, context)]
 
-    def _factors(self, result: AttackResult, lab: Lab) -> Finding:
+    def _factors(self, result: AttackResult, context: AuditContext) -> Finding:
         senders = [str(name) for name in result.artifacts["senders"]]
         vectors = np.asarray(result.artifacts["vectors"], np.float64)
         source = result.vectors[0] if result.vectors else _nothing(_FACTORS)
-        finding = self._of_vectors(source, vectors, senders, result, lab)
+        finding = self._of_vectors(source, vectors, senders, result, context)
         extra = {"expected_error": _expected(result)}
         limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
         verdict, reason = finding.verdict, finding.reason
-        if verdict == "inconclusive" and not result.vectors and _signed(lab):
+        if verdict == "inconclusive" and not result.vectors and _signed(context):
             return _not_run(_FACTORS, result.attack, _SIGNED)
         if verdict == "no_leak_found" and limited:
             verdict, reason = "inconclusive", f"not tried on all messages: {limited[0]}; {reason}"
@@ -85,43 +85,48 @@ class MessageAudit(Parameters):
             update={"metrics": {**finding.metrics, **extra}, "verdict": verdict, "reason": reason}
         )
 
-    def _algebra(self, result: AttackResult, lab: Lab) -> list[Finding]:
+    def _algebra(self, result: AttackResult, context: AuditContext) -> list[Finding]:
         found = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
-        found += [part for part in sources(lab.view, np.random.default_rng(0)) if part.name == "raw"]
-        everybody = [message.sender for message in lab.view.from_clients() if message.sender != AGGREGATE]
+        found += [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
+        everybody = [message.sender for message in context.view.from_clients() if message.sender != AGGREGATE]
         return [
-            self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders, *everybody], result, lab)
+            self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders, *everybody], result, context)
             for part in found
         ]
 
     def _of_vectors(
-        self, source: VectorSource, vectors: Matrix, senders: list[str], result: AttackResult, lab: Lab
+        self,
+        source: VectorSource,
+        vectors: Matrix,
+        senders: list[str],
+        result: AttackResult,
+        context: AuditContext,
     ) -> Finding:
         """Match to all records of the senders (repeats are ignored), judge, run the controls."""
-        encode = encoder(lab)
-        truths = {sender: records for sender in senders if (records := truth_of(lab, sender)) is not None}
+        encode = encoder(context)
+        truths = {sender: records for sender in senders if (records := truth_of(context, sender)) is not None}
         if encode is None or not truths:
             what = "features of the clients' own networks" if encode is None else "senders without known records"
             return _not_run(source.name, result.attack, f"vectors of {what} cannot be compared with any record's")
-        means = class_means(lab, encode)
+        means = class_means(context, encode)
         if len(vectors) and vectors.shape[1] != means.shape[1]:
             widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
             return _not_run(source.name, result.attack, widths)
         vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
         own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
-        rng = lab.task.seeds.numpy("message", source.name)
+        rng = context.seeds.numpy("message", source.name)
 
         def judged(pairs: list[tuple[Ints, Records]]) -> Judged:
             truth = [(rows, encode(records), records.labels) for rows, records in pairs]
             found = match(vectors, source.labels, truth, means)
-            return judge(found, rng, tests=lab.bounds, draws=self.draws)
+            return judge(found, rng, tests=context.bounds, draws=self.draws)
 
         ours = judged([(own[sender], truths[sender]) for sender in truths])
-        test = lab.task.test
+        test = context.test
         fresh = [test.take(rng.permutation(len(test))[: len(truths[sender])]) for sender in truths]
         negative = judged(list(zip(own.values(), fresh, strict=True)))
-        positive = self._positive(source.name, lab, encode, means)
+        positive = self._positive(source.name, context, encode, means)
         figures, baseline = metrics(ours.matched, rng, self.draws)
         verdict, reason = _verdict(source.name, ours, positive, negative)
         return Finding(
@@ -153,17 +158,19 @@ class MessageAudit(Parameters):
                 "vectors are matched to their sender's records one to one, at the least total distance",
                 "baseline: the nearest of the class means over records that no client holds",
                 f"leak: a record recovered to a relative error below {EXACT:g}, or a mean error below the "
-                f"baseline's, one-sided 95 %, corrected for {lab.bounds} tests",
+                f"baseline's, one-sided 95 %, corrected for {context.bounds} tests",
             ),
         )
 
-    def _positive(self, name: str, lab: Lab, encode: Callable[[Records], Matrix], means: Matrix) -> Judged:
+    def _positive(
+        self, name: str, context: AuditContext, encode: Callable[[Records], Matrix], means: Matrix
+    ) -> Judged:
         """The attack on exact statistics of a few records; the same for every cell that encodes alike."""
-        assert lab.attack is not None
-        records = control_records(lab)
+        assert context.attack is not None
+        records = control_records(context)
         features = encode(records)
         make = sums_view if name == _FACTORS else algebra_view
-        found = attacked(lab, make(records, lab, encode))
+        found = attacked(context, make(records, context, encode))
         part = next((item for item in found.vectors if item.name == name), _nothing(name))
         if name == "raw":  # nothing is computed: what is sent is the feature
             part = VectorSource(
@@ -173,15 +180,15 @@ class MessageAudit(Parameters):
         whole = np.asarray(vectors, np.float64).reshape(-1, means.shape[1])
         truth = [(np.arange(len(whole)), features, records.labels)]
         rng = np.random.default_rng(0)
-        return judge(match(whole, part.labels, truth, means), rng, tests=lab.bounds, draws=self.draws)
+        return judge(match(whole, part.labels, truth, means), rng, tests=context.bounds, draws=self.draws)
 
 
-def _signed(lab: Lab) -> bool:
+def _signed(context: AuditContext) -> bool:
     """Whether the features that the method sums up are negative in places."""
-    encode = encoder(lab)
+    encode = encoder(context)
     if encode is None:
         return False
-    features = encode(control_records(lab))
+    features = encode(control_records(context))
     return bool(features.min() < -1e-6 * np.abs(features).max())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
@@ -38,21 +38,21 @@ _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
 
-def captured_findings(result: AttackResult, lab: Lab, controls: Records) -> list[Finding]:
+def captured_findings(result: AttackResult, context: AuditContext, controls: Records) -> list[Finding]:
     """Findings on what one of the attacks on messages computed.
 
     Args:
         result: Of `message_algebra`, `gram_factorization` or `label_distribution`.
-        lab: Without clients; its `attack` runs the same attack on the controls.
+        context: Without clients; its `attack` runs the same attack on the controls.
         controls: A few records with features of the messages' width, none of them a client's.
     """
     if result.attack == "label_distribution":
-        return [_histograms(result, lab, controls)]
+        return [_histograms(result, context, controls)]
     if result.attack == "gram_factorization":
-        return [_factors(result, lab, controls)]
-    known = replace(lab, task=replace(lab.task, clients=(controls,)))
-    found = [_arithmetic(part, lab, controls) for part in (*result.vectors, *_raw(lab.view))]
-    return [*found, structure_finding(result, lab, controls=known)]
+        return [_factors(result, context, controls)]
+    known = replace(context, task=replace(context.task, clients=(controls,)))
+    found = [_arithmetic(part, context, controls) for part in (*result.vectors, *_raw(context.view))]
+    return [*found, structure_finding(result, context, controls=known)]
 
 
 def _encode(records: Records) -> Matrix:
@@ -64,12 +64,12 @@ def _raw(view: object) -> tuple[VectorSource, ...]:
     return tuple(part for part in found if part.name == "raw")
 
 
-def _arithmetic(source: VectorSource, lab: Lab, controls: Records) -> Finding:
+def _arithmetic(source: VectorSource, context: AuditContext, controls: Records) -> Finding:
     """Vectors that are records' features by an identity, or would be but for noise or soft assignments."""
     size = len(source.vectors)
-    certain = int(_certain(source, lab).sum())
-    positive, caught = _recovers(source.name, lab, controls)
-    empty = attacked(lab, noised_view(controls, lab, _encode))
+    certain = int(_certain(source, context).sum())
+    positive, caught = _recovers(source.name, context, controls)
+    empty = attacked(context, noised_view(controls, context, _encode))
     flagged = any(part.name == source.name and len(part.vectors) for part in empty.vectors)
     senders = len(set(source.senders))
     shown = f"{certain} vectors from {senders} sender(s) are single records' features as they are ({source.name})"
@@ -102,7 +102,7 @@ def _arithmetic(source: VectorSource, lab: Lab, controls: Records) -> Finding:
     )
 
 
-def _certain(source: VectorSource, lab: Lab) -> np.ndarray:
+def _certain(source: VectorSource, context: AuditContext) -> np.ndarray:
     """Which vectors are a record's feature by arithmetic alone: no declared noise, and a class of one record."""
     if source.name == "raw":
         kinds = {"features"}
@@ -110,7 +110,7 @@ def _certain(source: VectorSource, lab: Lab) -> np.ndarray:
         kinds = {"class_sums", "class_means", "class_counts", "mixture_means"}
     noisy: set[str] = set()
     alone: set[tuple[str, int]] = set()
-    for message in lab.view.from_clients():
+    for message in context.view.from_clients():
         if any(item.kind in kinds and item.release.mechanism != "exact" for item in message.fields.values()):
             noisy.add(message.sender)
         counts, ids = message.of_kind("class_counts"), message.of_kind("class_ids")
@@ -126,16 +126,16 @@ def _certain(source: VectorSource, lab: Lab) -> np.ndarray:
     )
 
 
-def _recovers(name: str, lab: Lab, controls: Records) -> tuple[float | None, bool]:
+def _recovers(name: str, context: AuditContext, controls: Records) -> tuple[float | None, bool]:
     """Median relative error of the same attack on records that are known, and whether that is recovery."""
     if name == "raw":
         fields = {"features": MessageField(controls.features, "features", exact())}
-        parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], lab))
+        parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context))
     else:
-        parts = attacked(lab, algebra_view(controls, lab, _encode)).vectors
+        parts = attacked(context, algebra_view(controls, context, _encode)).vectors
     vectors = [part.vectors for part in parts if part.name == name]
     # These controls put one record into each class.
-    size = len(controls) if name == "raw" else min(len(controls), lab.task.classes)
+    size = len(controls) if name == "raw" else min(len(controls), context.classes)
     return _error(np.concatenate(vectors) if vectors else np.zeros((0, 1)), controls, size)
 
 
@@ -150,17 +150,19 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
     return median, 2 * len(found.errors) >= size and median < NEAR
 
 
-def _factors(result: AttackResult, lab: Lab, controls: Records) -> Finding:
+def _factors(result: AttackResult, context: AuditContext, controls: Records) -> Finding:
     """Vectors of a factorization, trusted as far as independent runs of it agree."""
     expected = np.asarray(result.scores["expected_error"], np.float64)
     records = float(np.nansum(result.scores["records"]))
     sure = int((expected < EXACT).sum())
-    again = attacked(lab, sums_view(controls, lab, _encode))
+    again = attacked(context, sums_view(controls, context, _encode))
     median, caught = _error(np.asarray(again.artifacts.get("vectors", np.zeros((0, 1)))), controls, len(controls))
     # Four features without a zero have any number of factorizations (two with a known sum have one only): runs
     # must not agree on one.
     dense = Records(controls.name, controls.images, controls.labels, lambda _: _filled(controls))
-    wrong = np.asarray(attacked(lab, sums_view(dense, lab, _encode)).scores.get("expected_error", ()), np.float64)
+    wrong = np.asarray(
+        attacked(context, sums_view(dense, context, _encode)).scores.get("expected_error", ()), np.float64
+    )
     flagged = bool((wrong < EXACT).any())
     tried = f"{sure} of {records:.0f} records' features follow from second moments"
     shown = f"{tried}: independent runs agree to a relative error of {np.median(expected):.2g}" if sure else tried
@@ -216,13 +218,13 @@ def _filled(records: Records) -> Matrix:
     return np.asarray(features + max(float(features.max(initial=0.0)), 1.0))
 
 
-def _histograms(result: AttackResult, lab: Lab, controls: Records) -> Finding:
+def _histograms(result: AttackResult, context: AuditContext, controls: Records) -> Finding:
     """Label histograms that a message holds or that follow exactly from it."""
     senders = [str(name) for name in result.artifacts["senders"]]
     evidence = [str(name) for name in result.artifacts["evidence"]]
     noisy = {
         message.sender
-        for message in lab.view.from_clients()
+        for message in context.view.from_clients()
         for item in message.fields.values()
         if item.kind in {"class_counts", "labels"} and (noise_of(item) > 0 or item.release.mechanism != "exact")
     }
@@ -232,11 +234,13 @@ def _histograms(result: AttackResult, lab: Lab, controls: Records) -> Finding:
         if why in _CERTAIN and not (why in {"labels", "sent"} and sender in noisy)
     ]
     single = [sender for sender in told if sender != AGGREGATE]
-    counts = np.bincount(controls.labels, minlength=lab.task.classes)
+    counts = np.bincount(controls.labels, minlength=context.classes)
     fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
-    found = attacked(lab, view_of([Message(0, SENDER, SERVER, fields)], lab)).artifacts.get("histograms")
+    found = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
     distance = None if found is None else float(np.abs(found[0] - counts / counts.sum()).sum() / 2)
-    unclear = attacked(lab, noised_view(controls, lab, _encode)).artifacts.get("evidence", np.zeros(0, np.str_))
+    unclear = attacked(context, noised_view(controls, context, _encode)).artifacts.get(
+        "evidence", np.zeros(0, np.str_)
+    )
     flagged = any(str(why) in _CERTAIN for why in unclear)
     whose = f"{len(single)} client(s)" if single else "all clients together"
     shown = f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"

@@ -1,4 +1,4 @@
-"""Releases that are known to leak by algebra, and releases that cannot, made of a lab's own records."""
+"""Releases that are known to leak by algebra, and releases that cannot, made of a context's own records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message.truth import pooled
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -21,43 +21,43 @@ SENDER = "control"
 CONTROL_RECORDS = 4
 
 
-def control_records(lab: Lab, size: int = CONTROL_RECORDS) -> Records:
+def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
     """A few private records with distinct features, the same ones for every cell of a seed."""
-    everything = pooled(lab.task.clients)
+    everything = pooled(context.clients)
     chosen = np.random.default_rng(0).permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
 
 
-def view_of(messages: list[Message], lab: Lab) -> View:
+def view_of(messages: list[Message], context: AuditContext) -> View:
     """A view of these messages under the plan's threat model."""
-    return View(tuple(messages), lab.task.classes, lab.threat)
+    return View(tuple(messages), context.classes, context.threat)
 
 
-def attacked(lab: Lab, view: View) -> AttackResult:
+def attacked(context: AuditContext, view: View) -> AttackResult:
     """The attack on a control, or an empty result where it finds nothing to work on."""
-    assert lab.attack is not None
+    assert context.attack is not None
     try:
-        return lab.attack(view)
+        return context.attack(view)
     except NotRunError:
         return AttackResult("")
 
 
-def sums_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+def sums_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """Exact counts, class sums and second moment of a small client, in float64.
 
     The records count as one class: alone in its class, a record is its class sum and needs no factorization.
     """
     together = Records(records.name, records.images, np.zeros_like(records.labels), lambda _: records.features)
-    return view_of([_sums(together, lab, encode, counts=True)], lab)
+    return view_of([_sums(together, context, encode, counts=True)], context)
 
 
-def algebra_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+def algebra_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """One sender for every source of vectors that arithmetic can read, and one for what it says of counts."""
     features = encode(records)
     size, width = features.shape
     # Classes of the control are numbered by record, as if every record were alone in its class.
-    ids = np.arange(min(size, lab.task.classes))
+    ids = np.arange(min(size, context.classes))
     alone = features[: len(ids)]
     one = np.ones(len(ids), np.int64)
 
@@ -74,7 +74,7 @@ def algebra_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]
     means = MessageField(alone, "mixture_means", exact())
     flat = MessageField(np.full((len(ids), width), 1e-9), "mixture_covariances", exact())
     rest = features.sum(axis=0)
-    hidden = _sums(records, lab, encode, counts=False)
+    hidden = _sums(records, context, encode, counts=False)
     return view_of(
         [
             message("singletons", 0, {"counts": counts(one), "sums": sums(alone)}),
@@ -83,13 +83,13 @@ def algebra_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]
             message("differences", 1, {"counts": counts(6 * one), "sums": sums(rest + alone)}),
             Message(0, f"{SENDER}/hidden", SERVER, hidden.fields),
         ],
-        lab,
+        context,
     )
 
 
-def noised_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix]) -> View:
+def noised_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """Class sums and second moment under noise ten times as long as they are: nothing is left to read."""
-    plain = _sums(records, lab, encode, counts=False)
+    plain = _sums(records, context, encode, counts=False)
     rng = np.random.default_rng(1)
     fields = {}
     for name, item in plain.fields.items():
@@ -99,12 +99,14 @@ def noised_view(records: Records, lab: Lab, encode: Callable[[Records], Matrix])
             noise = (noise + noise.T) / 2
         release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
         fields[name] = MessageField(item.values + noise, item.kind, release)
-    return view_of([Message(0, f"{SENDER}/noised", SERVER, fields)], lab)
+    return view_of([Message(0, f"{SENDER}/noised", SERVER, fields)], context)
 
 
-def _sums(records: Records, lab: Lab, encode: Callable[[Records], Matrix], *, counts: bool) -> Message:
+def _sums(
+    records: Records, context: AuditContext, encode: Callable[[Records], Matrix], *, counts: bool
+) -> Message:
     features = encode(records)
-    member = (records.labels[:, None] == np.arange(lab.task.classes)).astype(np.float64)
+    member = (records.labels[:, None] == np.arange(context.classes)).astype(np.float64)
     fields = {
         "A": MessageField(member.T @ features, "class_sums", exact()),
         "B": MessageField(features.T @ features, "second_moment", exact()),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedassay.audits.message.controls import view_of
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
@@ -57,7 +57,7 @@ class _Gain:
         return self.value > CLEAR if self.interval is None else self.interval.corrected_low > 0
 
 
-def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
+def histogram_finding(result: AttackResult, context: AuditContext, draws: int) -> Finding:
     """One finding on all senders' histograms.
 
     The baseline is the histogram of records that no client holds. Positive control: the same clients' counts,
@@ -67,7 +67,7 @@ def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
         NotRunError: No sender of the view has known records.
     """
     senders = [str(name) for name in result.artifacts["senders"]]
-    truths = {sender: records for sender in senders if (records := truth_of(lab, sender)) is not None}
+    truths = {sender: records for sender in senders if (records := truth_of(context, sender)) is not None}
     kept = [index for index, sender in enumerate(senders) if sender in truths and len(truths[sender])]
     # Where single clients are seen, the sum over all of them is not one more of them.
     kept = [index for index in kept if senders[index] != AGGREGATE] or kept
@@ -75,14 +75,14 @@ def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
         raise NotRunError("no sender in the view has records to compare histograms with")
     estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]
     owners = [truths[senders[index]] for index in kept]
-    prior = _histogram(_known(lab), lab.task.classes)
-    rng = lab.task.seeds.numpy("message", "histograms")
-    true = np.stack([_histogram(owner.labels, lab.task.classes) for owner in owners])
-    gain = _gain(estimates, true, prior, rng, lab, draws)
-    gain = replace(gain, read=_read(gain, [senders[index] for index in kept], lab))
-    fresh = np.stack([_fresh(lab, len(owner), rng) for owner in owners])
-    negative = _gain(estimates, fresh, prior, rng, lab, draws)
-    positive = _positive(lab, prior, rng, draws)
+    prior = _histogram(_known(context), context.classes)
+    rng = context.seeds.numpy("message", "histograms")
+    true = np.stack([_histogram(owner.labels, context.classes) for owner in owners])
+    gain = _gain(estimates, true, prior, rng, context, draws)
+    gain = replace(gain, read=_read(gain, [senders[index] for index in kept], context))
+    fresh = np.stack([_fresh(context, len(owner), rng) for owner in owners])
+    negative = _gain(estimates, fresh, prior, rng, context, draws)
+    positive = _positive(context, prior, rng, draws)
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
     verdict, reason = _verdict(gain, positive, negative, evidence)
     return Finding(
@@ -112,25 +112,27 @@ def histogram_finding(result: AttackResult, lab: Lab, draws: int) -> Finding:
         reason=reason,
         assumptions=(
             "baseline: the label histogram of records that no client holds",
-            f"leak: closer than the baseline, one-sided 95 %, corrected for {lab.bounds} tests; for a single "
+            f"leak: closer than the baseline, one-sided 95 %, corrected for {context.bounds} tests; for a single "
             f"histogram, or where one is read exactly from what leaves without noise, by more than {CLEAR:g}",
         ),
     )
 
 
-def _gain(estimates: Matrix, true: Matrix, prior: Matrix, rng: np.random.Generator, lab: Lab, draws: int) -> _Gain:
+def _gain(
+    estimates: Matrix, true: Matrix, prior: Matrix, rng: np.random.Generator, context: AuditContext, draws: int
+) -> _Gain:
     ours, baseline = np.abs(estimates - true).sum(axis=1) / 2, np.abs(prior - true).sum(axis=1) / 2
     if len(ours) < 2:
         return _Gain(ours, baseline, None)
-    interval = resampled(len(ours), mean_of(baseline - ours), rng, tests=lab.bounds, draws=draws)
+    interval = resampled(len(ours), mean_of(baseline - ours), rng, tests=context.bounds, draws=draws)
     return _Gain(ours, baseline, interval)
 
 
-def _read(gain: _Gain, senders: Sequence[str], lab: Lab) -> bool:
+def _read(gain: _Gain, senders: Sequence[str], context: AuditContext) -> bool:
     """Whether some sender's histogram is the true one, and all that it sends of classes is exact."""
     noised = {
         message.sender
-        for message in lab.view.from_clients()
+        for message in context.view.from_clients()
         for item in message.fields.values()
         if item.kind in _OF_CLASSES and item.release.mechanism != "exact"
     }
@@ -140,33 +142,35 @@ def _read(gain: _Gain, senders: Sequence[str], lab: Lab) -> bool:
     )
 
 
-def _positive(lab: Lab, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
+def _positive(context: AuditContext, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
     """Every client's exact counts, through the same attack."""
-    assert lab.attack is not None
-    clients = [client for client in lab.task.clients if len(client)]
-    true = np.stack([_histogram(client.labels, lab.task.classes) for client in clients])
+    assert context.attack is not None
+    clients = [client for client in context.clients if len(client)]
+    true = np.stack([_histogram(client.labels, context.classes) for client in clients])
     messages = [
-        Message(0, client.name, SERVER, {"N": MessageField(_counts(client, lab), "class_counts", exact("labels"))})
+        Message(
+            0, client.name, SERVER, {"N": MessageField(_counts(client, context), "class_counts", exact("labels"))}
+        )
         for client in clients
     ]
-    found = lab.attack(view_of(messages, lab))
-    gain = _gain(np.asarray(found.artifacts["histograms"], np.float64), true, prior, rng, lab, draws)
+    found = context.attack(view_of(messages, context))
+    gain = _gain(np.asarray(found.artifacts["histograms"], np.float64), true, prior, rng, context, draws)
     return replace(gain, read=bool((gain.ours < _ROUNDING).any()))
 
 
-def _counts(client: Records, lab: Lab) -> Ints:
-    return np.bincount(client.labels, minlength=lab.task.classes).astype(np.int64)
+def _counts(client: Records, context: AuditContext) -> Ints:
+    return np.bincount(client.labels, minlength=context.classes).astype(np.int64)
 
 
-def _known(lab: Lab) -> Ints:
+def _known(context: AuditContext) -> Ints:
     return next(
-        part for part in (lab.fresh, lab.task.public, lab.task.test) if part is not None and len(part)
+        part for part in (context.fresh, context.public, context.test) if part is not None and len(part)
     ).labels
 
 
-def _fresh(lab: Lab, size: int, rng: np.random.Generator) -> Matrix:
-    labels = lab.task.test.labels
-    return _histogram(labels[rng.permutation(len(labels))[:size]], lab.task.classes)
+def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Matrix:
+    labels = context.test.labels
+    return _histogram(labels[rng.permutation(len(labels))[:size]], context.classes)
 
 
 def _histogram(labels: Ints, classes: int) -> Matrix:

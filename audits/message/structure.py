@@ -9,24 +9,26 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
-from fedassay.contracts.audit import AttackResult, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 
 _RECORDS = {"rank", "derivable_counts"}
 
 
-def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = None) -> Finding:
+def structure_finding(
+    result: AttackResult, context: AuditContext, controls: AuditContext | None = None
+) -> Finding:
     """What arithmetic says of numbers of records, and of protections that are not there.
 
     Args:
         result: Of `message_algebra`.
-        lab: With the records that the truth is taken from; without any for captured messages.
-        controls: A lab with the records that controls are made of, where `lab` has none.
+        context: With the records that the truth is taken from; without any for captured messages.
+        controls: A context with the records that controls are made of, where `context` has none.
     """
-    encode = encoder(lab)
+    encode = encoder(context)
     rules = [str(rule) for rule in result.artifacts["rules"]]
-    right = _right(result, lab)
+    right = _right(result, context)
     told = [
         number
         for number, tells in enumerate(result.artifacts["discloses"])
@@ -39,15 +41,15 @@ def structure_finding(result: AttackResult, lab: Lab, controls: Lab | None = Non
             n=len(right),
             reason="derived numbers of records that are true",
         )
-    shows, source = Controls(), controls or lab
+    shows, source = Controls(), controls or context
     # A transcript captured elsewhere comes without records to make controls of.
     if any(len(client) for client in source.task.clients):
         records = control_records(source)
         # The rules are about arithmetic, whatever the features: where the method's own cannot be had, the
         # backbone's serve.
         encode = encode or _plain
-        caught = _says_records(attacked(lab, algebra_view(records, lab, encode)), len(records))
-        flagged = _says_records(attacked(lab, noised_view(records, lab, encode)), len(records))
+        caught = _says_records(attacked(context, algebra_view(records, context, encode)), len(records))
+        flagged = _says_records(attacked(context, noised_view(records, context, encode)), len(records))
         shows = Controls(
             positive=PositiveControl(
                 release=f"class sums and second moment of {len(records)} of the same records, without counts",
@@ -110,11 +112,11 @@ def _says_records(result: AttackResult, size: int) -> bool:
     return any(rule == "rank" and values.sum() == size for rule, _, values in _numbers(result).values())
 
 
-def _right(result: AttackResult, lab: Lab) -> dict[int, bool]:
+def _right(result: AttackResult, context: AuditContext) -> dict[int, bool]:
     """For each derived number of records, by the remark's position: is it the true one?"""
     found = {}
     for number, (_, sender, values) in _numbers(result).items():
-        records = truth_of(lab, sender)
+        records = truth_of(context, sender)
         if records is not None:
             found[number] = round(float(values.sum())) == len(records)
     return found

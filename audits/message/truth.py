@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
-from fedassay.contracts.audit import Lab
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.heads.linear import FeatureModel
@@ -85,9 +85,9 @@ class Judged:
         return self.gain is not None and self.gain.high < 0 and self.matched.exact == 0
 
 
-def encoder(lab: Lab) -> Callable[[Records], Matrix] | None:
+def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
     """What turns records into the features that the method summed up; None for features of its own networks."""
-    model = lab.outcome.model
+    model = context.outcome.model
     if model is not None and not isinstance(model, FeatureModel):
         return None
     transform = None if model is None else model.transform
@@ -99,11 +99,11 @@ def encoder(lab: Lab) -> Callable[[Records], Matrix] | None:
     return encode
 
 
-def truth_of(lab: Lab, sender: str) -> Records | None:
+def truth_of(context: AuditContext, sender: str) -> Records | None:
     """The records that a sender's message speaks of; for the aggregate, those of all clients; None if unknown."""
     if sender != AGGREGATE:
-        return lab.records(sender)
-    return pooled(lab.task.clients) if lab.task.clients else None
+        return context.records(sender)
+    return pooled(context.clients) if context.clients else None
 
 
 def pooled(clients: Sequence[Records]) -> Records:
@@ -116,16 +116,16 @@ def pooled(clients: Sequence[Records]) -> Records:
     )
 
 
-def unheld(lab: Lab) -> Records:
+def unheld(context: AuditContext) -> Records:
     """Records that no client holds, as anybody might: the fresh ones, else the public, else the test records."""
-    return next(part for part in (lab.fresh, lab.task.public, lab.task.test) if part is not None and len(part))
+    return next(part for part in (context.fresh, context.public, context.test) if part is not None and len(part))
 
 
-def class_means(lab: Lab, encode: Callable[[Records], Matrix]) -> Matrix:
+def class_means(context: AuditContext, encode: Callable[[Records], Matrix]) -> Matrix:
     """Class means of records that no client holds, shape (C, d); their common mean for a class without any."""
-    known = unheld(lab)
+    known = unheld(context)
     features = encode(known)
-    means = np.repeat(features.mean(axis=0, keepdims=True), lab.task.classes, axis=0)
+    means = np.repeat(features.mean(axis=0, keepdims=True), context.classes, axis=0)
     for label in np.unique(known.labels):
         means[label] = features[known.labels == label].mean(axis=0)
     return means

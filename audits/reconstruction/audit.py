@@ -26,7 +26,7 @@ from fedassay.audits.reconstruction.selections import (
     set_selections,
 )
 from fedassay.audits.simulation import fresh_clients, pooled, raw_view
-from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
@@ -74,48 +74,52 @@ class ReconstructionAudit(Parameters):
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """One finding for each source and selection of the attack's reconstructions."""
         assert result is not None
-        if lab.attacker is None:
+        if context.attacker is None:
             raise NotRunError("no attacker records: the baselines need some")
         if not result.reconstructions:
             raise NotRunError("the attack reconstructed nothing")
-        truth = self._truth(lab)
+        truth = self._truth(context)
         findings = []
         for made in result.reconstructions:
-            reconstruction = identified(made, lab.task.clients, self.at_least)
+            reconstruction = identified(made, context.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
-            for compared in compare(reconstruction, truth, lab):
-                findings.append(self._finding(result.attack, reconstruction.source, compared, lab))
+            for compared in compare(reconstruction, truth, context):
+                findings.append(self._finding(result.attack, reconstruction.source, compared, context))
         return findings
 
-    def _paired(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
+    def _paired(self, reconstruction: Reconstruction, truth: Truth, context: AuditContext) -> Iterator[_Compared]:
         """Every selection of reconstructions that belong to one record each, with its controls."""
-        assert lab.attacker is not None
+        assert context.attacker is not None
         name = reconstruction.source.name
         top = self._top(len(truth.images))
-        controls = self._paired_controls(truth, lab)
+        controls = self._paired_controls(truth, context)
         for selection, scored in paired_selections(
-            reconstruction, truth, lab.attacker, lab.similarity, top
+            reconstruction, truth, context.attacker, context.similarity, top
         ).items():
-            judged = self._judge(scored, lab, f"{name}/{selection}")
+            judged = self._judge(scored, context, f"{name}/{selection}")
             yield selection, judged, controls["positive", selection], controls["negative", selection], None
 
-    def _set_level(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> Iterator[_Compared]:
+    def _set_level(
+        self, reconstruction: Reconstruction, truth: Truth, context: AuditContext
+    ) -> Iterator[_Compared]:
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
-        records, _, raw = self._raw_control(truth, lab)
+        records, _, raw = self._raw_control(truth, context)
         judged: dict[tuple[str, str], Judged] = {}
         for kind, images, target in (
             ("result", reconstruction.images[:, 0], truth.images),
             ("positive", raw.images[:, 0], records.images),
-            ("negative", self._simulated(name, lab), truth.images),
+            ("negative", self._simulated(name, context), truth.images),
         ):
-            judged |= self._judged_sets(name, kind, images, target, truth, lab)
+            judged |= self._judged_sets(name, kind, images, target, truth, context)
         beaten = any(judged["result", selection].beats for selection in ("oracle_all", "oracle"))
         if beaten and len(truth.images) >= 4:
-            judged |= self._judged_sets(name, "others", *self._others(reconstruction, truth, lab), truth, lab)
+            judged |= self._judged_sets(
+                name, "others", *self._others(reconstruction, truth, context), truth, context
+            )
         for selection in ("oracle_all", "oracle"):
             found = judged["result", selection]
             others = judged.get(("others", selection))
@@ -128,96 +132,100 @@ class ReconstructionAudit(Parameters):
             )
 
     def _judged_sets(
-        self, name: str, kind: str, images: Images, target: Images, truth: Truth, lab: Lab
+        self, name: str, kind: str, images: Images, target: Images, truth: Truth, context: AuditContext
     ) -> dict[tuple[str, str], Judged]:
         """Both set-level selections of one set of images, by its kind and the selection."""
-        matched = self._matched(images, target, truth.fresh, lab, f"{name}/{kind}")
+        matched = self._matched(images, target, truth.fresh, context, f"{name}/{kind}")
         return {
-            (kind, selection): self._judge(scored, lab, f"{name}/{kind}/{selection}")
+            (kind, selection): self._judge(scored, context, f"{name}/{kind}/{selection}")
             for selection, scored in matched.items()
         }
 
-    def _others(self, reconstruction: Reconstruction, truth: Truth, lab: Lab) -> tuple[Images, Images]:
+    def _others(
+        self, reconstruction: Reconstruction, truth: Truth, context: AuditContext
+    ) -> tuple[Images, Images]:
         """Half of the private images, in the place of at most as many reconstructions, and the other half."""
-        order = lab.task.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
+        order = context.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
         half = len(order) // 2
         shown = order[:half][: len(reconstruction.images)]
         return truth.images[shown], truth.images[np.sort(order[half:])]
 
-    def _matched(self, images: Images, target: Images, fresh: Images, lab: Lab, path: str) -> dict[str, Scored]:
-        assert lab.attacker is not None
-        rng = lab.task.seeds.numpy("reconstruction", "sets", path)
+    def _matched(
+        self, images: Images, target: Images, fresh: Images, context: AuditContext, path: str
+    ) -> dict[str, Scored]:
+        assert context.attacker is not None
+        rng = context.seeds.numpy("reconstruction", "sets", path)
         top = self._top(len(target))
-        return set_selections(images, target, fresh, lab.attacker.images, lab.similarity, top, rng)
+        return set_selections(images, target, fresh, context.attacker.images, context.similarity, top, rng)
 
-    def _simulated(self, name: str, lab: Lab) -> Images:
+    def _simulated(self, name: str, context: AuditContext) -> Images:
         """What the method and the attack make of records that no client holds, shape (n, H, W, C).
 
         Vectors that the method does not itself offer (those another attack recovered) are stood in for by
         raw features.
         """
-        assert lab.attack is not None
-        clients = fresh_clients(lab.task, lab.fresh)
-        seeds = lab.task.seeds.child("reconstruction", "simulated")
-        seen = view(lab.rerun(clients, seeds).transcript, lab.threat)
+        assert context.attack is not None
+        clients = fresh_clients(context.task, context.fresh)
+        seeds = context.seeds.child("reconstruction", "simulated")
+        seen = view(context.rerun(clients, seeds).transcript, context.threat)
         try:
-            found = [item for item in lab.attack(seen).reconstructions if item.source.name == name]
+            found = [item for item in context.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
             found = []
-        item = found[0] if found else _only(lab.attack(raw_view([pooled(clients, "control")], lab)))
+        item = found[0] if found else _only(context.attack(raw_view([pooled(clients, "control")], context)))
         return item.images[:, 0]
 
-    def _truth(self, lab: Lab) -> Truth:
+    def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
         key = f"truth/{self.near_duplicates}"
-        kept = lab.shared.get(key)
+        kept = context.shared.get(key)
         if not isinstance(kept, Truth):
-            kept = lab.shared[key] = private_truth(lab, self.near_duplicates)
+            kept = context.shared[key] = private_truth(context, self.near_duplicates)
         return kept
 
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
 
-    def _judge(self, scored: Scored, lab: Lab, path: str) -> Judged:
-        rng = lab.task.seeds.numpy("reconstruction", "bootstrap", path)
-        return judge(scored, lab.similarity, rng, tests=lab.bounds, draws=self.draws)
+    def _judge(self, scored: Scored, context: AuditContext, path: str) -> Judged:
+        rng = context.seeds.numpy("reconstruction", "bootstrap", path)
+        return judge(scored, context.similarity, rng, tests=context.bounds, draws=self.draws)
 
-    def _raw_control(self, truth: Truth, lab: Lab) -> tuple[Records, Ints, Reconstruction]:
+    def _raw_control(self, truth: Truth, context: AuditContext) -> tuple[Records, Ints, Reconstruction]:
         """Some private records, their closest attacker images, and what the attack makes of their features.
 
         The same for every cell of a seed, and so made once.
         """
-        key = f"raw control/{self.near_duplicates}/{self.control_records}/{lab.attack_key}"
-        kept = lab.shared.get(key)
+        key = f"raw control/{self.near_duplicates}/{self.control_records}/{context.attack_key}"
+        kept = context.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        assert lab.attack is not None
+        assert context.attack is not None
         size = min(self.control_records, len(truth.images))
         chosen = np.sort(np.random.default_rng(0).permutation(len(truth.images))[:size])
-        where = {owner: position for position, owner in enumerate(_owners(lab.task.clients))}
+        where = {owner: position for position, owner in enumerate(_owners(context.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-        records = pooled(lab.task.clients).take(positions, "control")
-        made = records, truth.closest[chosen], _only(lab.attack(raw_view([records], lab)))
-        lab.shared[key] = made
+        records = pooled(context.clients).take(positions, "control")
+        made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
+        context.shared[key] = made
         return made
 
-    def _paired_controls(self, truth: Truth, lab: Lab) -> dict[tuple[str, str], Judged]:
+    def _paired_controls(self, truth: Truth, context: AuditContext) -> dict[tuple[str, str], Judged]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
-        assert lab.attacker is not None
-        assert lab.attack is not None
-        records, closest, positive = self._raw_control(truth, lab)
+        assert context.attacker is not None
+        assert context.attack is not None
+        records, closest, positive = self._raw_control(truth, context)
         size = len(records)
         # A cyclic shift of a random order gives every record another record's feature.
-        order = lab.task.seeds.numpy("reconstruction", "shuffle").permutation(size)
+        order = context.seeds.numpy("reconstruction", "shuffle").permutation(size)
         wrong = np.empty(size, np.int64)
         wrong[order] = np.roll(order, 1)
-        negative = _only(lab.attack(raw_view([records.take(wrong)], lab)))
+        negative = _only(context.attack(raw_view([records.take(wrong)], context)))
         known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
         found = {}
         for kind, raw in (("positive", positive), ("negative", negative)):
-            selections = paired_selections(raw, known, lab.attacker, lab.similarity, self._top(size))
+            selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
             for selection, scored in selections.items():
-                found[kind, selection] = self._judge(scored, lab, f"{kind}/{selection}")
+                found[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
         return found
 
     def _finding(
@@ -225,7 +233,7 @@ class ReconstructionAudit(Parameters):
         attack: str,
         source: VectorSource,
         compared: _Compared,
-        lab: Lab,
+        context: AuditContext,
     ) -> Finding:
         selection, judged, positive, negative, others = compared
         verdict, reason = verdict_of(judged, positive, negative, others)
@@ -268,13 +276,13 @@ class ReconstructionAudit(Parameters):
                 f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
                 "leak: mean SSIM above the baseline"
                 + ("" if source.paired else " and higher for private than for fresh images")
-                + f", one-sided 95 % corrected for {lab.bounds} tests",
+                + f", one-sided 95 % corrected for {context.bounds} tests",
             ),
-            pictures=self._pictures(judged, source.name, selection, lab),
+            pictures=self._pictures(judged, source.name, selection, context),
             series={"targets": _targets(judged.scored)},
         )
 
-    def _pictures(self, judged: Judged, source: str, selection: str, lab: Lab) -> tuple[Picture, ...]:
+    def _pictures(self, judged: Judged, source: str, selection: str, context: AuditContext) -> tuple[Picture, ...]:
         scored = judged.scored
         count = min(self.pictures, scored.top)
         if count == 0:
@@ -291,8 +299,8 @@ class ReconstructionAudit(Parameters):
             "attacker's image": scored.baseline[chosen],
             "reconstruction": scored.images[chosen],
         }
-        name = f"{lab.prefix}-{source}-{selection}"
-        return (write_grid(lab.folder, name, f"{source}, selection {selection}", rows, columns),)
+        name = f"{context.prefix}-{source}-{selection}"
+        return (write_grid(context.folder, name, f"{source}, selection {selection}", rows, columns),)
 
 
 def _targets(scored: Scored) -> Series:

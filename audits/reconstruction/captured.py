@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
+from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -44,45 +44,47 @@ _PICTURES = 8
 _NO_IMAGES = "the clients' records were not given"
 
 
-def captured_image_findings(audit: str, result: AttackResult, lab: Lab, known: Records) -> list[Finding]:
+def captured_image_findings(
+    audit: str, result: AttackResult, context: AuditContext, known: Records
+) -> list[Finding]:
     """One finding for each source of vectors that the attack made images from.
 
     Args:
         audit: Name of the audit that reads this attack.
         result: The attack's images.
-        lab: Without clients, with the plan's backbone and the attacker's records; its `attack` runs the attack
+        context: Without clients, with the plan's backbone and the attacker's records; its `attack` runs the attack
             on another view.
         known: Records of the plan that the attacker does not hold, for the controls.
     """
-    assert lab.attacker is not None
+    assert context.attacker is not None
     measure = "psnr" if audit == "inversion" else "ssim"
-    caught, flagged = (_control(measure, lab, known, shuffled=shuffled) for shuffled in (False, True))
-    return [_judged(audit, item, result.attack, lab, caught, flagged) for item in result.reconstructions]
+    caught, flagged = (_control(measure, context, known, shuffled=shuffled) for shuffled in (False, True))
+    return [_judged(audit, item, result.attack, context, caught, flagged) for item in result.reconstructions]
 
 
-def _control(measure: str, lab: Lab, known: Records, *, shuffled: bool) -> Interval:
+def _control(measure: str, context: AuditContext, known: Records, *, shuffled: bool) -> Interval:
     """How much closer images made from features of known records are to these than the baseline.
 
     As in the audits of `fedassay run`: `reconstruction` asks for SSIM over the attacker's nearest image;
     `inversion`, which has no images to learn from, for PSNR over that to another record of the same class.
     """
-    assert lab.attack is not None
-    assert lab.attacker is not None
+    assert context.attack is not None
+    assert context.attacker is not None
     order = np.roll(np.arange(len(known)), 1) if shuffled else np.arange(len(known))
     fields = {"features": MessageField(known.features[order], "features", exact())}
-    seen = View((Message(0, "control", SERVER, fields),), lab.task.classes, lab.threat)
-    made = next(item for item in lab.attack(seen).reconstructions if item.source.name == "raw")
+    seen = View((Message(0, "control", SERVER, fields),), context.classes, context.threat)
+    made = next(item for item in context.attack(seen).reconstructions if item.source.name == "raw")
     # An attack may have a limit, and then makes images of some of the vectors only.
     rows = made.source.rows
-    ours = lab.similarity.measure(known.images[rows], made.images[:, 0])[measure]
+    ours = context.similarity.measure(known.images[rows], made.images[:, 0])[measure]
     if measure == "psnr":
-        theirs = lab.similarity.measure(known.images[_another(known.labels)[rows]], made.images[:, 0])[measure]
+        theirs = context.similarity.measure(known.images[_another(known.labels)[rows]], made.images[:, 0])[measure]
     else:
-        nearest = lab.attacker.images[_nearest(known.features[order][rows], lab.attacker.features)]
-        theirs = lab.similarity.measure(known.images[rows], nearest)[measure]
+        nearest = context.attacker.images[_nearest(known.features[order][rows], context.attacker.features)]
+        theirs = context.similarity.measure(known.images[rows], nearest)[measure]
     rng = np.random.default_rng(int(shuffled))
     gain = difference(mean_of(ours), mean_of(theirs))
-    return resampled(len(rows), gain, rng, tests=lab.bounds, draws=_DRAWS)
+    return resampled(len(rows), gain, rng, tests=context.bounds, draws=_DRAWS)
 
 
 def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -95,17 +97,19 @@ def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Interval, wrong: Interval) -> Finding:
-    assert lab.attacker is not None
+def _judged(
+    audit: str, item: Reconstruction, attack: str, context: AuditContext, works: Interval, wrong: Interval
+) -> Finding:
+    assert context.attacker is not None
     source, images = item.source, item.images[:, 0]
-    nearest = _nearest(source.vectors, lab.attacker.features)
-    ours = _cosine(lab.task.backbone.features(images), source.vectors)
-    theirs = _cosine(lab.attacker.features[nearest], source.vectors)
+    nearest = _nearest(source.vectors, context.attacker.features)
+    ours = _cosine(context.backbone.features(images), source.vectors)
+    theirs = _cosine(context.attacker.features[nearest], source.vectors)
     rng = np.random.default_rng(0)
     metrics = {"feature_cosine": _metric(ours, rng), "ssim_gain": unmeasured(_NO_IMAGES)}
     fits = len(ours) > 1 and (
         resampled(
-            len(ours), difference(mean_of(ours), mean_of(theirs)), rng, tests=lab.bounds, draws=_DRAWS
+            len(ours), difference(mean_of(ours), mean_of(theirs)), rng, tests=context.bounds, draws=_DRAWS
         ).corrected_low
         > 0
     )
@@ -155,19 +159,21 @@ def _judged(audit: str, item: Reconstruction, attack: str, lab: Lab, works: Inte
             _NO_IMAGES,
             "the system's features come from the plan's backbone, and the plan's records resemble the clients'",
         ),
-        pictures=_pictures(images, lab.attacker.images[nearest], ours, source.name, attack, lab),
+        pictures=_pictures(images, context.attacker.images[nearest], ours, source.name, attack, context),
     )
 
 
 def _pictures(
-    images: Images, nearest: Images, cosines: Matrix, source: str, attack: str, lab: Lab
+    images: Images, nearest: Images, cosines: Matrix, source: str, attack: str, context: AuditContext
 ) -> tuple[Picture, ...]:
     chosen = np.linspace(0, len(images) - 1, min(_PICTURES, len(images))).astype(np.int64)
     columns: Sequence[PictureColumn] = [
         PictureColumn(caption=f"vector {i}", metrics={"feature_cosine": float(cosines[i])}) for i in chosen
     ]
     rows = {"attacker's image": nearest[chosen], "reconstruction": images[chosen]}
-    return (write_grid(lab.folder, f"{lab.prefix}-{attack}-{source}", f"{attack}: {source}", rows, columns),)
+    return (
+        write_grid(context.folder, f"{context.prefix}-{attack}-{source}", f"{attack}: {source}", rows, columns),
+    )
 
 
 def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:

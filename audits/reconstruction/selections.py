@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.audit import Lab, Reconstruction
+from fedassay.contracts.audit import AuditContext, Reconstruction
 from fedassay.data.records import Records
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
@@ -78,24 +78,24 @@ class Scored:
     fresh: dict[str, NDArray[np.float64]] | None = None
 
 
-def private_truth(lab: Lab, near_duplicates: float) -> Truth:
+def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
     """The private images, and fresh ones, without those most similar to an attacker image.
 
     Args:
-        lab: The audit's laboratory; its attacker records must exist.
+        context: The audit's context; its attacker records must exist.
         near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image;
             fresh images above the same similarity are dropped too.
     """
-    assert lab.attacker is not None
-    images = np.concatenate([client.images for client in lab.task.clients])
-    owner = [(client.name, row) for client in lab.task.clients for row in range(len(client))]
+    assert context.attacker is not None
+    images = np.concatenate([client.images for client in context.clients])
+    owner = [(client.name, row) for client in context.clients for row in range(len(client))]
     # Comparing images is the dear part: no more fresh ones than private ones.
-    test = lab.task.test
-    drawn = lab.task.seeds.numpy("reconstruction", "fresh").permutation(len(test))[: len(images)]
+    test = context.test
+    drawn = context.seeds.numpy("reconstruction", "fresh").permutation(len(test))[: len(images)]
     fresh = test.images[np.sort(drawn)]
-    with lab.task.progress.step("near duplicates") as advance:
+    with context.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])
-        found = most_similar(both, lab.attacker.images, device=lab.task.device, progress=advance)
+        found = most_similar(both, context.attacker.images, device=context.device, progress=advance)
     private, others = found.values[: len(images)], found.values[len(images) :]
     # A stable sort, so that ties are dropped alike everywhere.
     order = np.argsort(private, kind="stable")

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.heads.gaussian import GlobalMoments
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.privacy.symmetric import psd_root
 
 
-def generated_head(found: GlobalMoments, records: float, training: HeadTraining, task: Task) -> LinearHead:
+def generated_head(found: GlobalMoments, records: float, training: HeadTraining, task: MethodInput) -> LinearHead:
     """Train a softmax head on features of the aggregated Gaussians ("Linear" in paper 001, figure 2).
 
     Class j gets round(pi_j * records) draws of N(mu_j, Sigma), at least one. The paper calls this the upper

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
@@ -94,7 +94,7 @@ class FedCGS(Parameters):
     generated: HeadTraining | None = None
     personalize: Personalize | None = None
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: statistics up, head down; then, if asked for, prototypes down and fine-tuning.
 
         Raises:
@@ -148,7 +148,9 @@ class FedCGS(Parameters):
             notes=(*_clipped(messages), *notes),
         )
 
-    def _remarks(self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: Task) -> list[str]:
+    def _remarks(
+        self, solved: GaussianHead, received: Statistics, noise: _Noise | None, task: MethodInput
+    ) -> list[str]:
         notes = []
         records = float(received.counts.sum())
         if self.generated is not None and self._drawn(records, noise) < records:
@@ -160,14 +162,14 @@ class FedCGS(Parameters):
             notes.append(f"classes without a usable count are never predicted: {_listed(absent)}")
         return notes
 
-    def _experiment(self, noise: _Noise, task: Task) -> Experiment:
+    def _experiment(self, noise: _Noise, task: MethodInput) -> Experiment:
         return reruns.shared_sums(
             adjacency=task.privacy.adjacency,
             sigmas=(noise.scale if noise.counts else 0.0, noise.scale, noise.scale),
             nonnegative=bool(self.expansion),
         )
 
-    def _moments(self, received: Statistics, noise: _Noise | None, task: Task) -> GlobalMoments:
+    def _moments(self, received: Statistics, noise: _Noise | None, task: MethodInput) -> GlobalMoments:
         """Means and covariance, the means of noised sums brought back into the unit ball."""
         if noise is None:
             return moments(received, self.covariance)
@@ -177,7 +179,9 @@ class FedCGS(Parameters):
         norms = np.linalg.norm(found.means, axis=1, keepdims=True)
         return replace(found, means=found.means / np.maximum(norms, 1.0))
 
-    def _solve(self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: Task) -> GaussianHead:
+    def _solve(
+        self, found: GlobalMoments, received: Statistics, noise: _Noise | None, task: MethodInput
+    ) -> GaussianHead:
         if self.generated is not None:
             records = self._drawn(float(received.counts.sum()), noise)
             drawn = generated_head(found, records, self.generated, task)
@@ -193,12 +197,12 @@ class FedCGS(Parameters):
         """Features that `generated` draws: as many as there were records; under noise these may be any number."""
         return min(records, MAX_DRAWN) if noise is not None and noise.counts else records
 
-    def _total_noise(self, noise: _Noise, task: Task) -> float:
+    def _total_noise(self, noise: _Noise, task: MethodInput) -> float:
         """Standard deviation of the noise on the sums over all clients."""
         return noise.scale * (1.0 if self.noise == "central" else math.sqrt(len(task.clients)))
 
     def _personalized(
-        self, head: LinearHead, found: GlobalMoments, clip: bool, task: Task
+        self, head: LinearHead, found: GlobalMoments, clip: bool, task: MethodInput
     ) -> tuple[list[Message], dict[str, float]]:
         """The second round: its messages, and accuracy on the clients' own distributions."""
         if self.personalize is None:
@@ -212,7 +216,7 @@ class FedCGS(Parameters):
             name: value for name, value in figures.items() if value is not None
         }
 
-    def _noise(self, task: Task, width: int) -> _Noise | None:
+    def _noise(self, task: MethodInput, width: int) -> _Noise | None:
         privacy = task.privacy
         if not privacy.private:
             return None
@@ -233,7 +237,7 @@ class FedCGS(Parameters):
         share = scale / math.sqrt(len(task.clients)) if self.noise == "central" else scale
         return _Noise(scale, share, sensitivity, counts)
 
-    def _message(self, client: Records, task: Task, transform: Transform, noise: _Noise | None) -> Message:
+    def _message(self, client: Records, task: MethodInput, transform: Transform, noise: _Noise | None) -> Message:
         own = statistics(transform(client.features), client.labels, task.classes)
         released = Sums(own.counts, own.sums, own.second)
         if noise is not None:
@@ -278,7 +282,7 @@ class FedCGS(Parameters):
             },
         )
 
-    def _claim(self, task: Task) -> Claim:
+    def _claim(self, task: MethodInput) -> Claim:
         return task.privacy.claim(
             "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
         )
@@ -293,7 +297,7 @@ def _clipped(messages: Sequence[Message]) -> tuple[str, ...]:
     return (f"{beyond} noised sums are beyond the range of {moved[0].dtype} and were clipped to it",)
 
 
-def _release(noise: _Noise | None, task: Task) -> Release:
+def _release(noise: _Noise | None, task: MethodInput) -> Release:
     if noise is None:
         return exact()
     summed = "" if noise.share == noise.scale else SHARED_NOISE

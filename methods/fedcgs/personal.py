@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -58,7 +58,7 @@ class Personalize(Frozen):
         }
 
 
-def prototype_messages(classes: Ints, means: NDArray[np.float64], task: Task) -> list[Message]:
+def prototype_messages(classes: Ints, means: NDArray[np.float64], task: MethodInput) -> list[Message]:
     """The second round's messages: the global prototypes (P, d), in float32, to every client."""
     fields = {
         "class_ids": MessageField(classes.astype(np.int32), "class_ids", derived()),
@@ -68,7 +68,7 @@ def prototype_messages(classes: Ints, means: NDArray[np.float64], task: Task) ->
 
 
 def fine_tune(
-    settings: Personalize, head: LinearHead, means: NDArray[np.float64], task: Task, *, clip: bool
+    settings: Personalize, head: LinearHead, means: NDArray[np.float64], task: MethodInput, *, clip: bool
 ) -> Personalized:
     """Fine-tune at every client with records, and measure the models on the clients' own distributions.
 
@@ -100,7 +100,7 @@ def fine_tune(
     return personalized(models, owner, task.clients, task.test)
 
 
-def _start(settings: Personalize, head: LinearHead, task: Task) -> tuple[nn.Module, nn.Linear]:
+def _start(settings: Personalize, head: LinearHead, task: MethodInput) -> tuple[nn.Module, nn.Linear]:
     """A client's own copy of the backbone, and the head on it."""
     body = copy.deepcopy(task.backbone.module).requires_grad_(True).eval()
     top = initialised(lambda: nn.Linear(task.backbone.width, task.classes), task.seeds.integer("personal head"))
@@ -121,7 +121,7 @@ def _train(
     top: nn.Linear,
     client: Records,
     prototypes: Tensor,
-    task: Task,
+    task: MethodInput,
     clip: bool,
 ) -> None:
     """Minimise equation 12 by SGD, in place."""

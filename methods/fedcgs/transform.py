@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.methods.fedcgs.expansion import Expansion, make_expansion
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.support.errors import PlanError
@@ -26,7 +26,7 @@ class Transform:
         return clip_features(features, nonnegative=self.expand is not None) if self.clip else features
 
 
-def make_transform(width: int, clip: bool, task: Task) -> Transform:
+def make_transform(width: int, clip: bool, task: MethodInput) -> Transform:
     """The transform of a run.
 
     Args:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_mean
 from fedassay.methods.feddiff.private import Budget
 from fedassay.privacy.mechanisms import release_class_counts
 
 
-def sent_histogram(client: Records, budget: Budget | None, task: Task) -> NDArray[np.generic]:
+def sent_histogram(client: Records, budget: Budget | None, task: MethodInput) -> NDArray[np.generic]:
     """A client's label histogram (C,): int32 where it leaves exactly, float32 where it is noised."""
     if budget is None or budget.histogram == 0:
         return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
@@ -21,7 +21,7 @@ def sent_histogram(client: Records, budget: Budget | None, task: Task) -> NDArra
 
 
 def sent_magnitude(
-    client: Records, budget: Budget | None, clip: float, count: float, task: Task
+    client: Records, budget: Budget | None, clip: float, count: float, task: MethodInput
 ) -> NDArray[np.float32]:
     """A client's mean magnitude, shape (H, W, C), float32.
 

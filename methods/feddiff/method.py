@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, exact
@@ -117,7 +117,7 @@ class FedDiff(Parameters):
     fmf_share: float = Field(default=0.05, gt=0, lt=0.5)
     dp_sgd: DiffusionDpSgd = DiffusionDpSgd()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: models up; the server samples, filters and trains.
 
         Raises:
@@ -158,11 +158,11 @@ class FedDiff(Parameters):
             condition_dropout=self.label_dropout,
         )
 
-    def _clip(self, task: Task) -> float:
+    def _clip(self, task: MethodInput) -> float:
         height, width, channels = task.clients[0].images.shape[1:]
         return self.magnitude_clip * largest_norm((height, width, channels))
 
-    def _budget(self, task: Task) -> Budget | None:
+    def _budget(self, task: MethodInput) -> Budget | None:
         if not task.privacy.private:
             return None
         return make_budget(
@@ -177,7 +177,7 @@ class FedDiff(Parameters):
             classes=task.classes,
         )
 
-    def _message(self, index: int, client: Records, budget: Budget | None, run: str, task: Task) -> Message:
+    def _message(self, index: int, client: Records, budget: Budget | None, run: str, task: MethodInput) -> Message:
         """What a client sends: made once, also over interruptions."""
         name = client.name.replace("/", "-")
 
@@ -215,7 +215,7 @@ class FedDiff(Parameters):
         return Message(0, client.name, SERVER, fields)
 
     def _train(
-        self, index: int, client: Records, budget: Budget | None, task: Task, name: str, advance: Advance
+        self, index: int, client: Records, budget: Budget | None, task: MethodInput, name: str, advance: Advance
     ) -> NDArray[np.float32]:
         """A client's weights."""
         preset = self._preset(index)
@@ -235,7 +235,9 @@ class FedDiff(Parameters):
             model = train_generator_privately(*given, preset, training, **where)
         return flatten_weights(model.weights)
 
-    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DiffusionGenerator]:
+    def _generators(
+        self, messages: Sequence[Message], asked: Draws, task: MethodInput
+    ) -> dict[str, DiffusionGenerator]:
         """What each client's message can sample, of those whose histogram has a positive count."""
         sampling = Sampling(sampler=self.sampler, steps=self.steps, guidance=self.guidance)
         found = {}
@@ -253,7 +255,7 @@ class FedDiff(Parameters):
         generators: Mapping[str, DiffusionGenerator],
         messages: Sequence[Message],
         run: str,
-        task: Task,
+        task: MethodInput,
     ) -> tuple[Records, tuple[str, ...]]:
         """The generated images that the server trains on, and what must be said about them."""
         known = [message for message in messages if message.sender in generators]
@@ -279,7 +281,7 @@ class FedDiff(Parameters):
             raise DataError("feddiff: no generated image is left after filtering")
         return sampled, notes
 
-    def _mechanisms(self, budget: Budget | None, task: Task) -> dict[str, reruns.Experiment]:
+    def _mechanisms(self, budget: Budget | None, task: MethodInput) -> dict[str, reruns.Experiment]:
         found: dict[str, reruns.Experiment] = {}
         if budget is None:
             return found
@@ -294,7 +296,7 @@ class FedDiff(Parameters):
             found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
         return found
 
-    def _claim(self, task: Task) -> Claim:
+    def _claim(self, task: MethodInput) -> Claim:
         return task.privacy.claim(
             "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
             "magnitude, by privacy loss distributions"

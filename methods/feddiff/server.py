@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, local_network, outputs
@@ -72,7 +72,7 @@ class GlobalClassifier(Frozen):
     batch: int = Field(default=64, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
 
-    def fit(self, records: Records, task: Task, purpose: str) -> LocalNetwork:
+    def fit(self, records: Records, task: MethodInput, purpose: str) -> LocalNetwork:
         """A classifier trained on `records`; `purpose` names its random streams."""
         network = local_network(purpose, self._build(records, task, purpose), records, task.device)
         train(
@@ -87,7 +87,7 @@ class GlobalClassifier(Frozen):
         )
         return network
 
-    def _build(self, records: Records, task: Task, purpose: str) -> nn.Module:
+    def _build(self, records: Records, task: MethodInput, purpose: str) -> nn.Module:
         height, width, channels = records.images.shape[1:]
         seed = task.seeds.integer(purpose, "initialisation")
         if self.preset == "resnet16":
@@ -170,7 +170,7 @@ def correct(network: LocalNetwork, records: Records) -> NDArray[np.bool_]:
     return np.asarray(outputs(network.module, records.images).argmax(axis=1) == records.labels)
 
 
-def drawn(generator: DiffusionGenerator, sender: str, run: str, task: Task) -> Records:
+def drawn(generator: DiffusionGenerator, sender: str, run: str, task: MethodInput) -> Records:
     """As many images as a client's histogram says: drawn once, also over interruptions."""
     labels = np.repeat(np.arange(len(generator.counts)), generator.counts)
     seeds = task.seeds.child("samples", sender)
@@ -179,7 +179,7 @@ def drawn(generator: DiffusionGenerator, sender: str, run: str, task: Task) -> R
     return Records(sender, np.asarray(made["images"], dtype=np.uint8), labels, task.backbone.extract)
 
 
-def joined(parts: Sequence[Records], name: str, task: Task) -> Records:
+def joined(parts: Sequence[Records], name: str, task: MethodInput) -> Records:
     """Several sets of records as one, in order."""
     images = np.concatenate([part.images for part in parts])
     return Records(name, images, np.concatenate([part.labels for part in parts]), task.backbone.extract)

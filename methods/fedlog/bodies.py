@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.methods.shared.local_networks import LocalNetwork, Scores, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
@@ -50,7 +50,7 @@ class Bodies:
 
 
 def make_bodies(
-    task: Task,
+    task: MethodInput,
     specs: Sequence[BodySpec],
     *,
     seeds: Seeds,

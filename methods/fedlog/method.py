@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from fedassay.contracts.method import Outcome, Retrained, Task
+from fedassay.contracts.method import MethodInput, Outcome, Retrained
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import TOLERANCE, map_head
@@ -114,7 +114,7 @@ class FedLog(Parameters):
                 )
         return self
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.
 
         Raises:
@@ -158,7 +158,7 @@ class FedLog(Parameters):
         )
 
     def _measured(
-        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
     ) -> NDArray[np.float64]:
         """The round's personalized accuracy, or nothing where it is not due or there is none."""
         if (number + 1) % self.measure_every and number + 1 < self.rounds:
@@ -167,7 +167,7 @@ class FedLog(Parameters):
         measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
         return np.array([] if measured is None else [measured])
 
-    def _check(self, task: Task) -> None:
+    def _check(self, task: MethodInput) -> None:
         if not any(len(client) for client in task.clients):
             raise DataError("fedlog: no client has any record")
         others = task.classes - 1
@@ -178,7 +178,7 @@ class FedLog(Parameters):
                 f"{self.alpha / others:g}"
             )
 
-    def _protection(self, task: Task) -> Protection | None:
+    def _protection(self, task: MethodInput) -> Protection | None:
         if not task.privacy.private:
             return None
         if self.body == "public" and not task.public:
@@ -203,7 +203,7 @@ class FedLog(Parameters):
             body_share=self.body_share,
         )
 
-    def _bodies(self, task: Task, from_public: Records | None) -> Bodies:
+    def _bodies(self, task: MethodInput, from_public: Records | None) -> Bodies:
         return make_bodies(
             task,
             self.bodies,
@@ -216,18 +216,18 @@ class FedLog(Parameters):
     def _clip(self, protected: Protection | None) -> float | None:
         return None if protected is None else self.clip
 
-    def _known(self, task: Task) -> Seeds:
+    def _known(self, task: MethodInput) -> Seeds:
         """Where everything comes from that no privacy rests on."""
         return task.seeds if self.public_seed is None else Seeds(self.public_seed)
 
-    def _initial(self, task: Task) -> Shared:
+    def _initial(self, task: MethodInput) -> Shared:
         """A random head, as a linear layer's: with eta = 0 the first round would teach the bodies nothing."""
         bound = self.width**-0.5
         eta = self._known(task).numpy("head").uniform(-bound, bound, (task.classes, self.width))
         return Shared(eta.astype(np.float32))
 
     def _round(
-        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
     ) -> Arrays:
         """Train all bodies under the head; every client's T as it travels, and n_i where it is sent."""
         self._train(number, bodies, shared, protected, task)
@@ -245,7 +245,7 @@ class FedLog(Parameters):
         return sent
 
     def _train(
-        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: Task
+        self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
     ) -> None:
         """Train all bodies in place under the head."""
         training = LocalTraining(
@@ -264,7 +264,7 @@ class FedLog(Parameters):
         for network in bodies.networks:
             training(network, loss, seeds, number)
 
-    def _retrained(self, task: Task, protected: Protection | None) -> dict[str, Retrained]:
+    def _retrained(self, task: MethodInput, protected: Protection | None) -> dict[str, Retrained]:
         """The first round on other records of a client, where its body is a function of these alone."""
         if protected is None or protected.body != "private" or self.public_seed is None:
             return {}
@@ -286,7 +286,7 @@ class FedLog(Parameters):
         number: int,
         received: Sequence[Message],
         protected: Protection | None,
-        task: Task,
+        task: MethodInput,
         notes: list[str],
     ) -> tuple[Shared, list[Message]]:
         """The server's step: add up, solve for the head (or leave that to the clients), send out."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
@@ -58,7 +58,7 @@ class FedPFTChain(MixtureParameters):
 
     order: tuple[int, ...] | None = None
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One message from each client but the last to the next.
 
         Raises:
@@ -113,7 +113,7 @@ class FedPFTChain(MixtureParameters):
             notes=(*notes, *clipped(messages), *self.shortened(messages, asked)),
         )
 
-    def _line(self, task: Task) -> tuple[int, ...]:
+    def _line(self, task: MethodInput) -> tuple[int, ...]:
         count = len(task.clients)
         if count < 2:
             raise PlanError(f"fedpft_chain: {count} client; a chain needs at least 2")
@@ -124,7 +124,7 @@ class FedPFTChain(MixtureParameters):
             )
         return line
 
-    def _unite(self, client: Records, received: Message | None, task: Task) -> United:
+    def _unite(self, client: Records, received: Message | None, task: MethodInput) -> United:
         features = self.clip(client.features) if task.privacy.private else client.features
         if received is None:
             return United(client.name, features, client.labels)
@@ -133,7 +133,7 @@ class FedPFTChain(MixtureParameters):
         drawn = self.clip(drawn) if task.privacy.private else drawn
         return United(client.name, np.concatenate([features, drawn]), np.concatenate([client.labels, labels]))
 
-    def _models(self, united: list[United], task: Task) -> dict[str, FeatureModel]:
+    def _models(self, united: list[United], task: MethodInput) -> dict[str, FeatureModel]:
         transform = self.clip if task.privacy.private else None
         return {
             own.name: FeatureModel(self.head.fit(own.features, own.labels, task), transform)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.counts import MAX_DRAWN, Draws, draws
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.release import Release
@@ -143,7 +143,7 @@ def clipped(messages: Sequence[Message]) -> tuple[str, ...]:
     )
 
 
-def synthesise(messages: Sequence[Message], task: Task) -> tuple[Floats, Ints]:
+def synthesise(messages: Sequence[Message], task: MethodInput) -> tuple[Floats, Ints]:
     """Sample the mixtures of every message as often as `wanted` says, pooled.
 
     Returns:
@@ -174,7 +174,7 @@ def wanted(messages: Sequence[Message]) -> Draws:
     return draws([message.fields["class_counts"] for message in messages], MAX_DRAWN, "features", above=2.0)
 
 
-def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
+def sample_message(message: Message, task: MethodInput) -> tuple[Floats, Ints]:
     """Sample every received mixture as often as `wanted` says.
 
     Args:
@@ -187,7 +187,7 @@ def sample_message(message: Message, task: Task) -> tuple[Floats, Ints]:
     return _sampled(message, wanted([message]).counts[0], task)
 
 
-def _sampled(message: Message, counts: Ints, task: Task) -> tuple[Floats, Ints]:
+def _sampled(message: Message, counts: Ints, task: MethodInput) -> tuple[Floats, Ints]:
     received = message_mixtures(message)
     if received is None:
         return np.empty((0, task.backbone.width), dtype=np.float32), np.empty(0, dtype=np.int64)

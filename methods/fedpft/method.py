@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.transcript import Message, Transcript
@@ -45,7 +45,7 @@ class FedPFT(MixtureParameters):
     guarantee: bool = False
     densities: bool = False
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: mixtures up, head down.
 
         Raises:
@@ -98,7 +98,7 @@ class FedPFT(MixtureParameters):
             notes=(*self.shortened(messages, components), *clipped(messages), *wanted(messages).notes, *remarks),
         )
 
-    def _densities(self, features: Floats, labels: Ints, task: Task) -> dict[str, float]:
+    def _densities(self, features: Floats, labels: Ints, task: MethodInput) -> dict[str, float]:
         """Distance of synthetic and of real features from the test records'."""
         transform = self.clip if task.privacy.private else _unchanged
         reference = transform(task.test.features)
@@ -111,7 +111,7 @@ class FedPFT(MixtureParameters):
         return {name: gap for name, gap in gaps.items() if gap is not None}
 
     def _guarantees(
-        self, messages: Sequence[Message], head: LinearHead, task: Task
+        self, messages: Sequence[Message], head: LinearHead, task: MethodInput
     ) -> tuple[dict[str, float], tuple[str, ...]]:
         """Theorem 6.1 at every client that has records."""
         found: dict[str, Guarantee] = {}

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import Message
 from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, MixtureTransport, single_components
@@ -92,7 +92,7 @@ class MixtureParameters(Parameters):
             )
         return self.components
 
-    def fit(self, owners: Sequence[FeatureSet], wanted: Sequence[int], task: Task) -> list[ClientMixtures]:
+    def fit(self, owners: Sequence[FeatureSet], wanted: Sequence[int], task: MethodInput) -> list[ClientMixtures]:
         """The mixtures of every owner, `wanted` components each, with the noise that the task asks for.
 
         Raises:
@@ -111,13 +111,13 @@ class MixtureParameters(Parameters):
         """Features (n, d) as the private mechanisms see them."""
         return clip_features(features, nonnegative=self.nonnegative)
 
-    def claim(self, task: Task) -> Claim:
+    def claim(self, task: MethodInput) -> Claim:
         """What a run claims."""
         several = max(self.components_of(len(task.clients))) > 1
         source = "DP-EM (Park et al. 2017), analytic calibration" if several else _SOURCES[self.mechanism]
         return task.privacy.claim(source)
 
-    def ledger_notes(self, task: Task) -> tuple[str, ...]:
+    def ledger_notes(self, task: MethodInput) -> tuple[str, ...]:
         """What a reader of the ledger must know."""
         if not task.privacy.private:
             return ()
@@ -163,7 +163,7 @@ def fit_clients(
     family: Family,
     floor: float,
     restarts: int,
-    task: Task,
+    task: MethodInput,
 ) -> list[ClientMixtures]:
     """Fit one mixture to each class present at each client, all of them at once, without noise.
 

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.methods.fedpft.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
 from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components
@@ -63,7 +63,7 @@ class PrivateFit:
     nonnegative: bool
     dp_steps: int
 
-    def __call__(self, client: FeatureSet, task: Task) -> ClientMixtures:
+    def __call__(self, client: FeatureSet, task: MethodInput) -> ClientMixtures:
         """Fit and noise one client's mixtures.
 
         Args:
@@ -93,7 +93,7 @@ class PrivateFit:
             return self._moments(features, client, task)
         return self._sums(features, client, task)
 
-    def _moments(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+    def _moments(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
         """Mean and second moment of each class present, noise by its own public count."""
         rng = task.seeds.numpy("noise", client.name)
         width = features.shape[1]
@@ -131,7 +131,7 @@ class PrivateFit:
             self._worst(counts, scales, moved, task),
         )
 
-    def _calibrated(self, n: int, width: int, task: Task) -> tuple[float, float, float]:
+    def _calibrated(self, n: int, width: int, task: MethodInput) -> tuple[float, float, float]:
         """Noise scale, exact sensitivity and published sensitivity for a class of n records."""
         epsilon, delta = task.privacy.epsilon, task.privacy.delta
         if self.mechanism == "paper":
@@ -162,7 +162,9 @@ class PrivateFit:
             release = Moments(*bounded_moments(release.mean, release.second, self.family))
         return release.mean, covariance_from_moments(release, self.family, floor=floor)
 
-    def _worst(self, counts: Ints, scales: list[float], moved: list[float], task: Task) -> Experiment | None:
+    def _worst(
+        self, counts: Ints, scales: list[float], moved: list[float], task: MethodInput
+    ) -> Experiment | None:
         """Reruns of the class that its noise protects least, or of the counts where these give more away."""
         exact_counts = reruns.class_counts(
             adjacency=task.privacy.adjacency, sigma=0.0, classes=min(task.classes, 2)
@@ -184,7 +186,7 @@ class PrivateFit:
             isometric=self.mechanism == "tight",
         )
 
-    def _class_sums(self, scale: float, noised: bool, task: Task) -> Experiment:
+    def _class_sums(self, scale: float, noised: bool, task: MethodInput) -> Experiment:
         return reruns.class_sums(
             adjacency=task.privacy.adjacency,
             sigmas=(scale if noised else 0.0, scale, scale),
@@ -192,7 +194,7 @@ class PrivateFit:
             nonnegative=self.nonnegative,
         )
 
-    def _sums(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+    def _sums(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
         """Count, sum and second-moment sum of every class, as one joint release."""
         width, noised = features.shape[1], self.counts == "noised"
         sensitivity = class_sums(
@@ -225,7 +227,7 @@ class PrivateFit:
             self._class_sums(scale, noised, task),
         )
 
-    def _dp_em(self, features: Floats, client: FeatureSet, task: Task) -> ClientMixtures:
+    def _dp_em(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
         """DP-EM on every class; all classes where presence is private, the present ones where it is not."""
         adjacency, noised = task.privacy.adjacency, self.counts == "noised"
         sensitivity = dp_em_sensitivity(
@@ -277,7 +279,7 @@ def _mixture(fit: PrivateMixture, family: Family) -> Mixtures:
     return Mixtures(family, one, np.zeros(1, dtype=np.int64), fit.weights, fit.means, fit.covariances)
 
 
-def _joint(task: Task, scale: float, sensitivity: float, note: str = "") -> Release:
+def _joint(task: MethodInput, scale: float, sensitivity: float, note: str = "") -> Release:
     return Release(
         mechanism="gaussian",
         adjacency=task.privacy.adjacency,

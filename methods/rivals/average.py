@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.heads import broadcast
@@ -20,7 +20,7 @@ class Average(LocalHeads):
     where these numbers do not leave. `fedavg` averages whole networks.
     """
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: heads up, their average down.
 
         Raises:

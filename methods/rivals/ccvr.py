@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Claim, Release, exact, public
@@ -95,7 +95,7 @@ class CCVR(Parameters):
             raise ValueError("ccvr: fedavg must average whole networks of one kind; allowed: share all, one body")
         return self
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """FedAvg's rounds, then one more: statistics up, the new head down.
 
         Raises:
@@ -133,7 +133,7 @@ class CCVR(Parameters):
             notes=(remark(records, MAX_DRAWN, "virtual features"),) if fewer else (),
         )
 
-    def _noise(self, task: Task) -> _Noise | None:
+    def _noise(self, task: MethodInput) -> _Noise | None:
         if not task.privacy.private:
             return None
         mu = math.sqrt(self.share) * mu_of(task.privacy.epsilon, task.privacy.delta)
@@ -141,7 +141,7 @@ class CCVR(Parameters):
         sensitivity = class_sums(2, adjacency=task.privacy.adjacency, classes=task.classes).sensitivity
         return _Noise(sensitivity / mu, sensitivity, mu)
 
-    def _message(self, client: Records, body: nn.Module, noise: _Noise | None, task: Task) -> Message:
+    def _message(self, client: Records, body: nn.Module, noise: _Noise | None, task: MethodInput) -> Message:
         features = outputs(body, client.images)
         if noise is None:
             own = class_statistics(features, client.labels)
@@ -172,7 +172,7 @@ class CCVR(Parameters):
             },
         )
 
-    def _sample(self, pooled: ClassStatistics, size: float, task: Task) -> tuple[Floats, Ints]:
+    def _sample(self, pooled: ClassStatistics, size: float, task: MethodInput) -> tuple[Floats, Ints]:
         """Virtual features and their labels, in the classes' proportions, one of each class at least."""
         total = pooled.counts.sum()
         rng = task.seeds.numpy("virtual")
@@ -185,7 +185,7 @@ class CCVR(Parameters):
             labels.append(np.full(wanted, label, dtype=np.int64))
         return np.concatenate(features), np.concatenate(labels)
 
-    def _claim(self, task: Task) -> Claim:
+    def _claim(self, task: MethodInput) -> Claim:
         return task.privacy.claim(
             "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
             "CCVR has no private form of its own"
@@ -230,7 +230,7 @@ def pool(parts: Sequence[ClassStatistics]) -> ClassStatistics:
     return ClassStatistics(classes, counts, means, scatter / np.maximum(counts - 1, 1)[:, None, None])
 
 
-def _noised(features: Floats, client: Records, noise: _Noise, task: Task) -> ClassStatistics:
+def _noised(features: Floats, client: Records, noise: _Noise, task: MethodInput) -> ClassStatistics:
     """Usable statistics of all classes from one noised release (post-processing: see `postprocess`)."""
     released = release_class_sums(
         features,
@@ -245,7 +245,7 @@ def _noised(features: Floats, client: Records, noise: _Noise, task: Task) -> Cla
     return ClassStatistics(np.arange(task.classes), released.counts, bounded.mean, covariances)
 
 
-def _experiment(noise: _Noise, task: Task) -> Experiment:
+def _experiment(noise: _Noise, task: MethodInput) -> Experiment:
     return reruns.class_sums(adjacency=task.privacy.adjacency, sigmas=(noise.scale,) * 3)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel
@@ -30,7 +30,7 @@ class Centralized(Parameters):
 
     head: HeadTraining = HeadTraining()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """Pool the records and train the head.
 
         Raises:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network, sent_classifiers
@@ -66,7 +66,7 @@ class Dense(Parameters):
     generator_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: classifiers up, the student down.
 
         Raises:
@@ -92,7 +92,7 @@ class Dense(Parameters):
             networks=sent_classifiers(members),
         )
 
-    def _distill(self, members: Sequence[LocalNetwork], task: Task) -> LocalNetwork:
+    def _distill(self, members: Sequence[LocalNetwork], task: MethodInput) -> LocalNetwork:
         """Train generator and student in turn; what is drawn depends on the task's seeds alone."""
         seeds = task.seeds.child("dense")
         nobody = task.clients[0].take(np.zeros(0, np.int64), "server")
@@ -135,7 +135,7 @@ class _Game:
         generator: ImageGenerator,
         student: nn.Module,
         teacher: _Teacher,
-        task: Task,
+        task: MethodInput,
         seeds: Seeds,
     ) -> None:
         self.settings, self.generator, self.student, self.teacher = settings, generator, student, teacher

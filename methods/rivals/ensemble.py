@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import LinearHead
@@ -35,7 +35,7 @@ class EnsembleOfClients(LocalHeads):
     combine: Combine = "mean"
     networks: Classifiers | None = None
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: models up.
 
         Raises:
@@ -54,7 +54,7 @@ class EnsembleOfClients(LocalHeads):
             networks=sent_heads(messages),
         )
 
-    def _of_networks(self, networks: Classifiers, task: Task) -> Outcome:
+    def _of_networks(self, networks: Classifiers, task: MethodInput) -> Outcome:
         _, messages = networks.train(task, "ensemble")
         members = networks.received(messages, task)
         sent = float(sum(message.fields["parameters"].size for message in messages))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -111,7 +111,7 @@ class FedAvg(Parameters):
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
 
-    def run(self, task: Task, *, other: float = 0.0) -> Outcome:
+    def run(self, task: MethodInput, *, other: float = 0.0) -> Outcome:
         """All rounds: parameters down, training, parameters up.
 
         Args:
@@ -169,7 +169,7 @@ class FedAvg(Parameters):
             notes=remarks,
         )
 
-    def site(self, index: int, client: Records, task: Task) -> _Site:
+    def site(self, index: int, client: Records, task: MethodInput) -> _Site:
         """A client's network as it starts."""
         kind = index % len(self.bodies)
         body, head = make_classifier(
@@ -185,7 +185,7 @@ class FedAvg(Parameters):
         averaged = {"all": network.module, "head": head, "body": body}[self.share]
         return _Site(network, tuple(averaged.parameters()))
 
-    def _private_steps(self, task: Task, other: float) -> PrivateSteps | None:
+    def _private_steps(self, task: MethodInput, other: float) -> PrivateSteps | None:
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(
@@ -198,7 +198,7 @@ class FedAvg(Parameters):
         sites: Sequence[_Site],
         current: NDArray[np.float32],
         steps: PrivateSteps | None,
-        task: Task,
+        task: MethodInput,
     ) -> Arrays:
         """Train every client from the current parameters; what they send."""
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
@@ -218,7 +218,7 @@ class FedAvg(Parameters):
                 sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
         return sent
 
-    def _measure(self, sites: Sequence[_Site], current: NDArray[np.float32], task: Task) -> float | None:
+    def _measure(self, sites: Sequence[_Site], current: NDArray[np.float32], task: MethodInput) -> float | None:
         """Personalized accuracy with the averaged parameters in place."""
         for site in sites:
             site.write(current)
@@ -228,7 +228,9 @@ class FedAvg(Parameters):
             owner, models = list(range(len(sites))), [_scores(site.network.module) for site in sites]
         return personalized(models, owner, task.clients, task.test).mean
 
-    def _fine_tuned(self, sites: Sequence[_Site], averaged: dict[str, float], task: Task) -> dict[str, float]:
+    def _fine_tuned(
+        self, sites: Sequence[_Site], averaged: dict[str, float], task: MethodInput
+    ) -> dict[str, float]:
         """Personalized accuracy of the clients' models after fine-tuning, which leaves the sites as they were."""
         if self.fine_tune is None or "personalized_accuracy" not in averaged:
             return {}
@@ -244,13 +246,13 @@ class FedAvg(Parameters):
         assert found is not None
         return {"personalized_accuracy": found, "personalized_accuracy_global": averaged["personalized_accuracy"]}
 
-    def _claim(self, task: Task) -> Claim:
+    def _claim(self, task: MethodInput) -> Claim:
         return task.privacy.claim(
             f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
         )
 
 
-def averaged_network(method: FedAvg, outcome: Outcome, task: Task) -> nn.Sequential:
+def averaged_network(method: FedAvg, outcome: Outcome, task: MethodInput) -> nn.Sequential:
     """The averaged model of a run that shared everything, from its last broadcast: body and head in sequence."""
     broadcast = next(message for message in reversed(outcome.transcript.messages) if message.sender == SERVER)
     site = method.site(0, task.clients[0], task)

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, Release, exact
@@ -90,7 +90,7 @@ class FedCVAE(Parameters):
     label_share: float = Field(default=0.05, gt=0, lt=1)
     dp_sgd: DpSgd = DpSgd()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One round: decoders and histograms up; the server samples and trains.
 
         Raises:
@@ -132,7 +132,7 @@ class FedCVAE(Parameters):
             notes=asked.notes,
         )
 
-    def _noise(self, task: Task) -> _Noise | None:
+    def _noise(self, task: MethodInput) -> _Noise | None:
         if not task.privacy.private:
             return None
         sensitivity = class_counts(adjacency=task.privacy.adjacency, classes=task.classes).sensitivity
@@ -143,7 +143,7 @@ class FedCVAE(Parameters):
         steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=mu)
         return _Noise(steps, scale, sensitivity)
 
-    def _fresh(self, client: Records, task: Task) -> CVAE:
+    def _fresh(self, client: Records, task: MethodInput) -> CVAE:
         height, width, channels = client.images.shape[1:]
         return build_cvae(
             (height, width, channels),
@@ -155,7 +155,7 @@ class FedCVAE(Parameters):
             seed=task.seeds.integer("autoencoder"),
         ).to(task.device)
 
-    def _train(self, client: Records, noise: _Noise | None, task: Task) -> CVAE:
+    def _train(self, client: Records, noise: _Noise | None, task: MethodInput) -> CVAE:
         """A client's autoencoder."""
         network = self._fresh(client, task)
         labels = torch.tensor(client.labels, device=task.device)
@@ -191,7 +191,7 @@ class FedCVAE(Parameters):
             )
         return network
 
-    def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: Task) -> Message:
+    def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: MethodInput) -> Message:
         trained = read(network.decoder)
         if not np.isfinite(trained).all():
             raise DataError(f"fedcvae: training at {client.name} has diverged; try a smaller learning_rate")
@@ -215,7 +215,9 @@ class FedCVAE(Parameters):
         }
         return Message(0, client.name, SERVER, fields)
 
-    def _generators(self, messages: Sequence[Message], asked: Draws, task: Task) -> dict[str, DecoderGenerator]:
+    def _generators(
+        self, messages: Sequence[Message], asked: Draws, task: MethodInput
+    ) -> dict[str, DecoderGenerator]:
         """What each client's message can sample, of those whose histogram has a positive count."""
         found = {}
         for client, message, counts in zip(task.clients, messages, asked.counts, strict=True):
@@ -226,7 +228,7 @@ class FedCVAE(Parameters):
                 found[client.name] = DecoderGenerator(network.eval(), counts, (height, width, channels))
         return found
 
-    def _sampled(self, generators: Mapping[str, DecoderGenerator], task: Task) -> Records:
+    def _sampled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Records:
         """As many images as the histograms say."""
         if self.server == "distill":
             generators = {"server": self._distilled(generators, task)}
@@ -239,7 +241,7 @@ class FedCVAE(Parameters):
                 labels.append(own)
         return Records("server", np.concatenate(images), np.concatenate(labels), task.backbone.extract)
 
-    def _distilled(self, generators: Mapping[str, DecoderGenerator], task: Task) -> DecoderGenerator:
+    def _distilled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> DecoderGenerator:
         """FedCVAE-KD: one decoder that gives what the clients' decoders give for the same latent vectors."""
         first = next(iter(generators.values()))
         student = self._fresh(task.clients[0], task)
@@ -262,14 +264,14 @@ class FedCVAE(Parameters):
             optimizer.step()
         return DecoderGenerator(student.eval(), counts, first.image_shape)
 
-    def _mechanisms(self, noise: _Noise | None, task: Task) -> dict[str, reruns.Experiment]:
+    def _mechanisms(self, noise: _Noise | None, task: MethodInput) -> dict[str, reruns.Experiment]:
         if noise is None or noise.sensitivity == 0:
             return {}
         adjacency = task.privacy.adjacency
         found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
         return {"label histogram": found}
 
-    def _claim(self, task: Task) -> Claim:
+    def _claim(self, task: MethodInput) -> Claim:
         return task.privacy.claim(
             "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
             "label histogram, by privacy loss distributions"

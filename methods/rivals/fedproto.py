@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -96,7 +96,7 @@ class FedProto(Parameters):
     body_share: float = Field(default=0.5, gt=0, lt=1)
     target: float | None = Field(default=None, gt=0, le=1)
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """All rounds: training, prototypes up, global prototypes down.
 
         Raises:
@@ -143,7 +143,7 @@ class FedProto(Parameters):
             notes=remarks,
         )
 
-    def _network(self, index: int, client: Records, task: Task) -> LocalNetwork:
+    def _network(self, index: int, client: Records, task: MethodInput) -> LocalNetwork:
         kind = index % len(self.bodies)
         body, head = make_classifier(
             task,
@@ -156,7 +156,7 @@ class FedProto(Parameters):
         )
         return local_network(client.name, _Both(body, head), client, task.device)
 
-    def _protection(self, task: Task, width: int) -> Protection | None:
+    def _protection(self, task: MethodInput, width: int) -> Protection | None:
         if not task.privacy.private:
             return None
         return protection(
@@ -182,7 +182,7 @@ class FedProto(Parameters):
         networks: Sequence[LocalNetwork],
         shared: Prototypes | None,
         protected: Protection | None,
-        task: Task,
+        task: MethodInput,
     ) -> Arrays:
         """Train every client towards the global prototypes; what it sends, as it travels."""
         steps = None if protected is None else protected.steps
@@ -201,7 +201,7 @@ class FedProto(Parameters):
             sent |= {f"{client.name}/{name}": values for name, values in own.items()}
         return sent
 
-    def _loss(self, shared: Prototypes | None, task: Task) -> RecordLoss:
+    def _loss(self, shared: Prototypes | None, task: MethodInput) -> RecordLoss:
         """Cross-entropy plus the distance to the global prototypes, of records whose class has one."""
         if shared is None or not len(shared.classes) or not self.strength:
             return lambda both, labels: functional.cross_entropy(both[:, : task.classes], labels, reduction="none")
@@ -264,7 +264,7 @@ def weighted_means(received: Sequence[Message]) -> Prototypes:
 
 
 def _sums(
-    features: Floats, client: Records, protected: Protection | None, clip: float, number: int, task: Task
+    features: Floats, client: Records, protected: Protection | None, clip: float, number: int, task: MethodInput
 ) -> Arrays:
     """Means and counts of the classes present; noised sums and counts of all of them in a private run."""
     if protected is not None:

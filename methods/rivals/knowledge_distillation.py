@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
@@ -46,7 +46,7 @@ class KnowledgeDistillation(LocalHeads):
     learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """One message from every source to the destination.
 
         Raises:
@@ -87,7 +87,7 @@ class KnowledgeDistillation(LocalHeads):
         )
 
     def _distill(
-        self, start: LinearHead, teachers: list[LinearHead], destination: Records, task: Task
+        self, start: LinearHead, teachers: list[LinearHead], destination: Records, task: MethodInput
     ) -> LinearHead:
         """Train the destination's head, from its own, on its own records and the teachers' answers."""
         features = destination.features

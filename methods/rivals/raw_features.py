@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel
@@ -31,7 +31,7 @@ class RawFeatures(Parameters):
     transport: Literal["float32", "float16"] = "float32"
     head: HeadTraining = HeadTraining()
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """Send everything, pool it, train the head, send it back.
 
         Raises:

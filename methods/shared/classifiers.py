@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -52,13 +52,13 @@ class Classifiers(Frozen):
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     dp_sgd: DpSgd = DpSgd()
 
-    def steps(self, task: Task) -> PrivateSteps | None:
+    def steps(self, task: MethodInput) -> PrivateSteps | None:
         """The DP-SGD steps of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch)
 
-    def network(self, index: int, client: Records, task: Task) -> LocalNetwork:
+    def network(self, index: int, client: Records, task: MethodInput) -> LocalNetwork:
         """A client's classifier as it starts: with an initialisation of its own."""
         body, head = make_classifier(
             task,
@@ -71,7 +71,7 @@ class Classifiers(Frozen):
         )
         return local_network(client.name, nn.Sequential(body, head), client, task.device)
 
-    def train(self, task: Task, method: str) -> tuple[list[LocalNetwork], list[Message]]:
+    def train(self, task: MethodInput, method: str) -> tuple[list[LocalNetwork], list[Message]]:
         """Every client's trained classifier, and the messages that carry them.
 
         Raises:
@@ -91,7 +91,7 @@ class Classifiers(Frozen):
                 messages.append(task.spool.keep(_message(client, network, steps, task, method)))
         return networks, messages
 
-    def received(self, messages: Sequence[Message], task: Task) -> list[LocalNetwork]:
+    def received(self, messages: Sequence[Message], task: MethodInput) -> list[LocalNetwork]:
         """The classifiers that the server holds: of the clients that have records, where it is told."""
         found = []
         for index, (client, message) in enumerate(zip(task.clients, messages, strict=True)):
@@ -103,7 +103,7 @@ class Classifiers(Frozen):
                 found.append(network)
         return found
 
-    def claim(self, task: Task) -> Claim:
+    def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
             "DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions"
@@ -133,7 +133,7 @@ class BackboneBody(nn.Module):
 
 
 def make_classifier(
-    task: Task, client: Records, spec: BodySpec, *, start: Start, width: int, body_seed: int, head_seed: int
+    task: MethodInput, client: Records, spec: BodySpec, *, start: Start, width: int, body_seed: int, head_seed: int
 ) -> tuple[nn.Module, nn.Linear]:
     """A body and the head on it, as they start.
 
@@ -171,7 +171,7 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 
 
 def _message(
-    client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: Task, method: str
+    client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: MethodInput, method: str
 ) -> Message:
     trained = read(network.module)
     if not np.isfinite(trained).all():

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -33,7 +33,7 @@ class HeadTraining(Frozen):
     rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
 
-    def fit(self, features: Floats, labels: Ints, task: Task, classes: int | None = None) -> LinearHead:
+    def fit(self, features: Floats, labels: Ints, task: MethodInput, classes: int | None = None) -> LinearHead:
         """Train on features (n, d) and labels (n,), n >= 1; `classes`: see `train_head`."""
         import torch
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -59,13 +59,13 @@ class LocalHeads(Parameters):
     head: HeadTraining = HeadTraining()
     dp_sgd: HeadDpSgd = HeadDpSgd()
 
-    def steps(self, task: Task) -> PrivateSteps | None:
+    def steps(self, task: MethodInput) -> PrivateSteps | None:
         """The DP-SGD steps of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.dp_sgd.epochs, rounds=1, batch=self.dp_sgd.batch)
 
-    def fit(self, client: Records, steps: PrivateSteps | None, task: Task) -> LinearHead:
+    def fit(self, client: Records, steps: PrivateSteps | None, task: MethodInput) -> LinearHead:
         """A client's own head over C classes; zeros where it has no records (noise, in a private run)."""
         width = task.backbone.width
         if steps is not None:
@@ -74,7 +74,7 @@ class LocalHeads(Parameters):
             return LinearHead(np.arange(task.classes), np.zeros((task.classes, width)), np.zeros(task.classes))
         return self.head.fit(client.features, client.labels, task, task.classes)
 
-    def _privately(self, client: Records, steps: PrivateSteps, task: Task) -> LinearHead:
+    def _privately(self, client: Records, steps: PrivateSteps, task: MethodInput) -> LinearHead:
         module = nn.Linear(task.backbone.width, task.classes)
         with torch.no_grad():
             module.weight.zero_()
@@ -92,7 +92,12 @@ class LocalHeads(Parameters):
         return head_of(module)
 
     def message(
-        self, client: Records, head: LinearHead, steps: PrivateSteps | None, task: Task, receiver: str = SERVER
+        self,
+        client: Records,
+        head: LinearHead,
+        steps: PrivateSteps | None,
+        task: MethodInput,
+        receiver: str = SERVER,
     ) -> Message:
         """A client's head on its way, in float32; without privacy also the number of its records."""
         release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency, group=_GROUP)
@@ -104,7 +109,7 @@ class LocalHeads(Parameters):
             fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
         return Message(0, client.name, receiver, fields)
 
-    def train(self, task: Task, method: str) -> list[Message]:
+    def train(self, task: MethodInput, method: str) -> list[Message]:
         """Every client's head, on its way to the server.
 
         Raises:
@@ -121,7 +126,7 @@ class LocalHeads(Parameters):
                 messages.append(task.spool.keep(message))
         return messages
 
-    def claim(self, task: Task) -> Claim:
+    def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
             "DP-SGD with Poisson sampling on each client's head, by privacy loss distributions"

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import nn
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 Arrays = dict[str, NDArray[Any]]
 
 
-def fingerprint(parameters: Parameters, task: Task) -> str:
+def fingerprint(parameters: Parameters, task: MethodInput) -> str:
     """What a kept round must have been made from to be continued: parameters, records, seed, privacy."""
     digest = hashlib.sha256(parameters.model_dump_json().encode())
     digest.update(task.privacy.model_dump_json().encode())

@@ -17,7 +17,7 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View, view
@@ -39,7 +39,7 @@ def knowledge(backbone: Backbone | None, **others: Any) -> Knowledge:
     return Knowledge(None, 10, backbone, others.pop("white_box", True), Seeds(0), "cpu", SILENT, **others)
 
 
-def seen(task: Task, method: Any) -> View:
+def seen(task: MethodInput, method: Any) -> View:
     return view(method.run(task).transcript, ThreatModel())
 
 
@@ -53,7 +53,7 @@ def wrap(module: nn.Module, image_shape: tuple[int, int, int]) -> Backbone:
 
 
 @pytest.mark.parametrize("family", ["spectrum", "pixels", "deep_image_prior"])
-def test_every_family_inverts_pixels(make_task: Callable[..., Task], family: str) -> None:
+def test_every_family_inverts_pixels(make_task: Callable[..., MethodInput], family: str) -> None:
     task = make_task(clients=1, records=6)
     attack = FeatureInversion.model_validate({"family": family, **EXACT})
     result = attack.run(seen(task, RawFeatures()), knowledge(task.backbone))
@@ -81,7 +81,7 @@ def test_rectified_networks_of_grey_and_colour_images_are_inverted(channels: int
     assert np.median(psnr(images, found)) > np.median(psnr(images, np.roll(found, 1, axis=0))) + 6
 
 
-def test_single_records_come_back_as_pictures_from_fedcgs_sums(make_task: Callable[..., Task]) -> None:
+def test_single_records_come_back_as_pictures_from_fedcgs_sums(make_task: Callable[..., MethodInput]) -> None:
     """The chain of attacks: second moment, single features, pictures."""
     task = make_task(clients=2, records=16)
     message = seen(task, FedCGS())
@@ -98,7 +98,7 @@ def test_single_records_come_back_as_pictures_from_fedcgs_sums(make_task: Callab
     assert {item.source.name for item in without.reconstructions} == {"class_means"}
 
 
-def test_the_strongest_direction_of_a_lone_record_is_its_feature(make_task: Callable[..., Task]) -> None:
+def test_the_strongest_direction_of_a_lone_record_is_its_feature(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=2, records=2)
     result = FeatureInversion(**EXACT, directions=1).run(seen(task, FedCGS()), knowledge(task.backbone))
     found = inverted(result, "gram_directions").reshape(2, -1).astype(float)
@@ -107,7 +107,7 @@ def test_the_strongest_direction_of_a_lone_record_is_its_feature(make_task: Call
     assert cosines.min() > 0.98
 
 
-def test_class_sums_without_counts_are_inverted(make_task: Callable[..., Task]) -> None:
+def test_class_sums_without_counts_are_inverted(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=10)
     plain, hidden = (
         FeatureInversion(**EXACT).run(seen(task, method), knowledge(task.backbone))
@@ -124,14 +124,14 @@ def test_class_sums_without_counts_are_inverted(make_task: Callable[..., Task]) 
     assert min(cosines) > 0.95
 
 
-def test_vectors_are_drawn_down_to_the_limit(make_task: Callable[..., Task]) -> None:
+def test_vectors_are_drawn_down_to_the_limit(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=12)
     result = FeatureInversion(limit=5, steps=1).run(seen(task, FedPFT(components=1)), knowledge(task.backbone))
     assert len(inverted(result, "mixture_samples")) == 5
     assert result.notes == ("mixture_samples: 5 of 12 vectors drawn at random",)
 
 
-def test_the_same_seed_gives_the_same_bits(make_task: Callable[..., Task]) -> None:
+def test_the_same_seed_gives_the_same_bits(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=4)
     for family in ("spectrum", "deep_image_prior"):
         attack = FeatureInversion.model_validate({"family": family, "steps": 5})
@@ -160,7 +160,7 @@ class _Detached(nn.Module):
     ],
 )
 def test_what_the_attack_requires_is_said(
-    make_task: Callable[..., Task], changes: dict[str, Any], reason: str
+    make_task: Callable[..., MethodInput], changes: dict[str, Any], reason: str
 ) -> None:
     task = make_task(clients=1, records=4)
     known = replace(knowledge(task.backbone), **changes)

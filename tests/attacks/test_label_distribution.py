@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedassay.attacks.label_distribution import LabelDistribution, _on_simplex
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField
@@ -36,7 +36,7 @@ def histogram(records: Records) -> NDArray[np.float64]:
     return np.bincount(records.labels, minlength=10) / len(records)
 
 
-def distances(result: AttackResult, task: Task) -> NDArray[np.float64]:
+def distances(result: AttackResult, task: MethodInput) -> NDArray[np.float64]:
     """Total variation distance of every client's estimate."""
     truth = {client.name: histogram(client) for client in task.clients}
     pairs = zip(result.artifacts["senders"], result.artifacts["histograms"], strict=True)
@@ -44,7 +44,7 @@ def distances(result: AttackResult, task: Task) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("hidden", ["none", "counts"])
-def test_hiding_the_counts_does_not_hide_them(make_task: Callable[..., Task], hidden: str) -> None:
+def test_hiding_the_counts_does_not_hide_them(make_task: Callable[..., MethodInput], hidden: str) -> None:
     task = make_task(clients=3, records=60)
     outcome = FedCGS.model_validate({"secure_aggregation": hidden}).run(task)
     result = attacked(view(outcome.transcript, ThreatModel()))
@@ -60,7 +60,7 @@ def test_hiding_the_counts_does_not_hide_them(make_task: Callable[..., Task], hi
         assert set(map(str, result.artifacts["evidence"][:3])) == {"second_moment"}
 
 
-def test_under_the_aggregate_view_it_is_everybodys(make_task: Callable[..., Task]) -> None:
+def test_under_the_aggregate_view_it_is_everybodys(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=3, records=300)
     result = attacked(view(FedCGS().run(task).transcript, ThreatModel(view="aggregate")))
     assert list(map(str, result.artifacts["senders"])) == ["aggregate"]
@@ -69,19 +69,19 @@ def test_under_the_aggregate_view_it_is_everybodys(make_task: Callable[..., Task
     assert result.scores["total"].tolist() == [300]
 
 
-def test_raw_labels(make_task: Callable[..., Task]) -> None:
+def test_raw_labels(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=2, records=50)
     assert distances(attacked(view(RawFeatures().run(task).transcript, ThreatModel())), task).max() < 1e-12
 
 
-def _skewed(task: Task, keep: Callable[[Message], dict[str, MessageField]]) -> View:
+def _skewed(task: MethodInput, keep: Callable[[Message], dict[str, MessageField]]) -> View:
     messages = [
         Message(m.round, m.sender, m.receiver, keep(m)) for m in FedCGS().run(task).transcript.from_clients()
     ]
     return View(tuple(messages), 10, ThreatModel())
 
 
-def test_class_sums_alone_tell_the_proportions(make_task: Callable[..., Task]) -> None:
+def test_class_sums_alone_tell_the_proportions(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=3, records=300, labels_of=[0, 1, 2, 7])
     seen = _skewed(task, lambda message: {"A": message.fields["A"]})
     by_norm, measured = attacked(seen), attacked(seen, task.public)
@@ -121,7 +121,7 @@ def test_noised_counts_are_averaged_over_rounds() -> None:
     assert distance[100] < 0.3 * distance[1]
 
 
-def test_noised_counts_and_sums_together_are_better_than_counts(make_task: Callable[..., Task]) -> None:
+def test_noised_counts_and_sums_together_are_better_than_counts(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=3, records=300, epsilon=5.0)
     seen = view(FedCGS().run(task).transcript, ThreatModel())
     counts_alone = View(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import FieldKind, Message, MessageField, Transcript
@@ -275,7 +275,7 @@ def test_as_many_singletons_as_classes_of_one(counts: list[int], seed: int) -> N
     assert sum(len(part.vectors) for part in found) == counts.count(1)
 
 
-def test_mixtures_of_small_classes_are_records(make_task: Callable[..., Task]) -> None:
+def test_mixtures_of_small_classes_are_records(make_task: Callable[..., MethodInput]) -> None:
     """FedPFT with ten components on classes of about ten records sends the records."""
     task = make_task(clients=3, records=60)
     outcome = FedPFT().run(task)
@@ -287,6 +287,6 @@ def test_mixtures_of_small_classes_are_records(make_task: Callable[..., Task]) -
     assert np.median(apart / np.linalg.norm(found.vectors, axis=1)) < 1e-2
 
 
-def test_raw_features_hold_no_algebra(make_task: Callable[..., Task]) -> None:
+def test_raw_features_hold_no_algebra(make_task: Callable[..., MethodInput]) -> None:
     outcome = RawFeatures().run(make_task(clients=1, records=40))
     assert not MessageAlgebra().run(view(outcome.transcript, ThreatModel()), KNOWLEDGE).vectors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.audit import Knowledge
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
@@ -22,7 +22,7 @@ ATTACKS = sorted(entries("attack"))
 AUDITS = sorted(entries("audit"))
 
 
-def _knowledge(task: Task) -> Knowledge:
+def _knowledge(task: MethodInput) -> Knowledge:
     return Knowledge(
         attacker=task.public,
         classes=task.classes,
@@ -35,7 +35,7 @@ def _knowledge(task: Task) -> Knowledge:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_says_what_it_lacks(name: str, make_task: Callable[..., Task]) -> None:
+def test_an_attack_says_what_it_lacks(name: str, make_task: Callable[..., MethodInput]) -> None:
     """A view with nothing in it, and one with a field nobody knows: `not_run` with a reason, no crash."""
     odd = {"thing": MessageField(np.zeros(3), "other", exact())}
     for messages in ((), (Message(0, "client/0", "server", odd),)):

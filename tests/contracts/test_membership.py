@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.membership import HeadScores, MembershipGame, Shadow, is_member, make_game, visible
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import SURE, label_logits
 from fedassay.exchange.transcript import SERVER
@@ -18,7 +18,7 @@ from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
 class Kept:
@@ -33,7 +33,9 @@ class Kept:
         return View((), 10, ThreatModel())
 
 
-def game_of(task: Task, method: Callable[[Sequence[Records], Seeds], View], **kwargs: int) -> MembershipGame:
+def game_of(
+    task: MethodInput, method: Callable[[Sequence[Records], Seeds], View], **kwargs: int
+) -> MembershipGame:
     return make_game(task.clients, task.test, task.public, method, Seeds(1), classes=10, **kwargs)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.store import Spool
@@ -28,14 +28,14 @@ QUICK: dict[str, dict[str, object]] = {
 METHODS = sorted(entries("method"))
 
 
-def _run(name: str, task: Task) -> Outcome:
+def _run(name: str, task: MethodInput) -> Outcome:
     outcome = lookup("method", name)(**QUICK.get(name, {})).run(task)
     assert isinstance(outcome, Outcome)
     return outcome
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_plain_run(name: str, make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_a_plain_run(name: str, make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     task = make_task()
     outcome = _run(name, task)
     transcript = outcome.transcript
@@ -64,7 +64,7 @@ def _measured(folder: Path, down: int) -> int:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
-    name: str, make_task: Callable[..., Task], tmp_path: Path
+    name: str, make_task: Callable[..., MethodInput], tmp_path: Path
 ) -> None:
     here = _run(name, make_task())
     on_disk = _run(name, replace(make_task(), spool=Spool(tmp_path, limit=0)))
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[..., Task]) -> None:
+def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[..., MethodInput]) -> None:
     factory = lookup("method", name)
     if not getattr(factory, "has_private_form", True):
         pytest.skip(f"{name} has no private form")
@@ -97,7 +97,9 @@ def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[...,
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_no_field_under_a_finite_epsilon_is_exact_by_default(name: str, make_task: Callable[..., Task]) -> None:
+def test_no_field_under_a_finite_epsilon_is_exact_by_default(
+    name: str, make_task: Callable[..., MethodInput]
+) -> None:
     factory = lookup("method", name)
     if not getattr(factory, "has_private_form", True):
         pytest.skip(f"{name} has no private form")

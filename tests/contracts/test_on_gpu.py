@@ -30,7 +30,7 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.backbones import build, small_cnn
 from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.runner import RunOptions, run_scenario
@@ -55,7 +55,7 @@ from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.torchvision import import_torchvision
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 Pretend = Callable[[], AbstractContextManager[Any]]
 OnBoth = Callable[[Callable[[str], Any]], tuple[Any, Any, Any]]
 

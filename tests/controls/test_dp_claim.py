@@ -13,8 +13,8 @@ from fedassay.audits.claim import bounds as claim_bounds
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.bounds import observe_mechanism
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Method, Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import Method, MethodInput
 from fedassay.methods.fedcgs import method as fedcgs
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft import private as fedpft_private
@@ -28,8 +28,8 @@ from fedassay.support.seeds import Seeds
 
 DELTA = 1e-5
 SAME = "replace_one_same_label"
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 METHODS: dict[str, tuple[Method, str]] = {
     "fedcgs": (FedCGS(), "add_remove"),
@@ -39,12 +39,14 @@ METHODS: dict[str, tuple[Method, str]] = {
 
 
 @pytest.fixture(params=METHODS)
-def judge(request: pytest.FixtureRequest, make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
+def judge(
+    request: pytest.FixtureRequest, make_task: MakeTask, make_context: MakeContext
+) -> Callable[..., Finding]:
     method, adjacency = METHODS[request.param]
 
     def assess(epsilon: float = 1.0) -> Finding:
-        lab = make_lab(make_task(epsilon=epsilon, adjacency=adjacency), method, bounds=200)
-        (finding,) = DpClaimAudit(reruns=20_000).assess(None, lab)
+        context = make_context(make_task(epsilon=epsilon, adjacency=adjacency), method, bounds=200)
+        (finding,) = DpClaimAudit(reruns=20_000).assess(None, context)
         return finding
 
     return assess
@@ -102,7 +104,7 @@ def test_more_noise_than_declared_is_no_leak(
 
 @pytest.mark.parametrize("name", ["fedcgs", "fedpft"])
 def test_a_sensitivity_of_half_the_truth_is_unsound(
-    make_task: MakeTask, make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch, name: str
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """The ledger believes the method; the neighbours do not."""
     place, attribute = (
@@ -116,8 +118,8 @@ def test_a_sensitivity_of_half_the_truth_is_unsound(
 
     monkeypatch.setattr(place, attribute, halved)
     method, adjacency = METHODS[name]
-    lab = make_lab(make_task(epsilon=1.0, adjacency=adjacency), method, bounds=200)
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, lab)
+    context = make_context(make_task(epsilon=1.0, adjacency=adjacency), method, bounds=200)
+    (found,) = DpClaimAudit(reruns=20_000).assess(None, context)
     assert found.metrics["accounted"].value == pytest.approx(1.0)
     assert found.verdict == "unsound", found.reason
     assert controls_pass(found)

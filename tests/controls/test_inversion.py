@@ -14,8 +14,8 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
 from fedassay.audits.inversion.truth import Pool, hold, psnr_table
-from fedassay.contracts.audit import AttackResult, Knowledge, Lab, Reconstruction
-from fedassay.contracts.method import Method, Task
+from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge, Reconstruction
+from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
@@ -29,8 +29,8 @@ from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
 Invert = Callable[[VectorSource], Images]
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 
 def exact(source: VectorSource) -> Images:
@@ -51,22 +51,22 @@ def by_class(source: VectorSource) -> Images:
 
 
 def findings(
-    task: Task, method: Method, invert: Invert, make_lab: MakeLab, folder: Path, **changes: Any
+    task: MethodInput, method: Method, invert: Invert, make_context: MakeContext, folder: Path, **changes: Any
 ) -> dict[str | None, Finding]:
     def attack(seen: View) -> AttackResult:
         made = tuple(Reconstruction(source, invert(source)) for source in sources(seen, np.random.default_rng(0)))
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("feature_inversion", reconstructions=made, scores=left)
 
-    lab = replace(make_lab(task, method, bounds=6), attack=attack, folder=folder, **changes)
-    found = InversionAudit(draws=400, pictures=4).assess(attack(lab.view), lab)
+    context = replace(make_context(task, method, bounds=6), attack=attack, folder=folder, **changes)
+    found = InversionAudit(draws=400, pictures=4).assess(attack(context.view), context)
     return {finding.source: finding for finding in found}
 
 
 def test_an_exact_inversion_of_raw_features_is_a_leak(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    finding = findings(make_task(records=60), RawFeatures(), exact, make_lab, tmp_path)["raw"]
+    finding = findings(make_task(records=60), RawFeatures(), exact, make_context, tmp_path)["raw"]
     assert finding.verdict == "leak", finding.reason
     assert finding.selection == "own"
     assert finding.metrics["psnr"].value == 100
@@ -85,29 +85,31 @@ def test_an_exact_inversion_of_raw_features_is_a_leak(
 @pytest.mark.parametrize("invert", [blind, by_class])
 @pytest.mark.parametrize("method", [RawFeatures(), FedCGS()])
 def test_a_broken_attack_is_inconclusive_never_safe(
-    method: Method, invert: Invert, make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    method: Method, invert: Invert, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     """Pictures of the class alone are no sign of a record either."""
-    for finding in findings(make_task(records=60), method, invert, make_lab, tmp_path).values():
+    for finding in findings(make_task(records=60), method, invert, make_context, tmp_path).values():
         assert finding.verdict == "inconclusive"
         assert "too weak" in finding.reason
 
 
 def test_means_of_many_records_are_not_a_leak_and_of_few_are(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    many = findings(make_task(clients=1, records=600), FedCGS(), exact, make_lab, tmp_path)["class_means"]
+    many = findings(make_task(clients=1, records=600), FedCGS(), exact, make_context, tmp_path)["class_means"]
     assert many.verdict == "no_leak_found", many.reason
     assert many.selection == "nearest"
     assert "positive control was caught" in many.reason
-    few = findings(make_task(clients=20, records=100), FedCGS(), exact, make_lab, tmp_path)["class_means"]
+    few = findings(make_task(clients=20, records=100), FedCGS(), exact, make_context, tmp_path)["class_means"]
     assert few.verdict == "leak", few.reason
     each = few.metrics["psnr_each"].value
     assert each is not None
     assert each < (few.metrics["psnr"].value or 0)
 
 
-def test_pictures_of_other_records_are_not_flagged(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+def test_pictures_of_other_records_are_not_flagged(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
     """The attack works, and what it is held against is somebody else's."""
     task = make_task(records=90)
     client = task.clients[0]
@@ -118,12 +120,12 @@ def test_pictures_of_other_records_are_not_flagged(make_task: MakeTask, make_lab
         made = Reconstruction(source := sources(seen, np.random.default_rng(0))[0], exact(source))
         return AttackResult("", reconstructions=(made,), scores={"misfit/raw": np.zeros(len(made.images))})
 
-    lab = replace(make_lab(elsewhere, outcome=other), attack=attack, folder=tmp_path)
-    (finding,) = InversionAudit(draws=400).assess(attack(lab.view), lab)
+    context = replace(make_context(elsewhere, outcome=other), attack=attack, folder=tmp_path)
+    (finding,) = InversionAudit(draws=400).assess(attack(context.view), context)
     assert finding.verdict == "no_leak_found", finding.reason
 
 
-def _domains(task: Task) -> Task:
+def _domains(task: MethodInput) -> MethodInput:
     """One client's images inverted, and every other one of the test's."""
 
     def inverted(records: Records, step: int) -> Records:
@@ -138,16 +140,16 @@ def _domains(task: Task) -> Task:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("epsilon", [5.0, float("inf")])
 def test_clients_of_their_own_domain_are_not_mistaken_for_pictures(
-    epsilon: float, seed: int, make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    epsilon: float, seed: int, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     """Class means of a client's other records are of its domain, as half of the fresh records are not."""
     task = _domains(make_task(clients=2, records=400, epsilon=epsilon, seed=seed))
     released = tuple(client.take(np.arange(1, len(client), 2)) for client in task.clients)
     outcome = FedCGS().run(replace(task, clients=released))
     task = replace(task, clients=tuple(client.take(np.arange(0, len(client), 2)) for client in task.clients))
-    seen = make_lab(task, outcome=outcome).view
+    seen = make_context(task, outcome=outcome).view
     changes = {"outcome": outcome, "view": seen}
-    finding = findings(task, FedCGS(), exact, make_lab, tmp_path, **changes)["class_means"]
+    finding = findings(task, FedCGS(), exact, make_context, tmp_path, **changes)["class_means"]
     assert finding.verdict in {"inconclusive", "no_leak_found"}, finding.reason
     if finding.verdict == "inconclusive":
         assert "may differ from fresh ones without any release" in finding.reason
@@ -155,9 +157,11 @@ def test_clients_of_their_own_domain_are_not_mistaken_for_pictures(
         assert finding.controls.negative.flagged
 
 
-def test_what_domains_do_not_explain_is_a_leak(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+def test_what_domains_do_not_explain_is_a_leak(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
     task = _domains(make_task(clients=2, records=60))
-    finding = findings(task, RawFeatures(), exact, make_lab, tmp_path)["raw"]
+    finding = findings(task, RawFeatures(), exact, make_context, tmp_path)["raw"]
     assert finding.verdict == "leak", finding.reason
     explained, shown = finding.metrics["psnr_gain_others"].value, finding.metrics["psnr_gain"].value
     assert explained is not None
@@ -165,26 +169,26 @@ def test_what_domains_do_not_explain_is_a_leak(make_task: MakeTask, make_lab: Ma
     assert 0 < 2 * explained < shown
 
 
-def _real(task: Task, lab: Lab, folder: Path) -> dict[str | None, Finding]:
+def _real(task: MethodInput, context: AuditContext, folder: Path) -> dict[str | None, Finding]:
     known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
     inversion = FeatureInversion(weight=0, steps=100)
-    recovered = GramFactorization().run(lab.view, known).vectors
-    result = inversion.run(lab.view, replace(known, recovered=recovered))
-    own = replace(lab, attack=lambda seen: inversion.run(seen, known), folder=folder)
+    recovered = GramFactorization().run(context.view, known).vectors
+    result = inversion.run(context.view, replace(known, recovered=recovered))
+    own = replace(context, attack=lambda seen: inversion.run(seen, known), folder=folder)
     return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
 
 
 def test_fedcgs_of_few_records_leaks_their_pictures(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     task = make_task(clients=4, records=32, labels_of=[0, 1])
-    found = _real(task, make_lab(task, FedCGS()), tmp_path)
+    found = _real(task, make_context(task, FedCGS()), tmp_path)
     assert found["gram_factorization"].verdict == "leak", found["gram_factorization"].reason
     assert (found["gram_factorization"].metrics["psnr"].value or 0) > 20
     assert "from class_means" in found["gram_factorization"].pictures[0].rows
 
 
-def _dealt_anew(task: Task, seed: int) -> Task:
+def _dealt_anew(task: MethodInput, seed: int) -> MethodInput:
     """Clients' and test records of classes 0 and 1 dealt out again: exchangeable in every seed, not in one."""
     whole = np.concatenate([client.images for client in (*task.clients, task.test)])
     labels = np.concatenate([client.labels for client in (*task.clients, task.test)])
@@ -199,12 +203,12 @@ def _dealt_anew(task: Task, seed: int) -> Task:
     return replace(task, clients=clients, test=take("test", usable[48:]))
 
 
-def test_under_noise_nothing_is_a_leak(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+def test_under_noise_nothing_is_a_leak(make_task: MakeTask, make_context: MakeContext, tmp_path: Path) -> None:
     """Seeds fixed before any was run. One flagged negative control (of six at a level of 0.4 %) is bad luck."""
     verdicts = []
     for seed in range(100, 106):
         task = _dealt_anew(make_task(clients=4, records=400, epsilon=1.0, seed=seed), seed)
-        found = _real(task, make_lab(task, FedCGS(), bounds=12), tmp_path / str(seed))
+        found = _real(task, make_context(task, FedCGS(), bounds=12), tmp_path / str(seed))
         assert "gram_factorization" not in found
         assert {"class_means", "gram_directions"} & set(found)
         for finding in found.values():
@@ -217,7 +221,7 @@ def test_under_noise_nothing_is_a_leak(make_task: MakeTask, make_lab: MakeLab, t
 
 @pytest.mark.slow
 def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     """Forty deals of the records, the real attack: as many small p-values as there should be."""
     p: dict[str, list[float]] = {"control": [], "means": []}
@@ -225,14 +229,16 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
         task = _dealt_anew(make_task(clients=4, records=400, epsilon=1.0, seed=seed), seed)
         inversion = FeatureInversion(weight=0, steps=100)
         known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
-        found = _real(task, make_lab(task, FedCGS(), bounds=1), tmp_path / str(seed))
+        found = _real(task, make_context(task, FedCGS(), bounds=1), tmp_path / str(seed))
         if "class_means" in found:
             said = found["class_means"].metrics["psnr_gain"].reason
             p["means"].append(float(said.rpartition("= ")[2]))
         audit = InversionAudit(draws=400)
-        lab = replace(make_lab(task, FedCGS(), bounds=1), attack=lambda seen, i=inversion, k=known: i.run(seen, k))
-        pool, held_out = audit._records(lab)
-        p["control"].append(audit._controls(pool, held_out, lab)[1].p)
+        context = replace(
+            make_context(task, FedCGS(), bounds=1), attack=lambda seen, i=inversion, k=known: i.run(seen, k)
+        )
+        pool, held_out = audit._records(context)
+        p["control"].append(audit._controls(pool, held_out, context)[1].p)
     for values in p.values():
         assert len(values) >= 30
         # 40 draws: a fifth is exceeded by more than 15 with probability 0.3 %.
@@ -241,24 +247,24 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
 
 
 def test_senders_without_known_records_are_not_judged(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     task = make_task(records=60)
     renamed = tuple(replace(client, name=f"{client.name}/x") for client in task.clients)
     outcome = RawFeatures().run(replace(task, clients=renamed))
-    lab = make_lab(task, outcome=outcome)
-    made = Reconstruction(source := sources(lab.view, np.random.default_rng(0))[0], exact(source))
+    context = make_context(task, outcome=outcome)
+    made = Reconstruction(source := sources(context.view, np.random.default_rng(0))[0], exact(source))
     result = AttackResult("feature_inversion", (made,), scores={"misfit/raw": np.zeros(60)})
     attack = lambda seen: AttackResult(  # noqa: E731
         "",
         (Reconstruction(part := sources(seen, np.random.default_rng(0))[0], exact(part)),),
         scores={"misfit/raw": np.zeros(64)},
     )
-    (finding,) = InversionAudit(draws=400).assess(result, replace(lab, attack=attack, folder=tmp_path))
+    (finding,) = InversionAudit(draws=400).assess(result, replace(context, attack=attack, folder=tmp_path))
     assert finding.verdict == "not_run"
     assert "0 of 60 images" in finding.reason
     with pytest.raises(NotRunError, match="inverted nothing"):
-        InversionAudit().assess(AttackResult("feature_inversion"), lab)
+        InversionAudit().assess(AttackResult("feature_inversion"), context)
 
 
 def test_p_values_of_images_that_know_nothing_are_uniform() -> None:

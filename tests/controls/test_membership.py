@@ -11,9 +11,9 @@ import pytest
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
-from fedassay.contracts.audit import AttackResult, Knowledge, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
-from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
@@ -29,8 +29,8 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 Attacker = Callable[[View, Knowledge], AttackResult]
 
 QUICK = Membership(shadows=4, tests=("likelihood_ratio", "lira_online"))
@@ -39,13 +39,16 @@ AUDIT = MembershipAudit(trials=0, releases=0)
 
 
 def assessed(
-    lab: Lab, attack: Attacker = QUICK.run, audit: MembershipAudit = AUDIT, population: Records | None = None
+    context: AuditContext,
+    attack: Attacker = QUICK.run,
+    audit: MembershipAudit = AUDIT,
+    population: Records | None = None,
 ) -> Mapping[str, Finding]:
     """Findings by source and selection, as the runner would get them."""
-    task = lab.task
+    task = context.task
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(lab.rerun(clients, seeds), lab.threat)
+        return visible(context.rerun(clients, seeds), context.threat)
 
     game = make_game(task.clients, task.test, population or task.public, simulate, Seeds(1), classes=10)
     known = Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
@@ -53,10 +56,14 @@ def assessed(
     def ask(view: View, other: MembershipGame) -> AttackResult:
         return attack(view, replace(known, game=other))
 
-    lab = replace(
-        lab, view=visible(lab.outcome, lab.threat), game=game, ask=ask, attack=lambda view: ask(view, game)
+    context = replace(
+        context,
+        view=visible(context.outcome, context.threat),
+        game=game,
+        ask=ask,
+        attack=lambda view: ask(view, game),
     )
-    return {f"{found.source}/{found.selection}": found for found in audit.assess(ask(lab.view, game), lab)}
+    return {f"{found.source}/{found.selection}": found for found in audit.assess(ask(context.view, game), context)}
 
 
 def controls_hold(finding: Finding) -> bool:
@@ -64,17 +71,19 @@ def controls_hold(finding: Finding) -> bool:
     return positive is not None and positive.caught and negative is not None and not negative.flagged
 
 
-def claiming(lab: Lab, epsilon: float, adjacency: str = "add_remove") -> Lab:
+def claiming(context: AuditContext, epsilon: float, adjacency: str = "add_remove") -> AuditContext:
     """The same outcome with a claim on it."""
     claim = PrivacyClaim.model_validate(
         {"epsilon": epsilon, "delta": 1e-5, "adjacency": adjacency, "source": "somebody says so"}
     )
-    return replace(lab, outcome=replace(lab.outcome, transcript=replace(lab.outcome.transcript, claim=claim)))
+    return replace(
+        context, outcome=replace(context.outcome, transcript=replace(context.outcome.transcript, claim=claim))
+    )
 
 
 @pytest.mark.parametrize("method", [FedCGS(), FedPFT(components=1), RawFeatures()], ids=lambda m: type(m).__name__)
-def test_small_clients_without_noise_leak(make_task: MakeTask, make_lab: MakeLab, method: Method) -> None:
-    found = assessed(make_lab(make_task(clients=2, records=80), method, bounds=50), RATIO.run)
+def test_small_clients_without_noise_leak(make_task: MakeTask, make_context: MakeContext, method: Method) -> None:
+    found = assessed(make_context(make_task(clients=2, records=80), method, bounds=50), RATIO.run)
     finding = found["messages/likelihood_ratio"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
@@ -87,10 +96,10 @@ def test_small_clients_without_noise_leak(make_task: MakeTask, make_lab: MakeLab
     assert set(finding.series["roc"].columns) == {"fpr", "tpr", "tpr_low", "tpr_high"}
 
 
-def test_noise_at_epsilon_1_stays_under_the_curve(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_noise_at_epsilon_1_stays_under_the_curve(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=200, epsilon=1.0, adjacency="replace_one_same_label")
-    lab = make_lab(task, FedPFT(components=1), bounds=20)
-    found = assessed(lab, audit=MembershipAudit(trials=0, releases=2000))
+    context = make_context(task, FedPFT(components=1), bounds=20)
+    found = assessed(context, audit=MembershipAudit(trials=0, releases=2000))
     assert {
         "messages/likelihood_ratio",
         "model/lira_online",
@@ -111,9 +120,9 @@ def test_noise_at_epsilon_1_stays_under_the_curve(make_task: MakeTask, make_lab:
     assert found["informed/worst_case"].baseline["auc"].value == pytest.approx(0.731, abs=1e-3)
 
 
-def test_a_false_claim_is_exceeded(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = claiming(make_lab(make_task(clients=2, records=200), FedCGS(), bounds=4), 0.5)
-    finding = assessed(lab)["messages/likelihood_ratio"]
+def test_a_false_claim_is_exceeded(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = claiming(make_context(make_task(clients=2, records=200), FedCGS(), bounds=4), 0.5)
+    finding = assessed(context)["messages/likelihood_ratio"]
     assert finding.verdict == "leak", finding.reason
     assert "better than the claim allows" in finding.reason
     assert "two steps" in finding.reason
@@ -122,43 +131,49 @@ def test_a_false_claim_is_exceeded(make_task: MakeTask, make_lab: MakeLab) -> No
     assert observed > 1
 
 
-def test_a_loose_claim_cannot_be_tested_with_few_candidates(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = claiming(make_lab(make_task(clients=2, records=80), FedCGS(), bounds=50), 10.0)
-    finding = assessed(lab, RATIO.run)["messages/likelihood_ratio"]
+def test_a_loose_claim_cannot_be_tested_with_few_candidates(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    context = claiming(make_context(make_task(clients=2, records=80), FedCGS(), bounds=50), 10.0)
+    finding = assessed(context, RATIO.run)["messages/likelihood_ratio"]
     assert finding.verdict == "inconclusive"
     assert "cannot show more than epsilon" in finding.reason
 
 
-def test_a_guessing_attack_is_inconclusive(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_a_guessing_attack_is_inconclusive(make_task: MakeTask, make_context: MakeContext) -> None:
     def guessing(view: View, knowledge: Knowledge) -> AttackResult:
         result = QUICK.run(view, knowledge)
         rng = np.random.default_rng(0)
         return replace(result, scores={name: rng.random(len(each)) for name, each in result.scores.items()})
 
-    for finding in assessed(make_lab(make_task(clients=2, records=80), FedCGS(), bounds=50), guessing).values():
+    for finding in assessed(
+        make_context(make_task(clients=2, records=80), FedCGS(), bounds=50), guessing
+    ).values():
         assert finding.verdict == "inconclusive"
         assert finding.controls.positive is not None
         assert not finding.controls.positive.caught
         assert "positive control was not caught" in finding.reason
 
 
-def test_strangers_of_another_kind_are_inconclusive(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_strangers_of_another_kind_are_inconclusive(make_task: MakeTask, make_context: MakeContext) -> None:
     """If strangers look different, candidates are told apart without any release: the fresh release shows it."""
     task = make_task(clients=2, records=160)
     inverted = Records("test", 255 - task.test.images, task.test.labels, task.backbone.extract)
-    lab = make_lab(replace(task, test=inverted), FedCGS(), bounds=20)
-    finding = assessed(lab)["messages/likelihood_ratio"]
+    context = make_context(replace(task, test=inverted), FedCGS(), bounds=20)
+    finding = assessed(context)["messages/likelihood_ratio"]
     assert finding.verdict == "inconclusive", finding.reason
     assert finding.controls.negative is not None
     assert finding.controls.negative.flagged
 
 
-def test_the_truth_is_shuffled_where_nothing_is_fresh_or_halved(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_the_truth_is_shuffled_where_nothing_is_fresh_or_halved(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
     task = make_task(clients=2, records=80)
     # A client of one record has no halves.
     task = replace(task, clients=(task.clients[0], task.clients[1].take(np.arange(1))))
-    lab = replace(make_lab(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
-    finding = assessed(lab)["messages/likelihood_ratio"]
+    context = replace(make_context(task, FedCGS(), bounds=20), fresh=task.test.take(np.arange(3)))
+    finding = assessed(context)["messages/likelihood_ratio"]
     assert finding.verdict == "leak"
     assert finding.controls.negative is not None
     assert "shuffled" in finding.controls.negative.release
@@ -166,30 +181,30 @@ def test_the_truth_is_shuffled_where_nothing_is_fresh_or_halved(make_task: MakeT
 
 
 @pytest.mark.slow
-def test_overfitted_networks_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_overfitted_networks_leak(make_task: MakeTask, make_context: MakeContext) -> None:
     attack = Membership(shadows=8, tests=("lira_online",))
-    lab = make_lab(make_task(clients=2, records=100), FedAvg(local_epochs=30), bounds=20)
-    found = assessed(lab, attack.run)
+    context = make_context(make_task(clients=2, records=100), FedAvg(local_epochs=30), bounds=20)
+    found = assessed(context, attack.run)
     assert found["model/lira_online"].verdict == "leak", found["model/lira_online"].reason
     assert all(controls_hold(finding) for finding in found.values())
 
 
-def test_what_cannot_be_scored_is_not_run(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=2, records=60), FedLog(rounds=1, local_epochs=1))
-    found = assessed(lab)
+def test_what_cannot_be_scored_is_not_run(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=2, records=60), FedLog(rounds=1, local_epochs=1))
+    found = assessed(context)
     assert found["None/None"].verdict == "not_run"
     assert "clients' own networks" in found["None/None"].reason
 
 
-def test_without_a_game_nothing_is_run(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=2, records=60), FedCGS())
+def test_without_a_game_nothing_is_run(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=2, records=60), FedCGS())
     with pytest.raises(NotRunError, match="no candidates"):
-        AUDIT.assess(AttackResult("membership"), lab)
+        AUDIT.assess(AttackResult("membership"), context)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, float("inf")])
 def test_clients_of_their_own_domain_are_not_mistaken_for_members(
-    make_task: MakeTask, make_lab: MakeLab, epsilon: float
+    make_task: MakeTask, make_context: MakeContext, epsilon: float
 ) -> None:
     """Whatever is released of a client whose images are inverted tells them from test images that are not."""
     task = make_task(clients=2, records=400, epsilon=epsilon, adjacency="replace_one_same_label")
@@ -203,7 +218,7 @@ def test_clients_of_their_own_domain_are_not_mistaken_for_members(
     assert task.public is not None
     mixed = [inverted(part, np.arange(0, len(part), 2)) for part in (task.test, task.public)]
     task = replace(task, clients=(inverted(one, np.arange(len(one))), two), test=mixed[0], public=mixed[1])
-    finding = assessed(make_lab(task, FedPFT(components=1), bounds=20), RATIO.run)["messages/likelihood_ratio"]
+    finding = assessed(make_context(task, FedPFT(components=1), bounds=20), RATIO.run)["messages/likelihood_ratio"]
     assert finding.verdict == "inconclusive", finding.reason
     assert "differ without any release" in finding.reason
 
@@ -211,39 +226,43 @@ def test_clients_of_their_own_domain_are_not_mistaken_for_members(
 # The informed adversary.
 
 
-def test_exact_sums_are_differenced(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=2, records=60), FedCGS(), bounds=20)
-    finding = assessed(lab, RATIO.run, MembershipAudit(trials=24))["informed/differencing"]
+def test_exact_sums_are_differenced(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=2, records=60), FedCGS(), bounds=20)
+    finding = assessed(context, RATIO.run, MembershipAudit(trials=24))["informed/differencing"]
     assert finding.verdict == "leak", finding.reason
     assert finding.metrics["auc"].value == 1.0
     assert controls_hold(finding)
 
 
-def test_too_little_noise_is_caught_on_the_worst_neighbours(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_too_little_noise_is_caught_on_the_worst_neighbours(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
     task = make_task(clients=2, records=60, epsilon=1.0, adjacency="replace_one_same_label")
-    lab = make_lab(task, FedPFT(components=1), bounds=20)
-    honest = lab.outcome.mechanisms["mixtures"]
-    weak: Outcome = replace(lab.outcome, mechanisms={"mixtures": with_mu(honest, 2.5 * honest.mu)})
+    context = make_context(task, FedPFT(components=1), bounds=20)
+    honest = context.outcome.mechanisms["mixtures"]
+    weak: Outcome = replace(context.outcome, mechanisms={"mixtures": with_mu(honest, 2.5 * honest.mu)})
     audit = MembershipAudit(trials=0, releases=4000)
-    assert assessed(lab, RATIO.run, audit)["informed/worst_case"].verdict == "no_leak_found"
-    finding = assessed(replace(lab, outcome=weak), RATIO.run, audit)["informed/worst_case"]
+    assert assessed(context, RATIO.run, audit)["informed/worst_case"].verdict == "no_leak_found"
+    finding = assessed(replace(context, outcome=weak), RATIO.run, audit)["informed/worst_case"]
     assert finding.verdict == "leak", finding.reason
 
 
 def test_records_that_weigh_differently_do_not_fail_the_negative_control(
-    make_task: MakeTask, make_lab: MakeLab
+    make_task: MakeTask, make_context: MakeContext
 ) -> None:
     task = make_task(clients=2, records=100, epsilon=10.0, adjacency="replace_one_same_label")
     audit = MembershipAudit(trials=0, releases=20_000)
-    lab = make_lab(task, FedPFT(components=1), bounds=20)
-    finding = assessed(lab, RATIO.run, audit)["informed/real_records"]
+    context = make_context(task, FedPFT(components=1), bounds=20)
+    finding = assessed(context, RATIO.run, audit)["informed/real_records"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
 
 
-def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=2, records=60, epsilon=1.0), FedLog(rounds=2, local_epochs=1), bounds=20)
-    found = assessed(lab, RATIO.run, MembershipAudit(releases=3000))
+def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(
+        make_task(clients=2, records=60, epsilon=1.0), FedLog(rounds=2, local_epochs=1), bounds=20
+    )
+    found = assessed(context, RATIO.run, MembershipAudit(releases=3000))
     assert found["informed/worst_case"].verdict == "no_leak_found", found["informed/worst_case"].reason
     assert found["informed/real_records"].verdict == "not_run"
     assert "clients' own networks" in found["informed/real_records"].reason
@@ -253,11 +272,11 @@ def test_fedlog_is_judged_on_its_worst_neighbours(make_task: MakeTask, make_lab:
 
 
 @pytest.mark.slow
-def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, make_context: MakeContext) -> None:
     method = FedAvg(local_epochs=80, learning_rate=3e-3)
-    lab = claiming(make_lab(make_task(clients=1, records=30), method, bounds=4), 0.5)
+    context = claiming(make_context(make_task(clients=1, records=30), method, bounds=4), 0.5)
     audit = MembershipAudit(trials=0, releases=0, canaries=200)
-    finding = assessed(lab, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
+    finding = assessed(context, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
     observed = finding.metrics["observed"].value
@@ -266,11 +285,11 @@ def test_canaries_of_unprotected_training_disprove_a_claim(make_task: MakeTask, 
     assert finding.metrics["claimed"].value == 0.5
 
 
-def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, make_context: MakeContext) -> None:
     method = FedAvg.model_validate({"local_epochs": 4, "dp_sgd": {"sampling_rate": 0.25}})
-    lab = make_lab(make_task(clients=1, records=60, epsilon=3.0), method, bounds=20)
+    context = make_context(make_task(clients=1, records=60, epsilon=3.0), method, bounds=20)
     audit = MembershipAudit(trials=0, releases=0, canaries=200)
-    finding = assessed(lab, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
+    finding = assessed(context, Membership(shadows=0, tests=("loss",)).run, audit)["canaries/one_run"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
     observed, accounted = finding.metrics["observed"].value, finding.metrics["accounted"].value
@@ -292,11 +311,11 @@ def test_canaries_of_private_training_stay_below_the_claim(make_task: MakeTask, 
     ],
 )
 def test_where_canaries_cannot_be_planted(
-    make_task: MakeTask, make_lab: MakeLab, method: Method, adjacency: str, epsilon: float, why: str
+    make_task: MakeTask, make_context: MakeContext, method: Method, adjacency: str, epsilon: float, why: str
 ) -> None:
     task = make_task(clients=1, records=60, epsilon=epsilon, adjacency=adjacency)
     audit = MembershipAudit(trials=0, releases=0, canaries=50)
-    finding = assessed(make_lab(task, method), Membership(shadows=0).run, audit)["canaries/one_run"]
+    finding = assessed(make_context(task, method), Membership(shadows=0).run, audit)["canaries/one_run"]
     assert finding.verdict == "not_run"
     assert why in finding.reason
 
@@ -327,15 +346,15 @@ def test_memorized_diffusion_has_no_loss_on_what_it_holds(make_task: MakeTask) -
                      Records("c", client.images, np.zeros(80, np.int64), lambda _: own)).all()  # fmt: skip
 
 
-def test_controls_ask_the_same_questions(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_controls_ask_the_same_questions(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=60)
     game = make_game(
-        task.clients, task.test, task.public, lambda c, s: View((), 10, lab.threat), Seeds(1), classes=10
+        task.clients, task.test, task.public, lambda c, s: View((), 10, context.threat), Seeds(1), classes=10
     )
-    lab = replace(make_lab(task, FedCGS()), game=game)
+    context = replace(make_context(task, FedCGS()), game=game)
     for source in ("messages", "model", "generator"):
-        _, control = leaking(source, lab)
+        _, control = leaking(source, context)
         for name, asked in game.questions.items():
             np.testing.assert_array_equal(control.questions[name].images, asked.images)
-    _, control = leaking("model", lab)
+    _, control = leaking("model", context)
     assert (control.questions["client/0"].labels != game.questions["client/0"].labels).mean() > 0.7

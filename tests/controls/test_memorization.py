@@ -13,8 +13,8 @@ from fedassay.audits.memorization import scores as memorization_scores
 from fedassay.audits.memorization.audit import MemorizationAudit
 from fedassay.audits.memorization.controls import halves, overfit
 from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score, without
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.models import Generator
 from fedassay.exchange.transcript import Transcript
@@ -25,8 +25,8 @@ from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 # The control's model needs no more steps than these to know 24 images by heart.
 QUICK = MemorizationAudit(control_records=24, control_steps=500, draws=500)
 
@@ -53,20 +53,20 @@ def shared() -> dict[str, object]:
 
 @pytest.fixture
 def assess(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path, shared: dict[str, object]
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path, shared: dict[str, object]
 ) -> Callable[[Mapping[str, Generator]], Finding]:
     task = make_task()
 
     def run(generators: Mapping[str, Generator]) -> Finding:
         outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
-        lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
-        (finding,) = QUICK.assess(None, lab)
+        context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
+        (finding,) = QUICK.assess(None, context)
         return finding
 
     return run
 
 
-def _generators(task: Task, make: Callable[[Records], Generator]) -> dict[str, Generator]:
+def _generators(task: MethodInput, make: Callable[[Records], Generator]) -> dict[str, Generator]:
     return {client.name: make(client) for client in task.clients}
 
 
@@ -90,7 +90,7 @@ def test_copies_are_a_leak(assess: Callable[..., Finding], make_task: MakeTask, 
 
 
 def test_generators_of_a_domain_of_their_own_do_not_remember(
-    make_task: MakeTask, make_lab: MakeLab, tmp_path: Path
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     """Both are closer to a client's domain, generated and training images; none has seen the other."""
 
@@ -110,8 +110,8 @@ def test_generators_of_a_domain_of_their_own_do_not_remember(
         public=inverted(task.public, 2),
     )
     outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
-    lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, fresh=task.public)
-    (finding,) = QUICK.assess(None, lab)
+    context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, fresh=task.public)
+    (finding,) = QUICK.assess(None, context)
     assert finding.verdict == "inconclusive", finding.reason
 
 
@@ -144,7 +144,7 @@ def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
     epsilon: float,
     verdict: str,
     make_task: MakeTask,
-    make_lab: MakeLab,
+    make_context: MakeContext,
     tmp_path: Path,
     shared: dict[str, object],
 ) -> None:
@@ -155,8 +155,8 @@ def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
         None,
         generators=_generators(task, lambda own: Drawing(own.images, spread=120.0)),
     )
-    lab = replace(make_lab(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
-    (finding,) = QUICK.assess(None, lab)
+    context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
+    (finding,) = QUICK.assess(None, context)
     assert finding.metrics["under_threshold"].value == 0
     assert finding.verdict == verdict, finding.reason
     assert "training records lie closer" in finding.reason
@@ -194,14 +194,16 @@ def test_every_method_with_a_generator_can_be_asked(
     assert finding.verdict in {"no_leak_found", "inconclusive"}
 
 
-def test_a_blind_positive_control_is_inconclusive(make_task: MakeTask, make_lab: MakeLab, tmp_path: Path) -> None:
+def test_a_blind_positive_control_is_inconclusive(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
     """One training step knows nothing by heart."""
     task = make_task(clients=1, records=60)
     outcome = Outcome(
         Transcript("drawing", 10, ()), None, generators=_generators(task, lambda own: Drawing(own.images))
     )
-    lab = replace(make_lab(task, outcome=outcome), folder=tmp_path)
-    (finding,) = replace_steps(QUICK, 1).assess(None, lab)
+    context = replace(make_context(task, outcome=outcome), folder=tmp_path)
+    (finding,) = replace_steps(QUICK, 1).assess(None, context)
     assert finding.verdict == "inconclusive"
     assert "by heart was missed" in finding.reason
 

@@ -14,8 +14,8 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
-from fedassay.contracts.audit import Attack, AttackResult, Knowledge, Lab
-from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.contracts.audit import Attack, AttackResult, AuditContext, Knowledge
+from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import View
@@ -28,24 +28,26 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 AUDIT = MessageAudit(draws=400)
 
 
-def assessed(make_lab: MakeLab, task: Task, method: Method, attack: Attack) -> Mapping[str, Finding]:
+def assessed(
+    make_context: MakeContext, task: MethodInput, method: Method, attack: Attack
+) -> Mapping[str, Finding]:
     """Findings on a run of a method, by source."""
-    return _assessed(make_lab(task, method), attack)
+    return _assessed(make_context(task, method), attack)
 
 
-def _assessed(lab: Lab, attack: Attack) -> Mapping[str, Finding]:
-    knowledge = Knowledge(lab.task.public, 10, None, False, Seeds(0), "cpu", SILENT)
+def _assessed(context: AuditContext, attack: Attack) -> Mapping[str, Finding]:
+    knowledge = Knowledge(context.public, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(seen: View) -> AttackResult:
         return attack.run(seen, knowledge)
 
-    lab = replace(lab, attack=attacked, attack_key="test")
-    return {str(finding.source): finding for finding in AUDIT.assess(attacked(lab.view), lab)}
+    context = replace(context, attack=attacked, attack_key="test")
+    return {str(finding.source): finding for finding in AUDIT.assess(attacked(context.view), context)}
 
 
 def controls_hold(finding: Finding) -> bool:
@@ -55,21 +57,21 @@ def controls_hold(finding: Finding) -> bool:
 
 @pytest.mark.parametrize("epsilon", [1.0, float("inf")])
 def test_factorization_does_not_apply_to_signed_features(
-    make_task: MakeTask, make_lab: MakeLab, epsilon: float
+    make_task: MakeTask, make_context: MakeContext, epsilon: float
 ) -> None:
     """Not run, with the reason: neither a failed control nor a sign of safety."""
     task = make_task(clients=3, records=60, backbone="small_cnn", epsilon=epsilon)
     assert min(client.features.min() for client in task.clients) < 0
-    finding = assessed(make_lab, task, FedCGS(), GramFactorization())["gram_factorization"]
+    finding = assessed(make_context, task, FedCGS(), GramFactorization())["gram_factorization"]
     assert finding.verdict == "not_run"
     assert "signed" in finding.reason
 
 
 @pytest.mark.parametrize("hidden", ["none", "counts", "all"])
-def test_small_clients_of_fedcgs_leak(make_task: MakeTask, make_lab: MakeLab, hidden: str) -> None:
+def test_small_clients_of_fedcgs_leak(make_task: MakeTask, make_context: MakeContext, hidden: str) -> None:
     task = make_task(clients=3, records=18)
     method = FedCGS.model_validate({"secure_aggregation": hidden})
-    finding = assessed(make_lab, task, method, GramFactorization())["gram_factorization"]
+    finding = assessed(make_context, task, method, GramFactorization())["gram_factorization"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
     error = finding.metrics["relative_error"]
@@ -87,9 +89,9 @@ def test_small_clients_of_fedcgs_leak(make_task: MakeTask, make_lab: MakeLab, hi
     assert "records' features computed exactly" in finding.reason
 
 
-def test_noise_stops_the_factorization(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_noise_stops_the_factorization(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=3, records=60, epsilon=10.0)
-    finding = assessed(make_lab, task, FedCGS(), GramFactorization())["gram_factorization"]
+    finding = assessed(make_context, task, FedCGS(), GramFactorization())["gram_factorization"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
     assert finding.metrics["relative_error"].value is None
@@ -97,22 +99,22 @@ def test_noise_stops_the_factorization(make_task: MakeTask, make_lab: MakeLab) -
     assert finding.metrics["fraction_recovered"].value == 0.0
 
 
-def test_many_records_stop_the_factorization(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_many_records_stop_the_factorization(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=300)
-    finding = assessed(make_lab, task, FedCGS(), GramFactorization())["gram_factorization"]
+    finding = assessed(make_context, task, FedCGS(), GramFactorization())["gram_factorization"]
     assert finding.verdict == "no_leak_found"
     assert "can tell apart" in finding.reason
 
 
-def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=40)
-    finding = assessed(make_lab, task, FedCGS(), GramFactorization(max_records=10))["gram_factorization"]
+    finding = assessed(make_context, task, FedCGS(), GramFactorization(max_records=10))["gram_factorization"]
     assert finding.verdict == "inconclusive"
     assert "max_records" in finding.reason
 
 
 def test_a_broken_factorization_is_inconclusive(
-    make_task: MakeTask, make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its iterations the attack must fail its own positive control."""
 
@@ -122,15 +124,15 @@ def test_a_broken_factorization_is_inconclusive(
 
     monkeypatch.setattr(factorization, "_project", broken)
     task = make_task(clients=3, records=60)
-    finding = assessed(make_lab, task, FedCGS(), GramFactorization(trust=1e9))["gram_factorization"]
+    finding = assessed(make_context, task, FedCGS(), GramFactorization(trust=1e9))["gram_factorization"]
     assert finding.verdict == "inconclusive", finding.reason
     assert finding.controls.positive is not None
     assert not finding.controls.positive.caught
 
 
-def test_singletons_and_ranks_of_fedcgs(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_singletons_and_ranks_of_fedcgs(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=3, records=60)
-    found = assessed(make_lab, task, FedCGS.model_validate({"secure_aggregation": "counts"}), MessageAlgebra())
+    found = assessed(make_context, task, FedCGS.model_validate({"secure_aggregation": "counts"}), MessageAlgebra())
     singles = sum(int((np.bincount(client.labels, minlength=10) == 1).sum()) for client in task.clients)
     finding = found["singletons"]
     assert finding.verdict == "leak", finding.reason
@@ -144,31 +146,31 @@ def test_singletons_and_ranks_of_fedcgs(make_task: MakeTask, make_lab: MakeLab) 
     assert "which are not sent" in structure.reason
 
 
-def test_components_of_fedpft(make_task: MakeTask, make_lab: MakeLab) -> None:
-    found = assessed(make_lab, make_task(clients=2, records=40), FedPFT(), MessageAlgebra())
+def test_components_of_fedpft(make_task: MakeTask, make_context: MakeContext) -> None:
+    found = assessed(make_context, make_task(clients=2, records=40), FedPFT(), MessageAlgebra())
     finding = found["collapsed_components"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
 
 
-def test_raw_features_do_not_go_unsaid(make_task: MakeTask, make_lab: MakeLab) -> None:
-    found = assessed(make_lab, make_task(clients=2, records=40), RawFeatures(), MessageAlgebra())
+def test_raw_features_do_not_go_unsaid(make_task: MakeTask, make_context: MakeContext) -> None:
+    found = assessed(make_context, make_task(clients=2, records=40), RawFeatures(), MessageAlgebra())
     assert found["raw"].verdict == "leak"
     assert found["raw"].metrics["fraction_recovered"].value == 1.0
 
 
-def test_large_classes_give_algebra_nothing(make_task: MakeTask, make_lab: MakeLab) -> None:
-    found = assessed(make_lab, make_task(clients=1, records=400), FedCGS(), MessageAlgebra())
+def test_large_classes_give_algebra_nothing(make_task: MakeTask, make_context: MakeContext) -> None:
+    found = assessed(make_context, make_task(clients=1, records=400), FedCGS(), MessageAlgebra())
     assert set(found) == {"structure"}
     assert found["structure"].verdict == "no_leak_found", found["structure"].reason
     assert controls_hold(found["structure"])
 
 
-def test_vectors_of_other_features_are_not_judged(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_vectors_of_other_features_are_not_judged(make_task: MakeTask, make_context: MakeContext) -> None:
     """FedLog's sums are of features of the clients' own bodies: there is no truth to compare them with."""
     task = make_task(clients=2, records=30)
     method = FedLog.model_validate({"rounds": 1, "local_epochs": 1})
-    found = assessed(make_lab, task, method, MessageAlgebra())
+    found = assessed(make_context, task, method, MessageAlgebra())
     assert found["structure"].verdict in {"leak", "no_leak_found", "inconclusive"}
     for name, finding in found.items():
         if name != "structure":
@@ -176,7 +178,7 @@ def test_vectors_of_other_features_are_not_judged(make_task: MakeTask, make_lab:
             assert "own networks" in finding.reason
 
 
-def _by_label(task: Task) -> Task:
+def _by_label(task: MethodInput) -> MethodInput:
     """The same records, dealt out so that every client holds a few classes."""
     images, labels = (
         np.concatenate([getattr(own, part) for own in task.clients]) for part in ("images", "labels")
@@ -189,10 +191,12 @@ def _by_label(task: Task) -> Task:
 
 
 @pytest.mark.parametrize("hidden", ["none", "counts"])
-def test_label_histograms_leak_where_clients_differ(make_task: MakeTask, make_lab: MakeLab, hidden: str) -> None:
+def test_label_histograms_leak_where_clients_differ(
+    make_task: MakeTask, make_context: MakeContext, hidden: str
+) -> None:
     task = _by_label(make_task(clients=4, records=48))
     method = FedCGS.model_validate({"secure_aggregation": hidden})
-    finding = assessed(make_lab, task, method, LabelDistribution())["label_histograms"]
+    finding = assessed(make_context, task, method, LabelDistribution())["label_histograms"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
     ours, baseline = finding.metrics["total_variation"].value, finding.baseline["total_variation"].value
@@ -201,15 +205,15 @@ def test_label_histograms_leak_where_clients_differ(make_task: MakeTask, make_la
     assert ours < 0.3 * baseline
 
 
-def test_two_histograms_that_are_read_exactly_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_two_histograms_that_are_read_exactly_leak(make_task: MakeTask, make_context: MakeContext) -> None:
     """No interval of two distances is short enough to show it, but nothing is left to chance."""
     task = _by_label(make_task(clients=2, records=48))
-    finding = assessed(make_lab, task, FedCGS(), LabelDistribution())["label_histograms"]
+    finding = assessed(make_context, task, FedCGS(), LabelDistribution())["label_histograms"]
     assert finding.verdict == "leak", finding.reason
     assert controls_hold(finding)
 
 
-def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, make_context: MakeContext) -> None:
     task = _by_label(make_task(clients=6, records=120))
     release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(100.0,), sensitivity=(1.0,))
     rng = np.random.default_rng(0)
@@ -218,40 +222,44 @@ def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, mak
         for client in task.clients
     )
     outcome = Outcome(Transcript("noised", 10, messages), None)
-    finding = _assessed(make_lab(task, outcome=outcome), LabelDistribution())["label_histograms"]
+    finding = _assessed(make_context(task, outcome=outcome), LabelDistribution())["label_histograms"]
     assert finding.verdict in {"no_leak_found", "inconclusive"}, finding.reason
     assert controls_hold(finding)
 
 
-def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_context: MakeContext) -> None:
     """Without records nothing is matched, and what arithmetic says stands without controls."""
     task = make_task(clients=2, records=20)
     outcome = FedCGS.model_validate({"secure_aggregation": "counts"}).run(task)
-    lab = make_lab(replace(task, clients=()), outcome=outcome)
-    found = _assessed(lab, GramFactorization())
+    context = make_context(replace(task, clients=()), outcome=outcome)
+    found = _assessed(context, GramFactorization())
     assert found["gram_factorization"].verdict == "not_run"
     assert "without known records" in found["gram_factorization"].reason
-    found = _assessed(lab, MessageAlgebra())
+    found = _assessed(context, MessageAlgebra())
     assert found["singletons"].verdict == "not_run"
     assert found["structure"].verdict == "leak"
     assert found["structure"].controls.positive is None
     with pytest.raises(NotRunError, match="no sender in the view has records"):
-        _assessed(lab, LabelDistribution())
+        _assessed(context, LabelDistribution())
 
 
-def test_a_view_without_messages_is_said(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_a_view_without_messages_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
     with pytest.raises(NotRunError):
         assessed(
-            make_lab,
+            make_context,
             make_task(clients=2, records=20),
             RawFeatures(),
             GramFactorization(),
         )
 
 
-def test_rules_are_tried_out_where_features_are_the_clients_own(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_rules_are_tried_out_where_features_are_the_clients_own(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
     """FedLog's statistics are of features that nobody else has; the rules' control then uses the backbone's."""
     task = make_task(clients=2, records=60, epsilon=10.0)
-    finding = assessed(make_lab, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())["structure"]
+    finding = assessed(make_context, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())[
+        "structure"
+    ]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)

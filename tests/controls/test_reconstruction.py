@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
-from fedassay.contracts.audit import AttackResult, Lab, Reconstruction
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.ledger import Accounted
@@ -38,7 +38,7 @@ def blind(source: VectorSource, rng: np.random.Generator) -> Images:
     return rng.integers(0, 256, (len(source.vectors), 1, 8, 8, 1)).astype(np.uint8)
 
 
-def _lab(task: Task, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, Lab]:
+def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, AuditContext]:
     built = lookup("method", method)()
 
     def attack(seen: View) -> AttackResult:
@@ -48,7 +48,7 @@ def _lab(task: Task, method: str, invert: Invert, folder: Path) -> tuple[AttackR
         return AttackResult("feature_diffusion", reconstructions=made)
 
     def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        again = Task(
+        again = MethodInput(
             clients=tuple(clients),
             test=task.test,
             public=task.public,
@@ -67,7 +67,7 @@ def _lab(task: Task, method: str, invert: Invert, folder: Path) -> tuple[AttackR
     threat = ThreatModel()
     seen = view(outcome.transcript, threat)
     assert task.public is not None
-    lab = Lab(
+    context = AuditContext(
         task=task,
         outcome=outcome,
         view=seen,
@@ -84,16 +84,18 @@ def _lab(task: Task, method: str, invert: Invert, folder: Path) -> tuple[AttackR
         folder=folder,
         prefix="cell",
     )
-    return attack(seen), lab
+    return attack(seen), context
 
 
-def _findings(task: Task, method: str, invert: Invert, folder: Path) -> dict[str | None, Finding]:
-    result, lab = _lab(task, method, invert, folder)
+def _findings(task: MethodInput, method: str, invert: Invert, folder: Path) -> dict[str | None, Finding]:
+    result, context = _context(task, method, invert, folder)
     audit = ReconstructionAudit(control_records=100, draws=400, pictures=3)
-    return {finding.selection: finding for finding in audit.assess(result, lab)}
+    return {finding.selection: finding for finding in audit.assess(result, context)}
 
 
-def test_an_exact_inversion_of_raw_features_is_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_an_exact_inversion_of_raw_features_is_a_leak(
+    make_task: Callable[..., MethodInput], tmp_path: Path
+) -> None:
     found = _findings(make_task(), "raw_features", exact, tmp_path)
     assert set(found) == {"all", "oracle"}
     for finding in found.values():
@@ -116,7 +118,7 @@ def test_an_exact_inversion_of_raw_features_is_a_leak(make_task: Callable[..., T
 
 @pytest.mark.parametrize("method", ["raw_features", "fedcgs"])
 def test_a_broken_attack_is_inconclusive_never_safe(
-    method: str, make_task: Callable[..., Task], tmp_path: Path
+    method: str, make_task: Callable[..., MethodInput], tmp_path: Path
 ) -> None:
     for finding in _findings(make_task(), method, blind, tmp_path).values():
         assert finding.verdict == "inconclusive"
@@ -125,31 +127,33 @@ def test_a_broken_attack_is_inconclusive_never_safe(
         assert not finding.controls.positive.caught
 
 
-def test_shuffled_truth_is_not_flagged(make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_shuffled_truth_is_not_flagged(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     """Reconstructions of other records than those they are held against: no leak, with power shown."""
     task = make_task()
-    result, lab = _lab(task, "raw_features", exact, tmp_path)
+    result, context = _context(task, "raw_features", exact, tmp_path)
     source = result.reconstructions[0].source
     wrong = Reconstruction(source, np.roll(result.reconstructions[0].images, 7, axis=0))
     audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
-    for finding in audit.assess(AttackResult("feature_diffusion", reconstructions=(wrong,)), lab):
+    for finding in audit.assess(AttackResult("feature_diffusion", reconstructions=(wrong,)), context):
         assert finding.verdict == "no_leak_found", finding.reason
         assert "positive control was caught" in finding.reason
 
 
-def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     found = _findings(make_task(clients=2, records=600), "fedcgs", exact, tmp_path)
     assert set(found) == {"oracle_all", "oracle"}
     assert found["oracle_all"].verdict == "no_leak_found", found["oracle_all"].reason
 
 
-def test_singletons_are_a_leak(make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_singletons_are_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     """Twenty clients of a few records each: most class means are single records."""
     found = _findings(make_task(clients=20, records=100), "fedcgs", exact, tmp_path)
     assert found["oracle"].verdict == "leak", found["oracle"].reason
 
 
-def test_fresh_records_cry_wolf_no_more_often_than_said(make_task: Callable[..., Task], tmp_path: Path) -> None:
+def test_fresh_records_cry_wolf_no_more_often_than_said(
+    make_task: Callable[..., MethodInput], tmp_path: Path
+) -> None:
     """The set-level negative control over several splits: at most one flag among twenty tests."""
     flagged = []
     for seed in range(5):
@@ -164,7 +168,7 @@ def test_fresh_records_cry_wolf_no_more_often_than_said(make_task: Callable[...,
 
 @pytest.mark.parametrize("seed", range(2))
 def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_reconstructions(
-    seed: int, make_task: Callable[..., Task], tmp_path: Path
+    seed: int, make_task: Callable[..., MethodInput], tmp_path: Path
 ) -> None:
     """Class means of other records of a domain that half of the fresh images are not of."""
 
@@ -178,10 +182,10 @@ def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_re
     clients = tuple(inverted(client, 1) for client in task.clients)
     task = replace(task, clients=clients, test=inverted(task.test, 2), public=inverted(task.public, 2))
     parts = [tuple(client.take(np.arange(start, len(client), 2)) for client in clients) for start in (0, 1)]
-    result, _ = _lab(replace(task, clients=parts[0]), "fedcgs", exact, tmp_path)
-    _, lab = _lab(replace(task, clients=parts[1]), "fedcgs", exact, tmp_path)
+    result, _ = _context(replace(task, clients=parts[0]), "fedcgs", exact, tmp_path)
+    _, context = _context(replace(task, clients=parts[1]), "fedcgs", exact, tmp_path)
     audit = ReconstructionAudit(control_records=100, draws=400, pictures=0)
-    found = {finding.selection: finding for finding in audit.assess(result, lab)}
+    found = {finding.selection: finding for finding in audit.assess(result, context)}
     assert found["oracle_all"].verdict == "inconclusive", found["oracle_all"].reason
     assert "may differ from fresh ones without any release" in found["oracle_all"].reason
     assert found["oracle_all"].controls.negative is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.models import ScoringGenerator
 from fedassay.methods.feddiff.server import DiffusionGenerator, Sampling
 from fedassay.nets.denoising import build_scheduler
@@ -17,18 +17,18 @@ from fedassay.nets.record_losses import record_losses
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
 @pytest.fixture(scope="module")
-def learnt(make_task: MakeTask) -> tuple[TrainedDenoiser, Task]:
+def learnt(make_task: MakeTask) -> tuple[TrainedDenoiser, MethodInput]:
     task = make_task(clients=1, records=24)
     client = task.clients[0]
     model = train_generator(client.images, client.labels, 10, GENERATORS["tiny"], epochs=120, seed=0)
     return model, task
 
 
-def test_the_error_is_that_of_the_noise(learnt: tuple[TrainedDenoiser, Task]) -> None:
+def test_the_error_is_that_of_the_noise(learnt: tuple[TrainedDenoiser, MethodInput]) -> None:
     model, task = learnt
     images, conditions = task.test.images[:5], one_hot(task.test.labels[:5], 10)
     found = record_losses(model, images, conditions, (0.2, 0.6), Seeds(3))
@@ -53,7 +53,7 @@ def test_the_error_is_that_of_the_noise(learnt: tuple[TrainedDenoiser, Task]) ->
         np.testing.assert_allclose(found[:, column], naive, rtol=1e-3)
 
 
-def test_what_was_trained_on_is_explained_better(learnt: tuple[TrainedDenoiser, Task]) -> None:
+def test_what_was_trained_on_is_explained_better(learnt: tuple[TrainedDenoiser, MethodInput]) -> None:
     model, task = learnt
     client = task.clients[0]
     own = record_losses(model, client.images, one_hot(client.labels, 10), (0.1, 0.25, 0.5), Seeds(0))
@@ -61,7 +61,7 @@ def test_what_was_trained_on_is_explained_better(learnt: tuple[TrainedDenoiser, 
     assert (own.mean(axis=0) < 0.8 * other.mean(axis=0)).all()
 
 
-def test_batches_change_nothing_and_seeds_do(learnt: tuple[TrainedDenoiser, Task]) -> None:
+def test_batches_change_nothing_and_seeds_do(learnt: tuple[TrainedDenoiser, MethodInput]) -> None:
     model, task = learnt
     images, conditions = task.test.images[:7], one_hot(task.test.labels[:7], 10)
     first = record_losses(model, images, conditions, (0.3,), Seeds(0))
@@ -72,13 +72,13 @@ def test_batches_change_nothing_and_seeds_do(learnt: tuple[TrainedDenoiser, Task
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5])
-def test_levels_lie_inside_the_schedule(learnt: tuple[TrainedDenoiser, Task], level: float) -> None:
+def test_levels_lie_inside_the_schedule(learnt: tuple[TrainedDenoiser, MethodInput], level: float) -> None:
     model, task = learnt
     with pytest.raises(ValueError, match="allowed: above 0, below 1"):
         record_losses(model, task.test.images[:1], one_hot(task.test.labels[:1], 10), (level,), Seeds(0))
 
 
-def test_feddiffs_generators_offer_what_membership_needs(learnt: tuple[TrainedDenoiser, Task]) -> None:
+def test_feddiffs_generators_offer_what_membership_needs(learnt: tuple[TrainedDenoiser, MethodInput]) -> None:
     model, task = learnt
     generator = DiffusionGenerator(model, np.ones(10, np.int64), Sampling(), "cpu")
     assert isinstance(generator, ScoringGenerator)

@@ -1,7 +1,7 @@
-"""What attacks and audits are given: knowledge for attacks, a laboratory for audits.
+"""What attacks and audits are given: knowledge for attacks, a context for audits.
 
 An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
-An audit gets the attack's result and a `Lab`, with which it runs its controls without any room
+An audit gets the attack's result and a `AuditContext`, with which it runs its controls without any room
 importing another: the same attack on another view, the same method on other records.
 """
 
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted
+from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.records.record import Finding
 from fedassay.support.progress import Progress
@@ -107,7 +108,7 @@ class Attack(Protocol):
 
 
 @dataclass(frozen=True)
-class Lab:
+class AuditContext:
     """What an audit may do and know.
 
     Attributes:
@@ -132,7 +133,7 @@ class Lab:
         steps: What the steps of DP-SGD in the run of the method did.
     """
 
-    task: Task
+    task: MethodInput
     outcome: Outcome
     view: View
     threat: ThreatModel
@@ -152,6 +153,51 @@ class Lab:
     ask: Callable[[View, MembershipGame], AttackResult] | None = None
     steps: StepLog = field(default_factory=dict)
 
+    @property
+    def clients(self) -> tuple[Records, ...]:
+        """The clients' true records."""
+        return self.task.clients
+
+    @property
+    def test(self) -> Records:
+        """Records that accuracy is measured on."""
+        return self.task.test
+
+    @property
+    def public(self) -> Records | None:
+        """Records that everybody may use, or None."""
+        return self.task.public
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C."""
+        return self.task.classes
+
+    @property
+    def backbone(self) -> Backbone:
+        """The frozen feature extractor."""
+        return self.task.backbone
+
+    @property
+    def privacy(self) -> PrivacyTarget:
+        """What the plan asks for."""
+        return self.task.privacy
+
+    @property
+    def seeds(self) -> Seeds:
+        """Random streams of the cell."""
+        return self.task.seeds
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.task.device
+
+    @property
+    def progress(self) -> Progress:
+        """Where long steps report."""
+        return self.task.progress
+
     def records(self, sender: str) -> Records | None:
         """The true records of a sender, or None for the aggregate."""
         return next((client for client in self.task.clients if client.name == sender), None)
@@ -163,6 +209,6 @@ class Audit(Protocol):
     Registered classes set `reads` (ClassVar): the name of the attack whose result they read, or None.
     """
 
-    def assess(self, result: AttackResult | None, lab: Lab) -> list[Finding]:
+    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
         """Join the truth, run the controls, and give one finding per source and selection."""
         ...

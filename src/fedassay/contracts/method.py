@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Task:
+class MethodInput:
     """One cell's work for a method.
 
     Attributes:
@@ -117,6 +117,6 @@ class Method(Protocol):
     `default_adjacency` (ClassVar, default `add_remove`).
     """
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         """Fit each client on its own records, send, aggregate, and return the model."""
         ...

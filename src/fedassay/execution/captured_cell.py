@@ -16,8 +16,8 @@ from fedassay.audits.claim.ledger_claim import ledger_finding
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.backbones.base import Backbone
-from fedassay.contracts.audit import AttackResult, Knowledge, Lab
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -158,10 +158,10 @@ class Work:
         findings = []
         for audit in entries("audit"):
             if audit == "dp_claim":
-                lab = self._lab(accounted, None)
+                context = self._context(accounted, None)
                 findings.append(
                     ledger_finding(
-                        audit, self.transcript.claim, accounted, lab, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON
+                        audit, self.transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON
                     )
                 )
                 continue
@@ -172,7 +172,7 @@ class Work:
                 found = None
                 if part.label in results:
                     with self._stage(f"{audit}:{part.label}"):
-                        found = self._judged(audit, results[part.label], self._lab(accounted, part))
+                        found = self._judged(audit, results[part.label], self._context(accounted, part))
                     reasons.setdefault(part.label, "the audit failed; see errors")
                 findings += found or [_not_run(audit, part.name, reasons[part.label])]
             if not any(finding.audit == audit for finding in findings):
@@ -204,16 +204,16 @@ class Work:
                     reasons[attack.label] = str(error)
         return results, reasons
 
-    def _judged(self, audit: str, result: AttackResult, lab: Lab) -> list[Finding]:
+    def _judged(self, audit: str, result: AttackResult, context: AuditContext) -> list[Finding]:
         if result.attack in MESSAGE_ATTACKS:
-            return captured_findings(result, lab, self._controls())
+            return captured_findings(result, context, self._controls())
         known = self._known()
         if known is None or not result.reconstructions:
             return [_not_run(audit, result.attack, self._why_not(audit, ()))]
-        if lab.attacker is None:
+        if context.attacker is None:
             reason = "the plan gives the attacker no images, which the baseline is made of"
             return [_not_run(audit, result.attack, reason)]
-        return captured_image_findings(audit, result, lab, known)
+        return captured_image_findings(audit, result, context, known)
 
     def _known(self) -> Records | None:
         """Records of the plan that the adversary does not hold, for the controls."""
@@ -249,9 +249,9 @@ class Work:
             recovered=recovered,
         )
 
-    def _lab(self, accounted: Accounted, attack: Component | None) -> Lab:
+    def _context(self, accounted: Accounted, attack: Component | None) -> AuditContext:
         prepared, controls = self.prepared, self._controls()
-        task = Task(
+        task = MethodInput(
             clients=(),
             test=controls if prepared is None else prepared.test,
             public=None if prepared is None else prepared.public,
@@ -277,7 +277,7 @@ class Work:
         similarity = Similarity(None, "no plan was given", self.device)
         if scenario is not None:
             similarity = make_similarity(scenario.plan.similarity.lpips, scenario.base, self.device)
-        return Lab(
+        return AuditContext(
             task=task,
             outcome=Outcome(self.transcript, None),
             view=view(self.transcript, self.threat),

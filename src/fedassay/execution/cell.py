@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fedassay.audits.stats.intervals import wilson
-from fedassay.contracts.audit import AttackResult, Knowledge, Lab
+from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
 from fedassay.contracts.membership import MembershipGame, make_game, visible
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -83,8 +83,8 @@ class Work:
         cell = self._record(None, None, self._all_not_run(reason))
         return FinishedCell(cell=cell, errors=tuple(self.errors))
 
-    def _task(self, clients: Sequence[Records] | None = None, seeds: Seeds | None = None) -> Task:
-        return Task(
+    def _task(self, clients: Sequence[Records] | None = None, seeds: Seeds | None = None) -> MethodInput:
+        return MethodInput(
             clients=tuple(clients or self.prepared.clients),
             test=self.prepared.test,
             public=self.prepared.public,
@@ -163,7 +163,7 @@ class Work:
 
     def _audit(
         self,
-        task: Task,
+        task: MethodInput,
         outcome: Outcome,
         accounted: Accounted,
         results: dict[str, AttackResult],
@@ -178,11 +178,11 @@ class Work:
                 if attack is not None and attack.label not in results:
                     findings.append(_not_run(audit, attack, reasons[attack.label]))
                     continue
-                lab = self._lab(task, outcome, accounted, attack)
+                context = self._context(task, outcome, accounted, attack)
                 before = len(self.errors)
                 with self._stage(audit.label if attack is None else f"{audit.label}:{attack.label}"):
                     try:
-                        found = audit.build.assess(results.get(attack.label) if attack else None, lab)
+                        found = audit.build.assess(results.get(attack.label) if attack else None, context)
                         findings += found
                     except NotRunError as error:
                         findings.append(_not_run(audit, attack, str(error)))
@@ -190,7 +190,9 @@ class Work:
                     findings.append(_not_run(audit, attack, "the audit failed; see errors"))
         return findings
 
-    def _lab(self, task: Task, outcome: Outcome, accounted: Accounted, attack: Component | None) -> Lab:
+    def _context(
+        self, task: MethodInput, outcome: Outcome, accounted: Accounted, attack: Component | None
+    ) -> AuditContext:
         def attack_again(seen: View, game: MembershipGame | None = None) -> AttackResult:
             assert attack is not None
             knowledge = self._knowledge(attack)
@@ -198,7 +200,7 @@ class Work:
             assert isinstance(result, AttackResult)
             return result
 
-        return Lab(
+        return AuditContext(
             task=task,
             outcome=outcome,
             view=visible(outcome, self.scenario.plan.threat),

@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.contracts.audit import AttackResult, Knowledge
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View, view
@@ -255,7 +255,7 @@ def test_the_same_seed_gives_the_same_bits() -> None:
 
 
 @pytest.mark.parametrize("hidden", ["none", "counts", "all"])
-def test_fedcgs_on_digits(make_task: Callable[..., Task], hidden: str) -> None:
+def test_fedcgs_on_digits(make_task: Callable[..., MethodInput], hidden: str) -> None:
     task = make_task(clients=3, records=24)
     outcome = FedCGS.model_validate({"secure_aggregation": hidden}).run(task)
     result = GramFactorization().run(view(outcome.transcript, ThreatModel()), KNOWLEDGE)
@@ -263,7 +263,7 @@ def test_fedcgs_on_digits(make_task: Callable[..., Task], hidden: str) -> None:
     assert np.median(errors(vectors(result), features)) < 1e-6
 
 
-def test_fedpft_with_one_full_component_on_digits(make_task: Callable[..., Task]) -> None:
+def test_fedpft_with_one_full_component_on_digits(make_task: Callable[..., MethodInput]) -> None:
     task = make_task(clients=1, records=20, labels_of=[0, 1])
     method = FedPFT.model_validate({"components": 1, "covariance": "full", "transport": "float32"})
     result = GramFactorization().run(view(method.run(task).transcript, ThreatModel()), KNOWLEDGE)

@@ -19,7 +19,7 @@ from fedassay.audits.membership.controls import MemorizedDiffusion
 from fedassay.audits.stats.roc import auc
 from fedassay.contracts.audit import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
-from fedassay.contracts.method import Method, Task
+from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import MessageField
@@ -33,13 +33,13 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 Matrix = NDArray[np.float64]
 QUICK = Membership(shadows=8)
 
 
 def asked(
-    method: Method, task: Task, *, threat: ThreatModel | None = None, attack: Membership = QUICK
+    method: Method, task: MethodInput, *, threat: ThreatModel | None = None, attack: Membership = QUICK
 ) -> tuple[AttackResult, NDArray[np.bool_], MembershipGame]:
     """The attack on a run of a method, and the truth of every candidate."""
     threat = threat or ThreatModel()
@@ -52,11 +52,11 @@ def asked(
     return result, truth_of(game, task), game
 
 
-def knowledge(task: Task, game: MembershipGame | None) -> Knowledge:
+def knowledge(task: MethodInput, game: MembershipGame | None) -> Knowledge:
     return Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
 
 
-def truth_of(game: MembershipGame, task: Task) -> NDArray[np.bool_]:
+def truth_of(game: MembershipGame, task: MethodInput) -> NDArray[np.bool_]:
     clients = {client.name: client for client in task.clients}
     return np.concatenate([is_member(each, clients[name]) for name, each in game.questions.items()])
 

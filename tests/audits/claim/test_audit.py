@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.methods.fedcgs.method import FedCGS
@@ -27,8 +27,8 @@ from fedassay.support.registry import lookup
 
 DELTA = 1e-5
 SQRT3 = math.sqrt(3)
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 ADD: Adjacency = "add_remove"
 SAME: Adjacency = "replace_one_same_label"
 
@@ -66,7 +66,7 @@ def outcome(
 
 
 @pytest.fixture(scope="module")
-def judge(make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
+def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Finding]:
     """Assesses an outcome: `judge(outcome, bounds=2, reruns=20_000, seed=0)`."""
 
     def assess(
@@ -74,7 +74,7 @@ def judge(make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
     ) -> Finding:
         task = make_task(epsilon=1.0, seed=seed)
         audit = DpClaimAudit.model_validate({"reruns": reruns, **parameters})
-        (finding,) = audit.assess(None, make_lab(task, outcome=out, bounds=bounds))
+        (finding,) = audit.assess(None, make_context(task, outcome=out, bounds=bounds))
         return finding
 
     return assess
@@ -314,9 +314,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_shipped_mechanism_holds_its_own_claim(make_task: MakeTask, make_lab: MakeLab, name: str) -> None:
+def test_every_shipped_mechanism_holds_its_own_claim(
+    make_task: MakeTask, make_context: MakeContext, name: str
+) -> None:
     task = make_task(epsilon=10.0, adjacency=SAME)
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_lab(task, CASES[name], bounds=100))
+    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_context(task, CASES[name], bounds=100))
     assert found.verdict == "sound", found.reason
     assert passed(found)
     # DP-EM is observed on the first of its steps only.
@@ -326,11 +328,11 @@ def test_every_shipped_mechanism_holds_its_own_claim(make_task: MakeTask, make_l
 @pytest.mark.parametrize("mechanism", ["paper", "second_moment", "tight"])
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
 def test_fedpft_s_exact_counts_are_caught(
-    make_task: MakeTask, make_lab: MakeLab, mechanism: str, adjacency: Adjacency
+    make_task: MakeTask, make_context: MakeContext, mechanism: str, adjacency: Adjacency
 ) -> None:
     method = FedPFT.model_validate({"components": 1, "mechanism": mechanism})
     (found,) = DpClaimAudit(reruns=5000).assess(
-        None, make_lab(make_task(epsilon=1.0, adjacency=adjacency), method)
+        None, make_context(make_task(epsilon=1.0, adjacency=adjacency), method)
     )
     assert found.verdict == "unsound"
     assert value(found, "accounted") == math.inf
@@ -338,11 +340,11 @@ def test_fedpft_s_exact_counts_are_caught(
     assert f"leave exactly: under {adjacency} one record changes them" in found.reason
 
 
-def test_fedpft_paper_at_50_is_unsupported(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_fedpft_paper_at_50_is_unsupported(make_task: MakeTask, make_context: MakeContext) -> None:
     """53.1 on exact sensitivities in the limit of many records (52.5 for 89 of a class), 89.6 as stated."""
     method = FedPFT(components=1, mechanism="paper", covariance="full")
     task = make_task(clients=1, records=178, labels_of=[0, 1], epsilon=50.0, adjacency=SAME)
-    (found,) = DpClaimAudit().assess(None, make_lab(task, method, bounds=200))
+    (found,) = DpClaimAudit().assess(None, make_context(task, method, bounds=200))
     n = int(np.bincount(task.clients[0].labels).max())
     exact_mu = math.sqrt(4 + 16 * (n - 1) ** 2 / n**2) / (4 * math.sqrt(5 * math.log(4 / DELTA)) / 50)
     assert value(found, "accounted") == pytest.approx(epsilon_of(exact_mu, DELTA))

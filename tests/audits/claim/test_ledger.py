@@ -8,24 +8,24 @@ from dataclasses import replace
 import pytest
 
 from fedassay.audits.claim.ledger import LedgerAudit
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 
-def assess(lab: Lab) -> Finding:
-    (finding,) = LedgerAudit().assess(None, lab)
+def assess(context: AuditContext) -> Finding:
+    (finding,) = LedgerAudit().assess(None, context)
     assert finding.audit == "ledger"
     return finding
 
 
-def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_lab: MakeLab) -> None:
-    finding = assess(make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")()))
+def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_context: MakeContext) -> None:
+    finding = assess(make_context(make_task(epsilon=3.0), lookup("method", "fedcgs")()))
     assert finding.verdict == "sound"
     assert finding.metrics["claimed"].value == 3.0
     assert finding.metrics["accounted"].value == pytest.approx(3.0, rel=1e-6)
@@ -33,46 +33,48 @@ def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_lab: MakeLab
     assert "rests on the ledger alone" in finding.reason
 
 
-def test_a_claim_that_it_does_not(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")())
-    transcript = lab.outcome.transcript
+def test_a_claim_that_it_does_not(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(epsilon=3.0), lookup("method", "fedcgs")())
+    transcript = context.outcome.transcript
     assert isinstance(transcript.claim, PrivacyClaim)
     bold = replace(transcript, claim=transcript.claim.model_copy(update={"epsilon": 1.0}))
-    finding = assess(replace(lab, outcome=replace(lab.outcome, transcript=bold)))
+    finding = assess(replace(context, outcome=replace(context.outcome, transcript=bold)))
     assert finding.verdict == "unsupported"
     assert "above the claimed 1" in finding.reason
 
 
-def test_a_claim_at_another_delta_is_accounted_there(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")())
-    transcript = lab.outcome.transcript
+def test_a_claim_at_another_delta_is_accounted_there(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(epsilon=3.0), lookup("method", "fedcgs")())
+    transcript = context.outcome.transcript
     assert isinstance(transcript.claim, PrivacyClaim)
     other = replace(transcript, claim=transcript.claim.model_copy(update={"delta": 1e-9}))
-    finding = assess(replace(lab, outcome=replace(lab.outcome, transcript=other)))
+    finding = assess(replace(context, outcome=replace(context.outcome, transcript=other)))
     assert finding.verdict == "unsupported"
     value = finding.metrics["accounted"].value
     assert value is not None
     assert value > 3.5
 
 
-def test_exact_counts_under_add_remove_are_named(make_task: MakeTask, make_lab: MakeLab) -> None:
-    finding = assess(make_lab(make_task(epsilon=3.0), lookup("method", "fedcgs")(counts="exact")))
+def test_exact_counts_under_add_remove_are_named(make_task: MakeTask, make_context: MakeContext) -> None:
+    finding = assess(make_context(make_task(epsilon=3.0), lookup("method", "fedcgs")(counts="exact")))
     assert finding.verdict == "unsupported"
     assert finding.metrics["accounted"].value == float("inf")
     assert "leaves exactly" in finding.reason or "leave exactly" in finding.reason
 
 
-def test_no_claim_is_not_run(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(), lookup("method", "fedcgs")())
-    assert isinstance(lab.outcome.transcript.claim, NoClaim)
-    finding = assess(lab)
+def test_no_claim_is_not_run(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(), lookup("method", "fedcgs")())
+    assert isinstance(context.outcome.transcript.claim, NoClaim)
+    finding = assess(context)
     assert finding.verdict == "not_run"
     assert finding.metrics["accounted"].value == float("inf")
 
 
-def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(epsilon=4.0, clients=2, records=80), lookup("method", "fedavg")(local_epochs=2))
-    assert "measured as they were taken" in assess(lab).reason
-    (steps,) = lab.steps
-    lab.steps[steps].squares /= 4
-    assert assess(lab).verdict == "unsound"
+def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(
+        make_task(epsilon=4.0, clients=2, records=80), lookup("method", "fedavg")(local_epochs=2)
+    )
+    assert "measured as they were taken" in assess(context).reason
+    (steps,) = context.steps
+    context.steps[steps].squares /= 4
+    assert assess(context).verdict == "unsound"

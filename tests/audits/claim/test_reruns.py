@@ -11,8 +11,8 @@ import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.reruns import fit_direction, make_outliers, what_leaves
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Method, Outcome, Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript
 from fedassay.methods.fedcgs.method import FedCGS
@@ -25,8 +25,8 @@ from fedassay.support.errors import DataError
 
 DELTA = 1e-5
 ADJACENCIES: tuple[Adjacency, ...] = ("add_remove", "replace_one", "replace_one_same_label")
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sums:
     blind: bool = False
     breaks: bool = False
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: MethodInput) -> Outcome:
         if self.breaks and not all(len(client) for client in task.clients):
             raise DataError("Sums: a client has no records")
         messages = []
@@ -75,7 +75,7 @@ QUICK_HEAD = HeadTraining(solver="adam", epochs=1)
 
 
 @pytest.fixture(scope="module")
-def judge(make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
+def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Finding]:
     def assess(
         method: Method,
         *,
@@ -86,7 +86,7 @@ def judge(make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
         clients: int = 3,
     ) -> Finding:
         task = make_task(clients=clients, records=20 * clients, epsilon=epsilon, adjacency=adjacency, seed=seed)
-        (finding,) = DpClaimAudit(mode="rerun", runs=runs).assess(None, make_lab(task, method))
+        (finding,) = DpClaimAudit(mode="rerun", runs=runs).assess(None, make_context(task, method))
         return finding
 
     return assess
@@ -145,22 +145,22 @@ def test_a_release_that_ignores_the_record_is_inconclusive(judge: Callable[..., 
 
 
 def test_what_cannot_be_rerun_is_not_observed(
-    judge: Callable[..., Finding], make_task: MakeTask, make_lab: MakeLab
+    judge: Callable[..., Finding], make_task: MakeTask, make_context: MakeContext
 ) -> None:
     found = judge(Sums(sigma=ENOUGH, breaks=True))
     assert found.metrics["observed"].value is None
     assert "cannot be run again on client/0 alone: Sums: a client has no records" in found.reason
-    alone = make_lab(make_task(clients=3, records=3), Sums(sigma=ENOUGH))
+    alone = make_context(make_task(clients=3, records=3), Sums(sigma=ENOUGH))
     (tiny,) = DpClaimAudit(mode="rerun").assess(None, alone)
     assert tiny.metrics["observed"].reason == "no client has two records to rerun the method on"
 
 
-def test_auto_reruns_only_where_no_statistic_is_named(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_auto_reruns_only_where_no_statistic_is_named(make_task: MakeTask, make_context: MakeContext) -> None:
     audit = DpClaimAudit(mode="auto", runs=40, reruns=1000)
-    (whole,) = audit.assess(None, make_lab(make_task(records=60, epsilon=0.5), Sums(sigma=ENOUGH)))
+    (whole,) = audit.assess(None, make_context(make_task(records=60, epsilon=0.5), Sums(sigma=ENOUGH)))
     assert whole.source is not None
     assert "at client/" in whole.source
-    (statistic,) = audit.assess(None, make_lab(make_task(epsilon=0.5), FedCGS()))
+    (statistic,) = audit.assess(None, make_context(make_task(epsilon=0.5), FedCGS()))
     assert statistic.source == "statistics"
 
 
@@ -188,10 +188,10 @@ def test_a_mechanism_whose_worst_neighbours_are_unknown_names_no_statistic(make_
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_outliers_are_neighbours(make_task: MakeTask, make_lab: MakeLab, adjacency: Adjacency) -> None:
-    lab = make_lab(make_task(clients=3, records=60, adjacency=adjacency), Sums())
-    client = lab.task.clients[1]
-    outliers = make_outliers(lab, 1, adjacency)
+def test_outliers_are_neighbours(make_task: MakeTask, make_context: MakeContext, adjacency: Adjacency) -> None:
+    context = make_context(make_task(clients=3, records=60, adjacency=adjacency), Sums())
+    client = context.clients[1]
+    outliers = make_outliers(context, 1, adjacency)
     assert len({outlier.name for outlier in outliers}) == 3
     for outlier in outliers:
         zero, one = outlier.without, outlier.within

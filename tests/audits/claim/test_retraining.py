@@ -12,8 +12,8 @@ import pytest
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.reruns import outliers_of, what_leaves
 from fedassay.audits.claim.retraining import worst_retraining
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.privacy.variants import distances
@@ -21,8 +21,8 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 
 def _fedlog(**params: object) -> FedLog:
@@ -30,10 +30,10 @@ def _fedlog(**params: object) -> FedLog:
 
 
 @pytest.fixture
-def judge(make_task: MakeTask, make_lab: MakeLab) -> Callable[..., Finding]:
+def judge(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Finding]:
     def assess(method: FedLog, *, epsilon: float = 5.0, records: int = 257) -> Finding:
-        lab = make_lab(make_task(clients=2, records=records, epsilon=epsilon), method)
-        (finding,) = DpClaimAudit(reruns=20_000).assess(None, lab)
+        context = make_context(make_task(clients=2, records=records, epsilon=epsilon), method)
+        (finding,) = DpClaimAudit(reruns=20_000).assess(None, context)
         return finding
 
     return assess
@@ -73,9 +73,11 @@ def test_other_bodies_are_sound(judge: Callable[..., Finding], params: dict[str,
     assert 0 < _observed(found) <= 5.0
 
 
-def test_under_replace_one_the_minibatches_stay_and_less_is_found(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_under_replace_one_the_minibatches_stay_and_less_is_found(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
     task = make_task(epsilon=5.0, adjacency="replace_one")
-    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_lab(task, _fedlog(rounds=2)))
+    (found,) = DpClaimAudit(reruns=20_000).assess(None, make_context(task, _fedlog(rounds=2)))
     assert found.verdict == "unsupported", found.reason
     said = re.search(r"by ([\d.]+); its noise is calibrated to ([\d.]+)", " ".join(found.assumptions))
     assert said is not None
@@ -90,9 +92,9 @@ def test_without_a_public_seed_nothing_is_known_to_train_again(judge: Callable[.
     assert "no attack tested it" in found.reason
 
 
-def test_a_record_that_makes_a_minibatch_more_is_tried(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=1, records=75, epsilon=5.0), _fedlog(local_epochs=1, batch=32))
-    (retrained,) = lab.outcome.retrained.values()
+def test_a_record_that_makes_a_minibatch_more_is_tried(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=1, records=75, epsilon=5.0), _fedlog(local_epochs=1, batch=32))
+    (retrained,) = context.outcome.retrained.values()
     seen = []
 
     def spy(index: int, without: Records, within: Records) -> object:
@@ -100,22 +102,22 @@ def test_a_record_that_makes_a_minibatch_more_is_tried(make_task: MakeTask, make
         return retrained.experiment(index, without, within)
 
     watched = dataclasses.replace(retrained, experiment=spy)
-    lab = dataclasses.replace(lab, outcome=dataclasses.replace(lab.outcome, retrained={"T": watched}))
-    found = worst_retraining(lab, "add_remove")
+    context = dataclasses.replace(context, outcome=dataclasses.replace(context.outcome, retrained={"T": watched}))
+    found = worst_retraining(context, "add_remove")
     assert seen == [(0, 75, 76)] * 3 + [(0, 64, 65)] * 3
     assert "the worst of 6 neighbours tried, by the exact statistics" in found.says
 
 
-def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_lab: MakeLab) -> None:
+def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_context: MakeContext) -> None:
     """Runs of the method itself, many noise seeds a side, are as far apart as the experiment says."""
-    lab = make_lab(make_task(clients=2, records=200, epsilon=5.0), _fedlog(local_epochs=2))
-    task = lab.task
-    (retrained,) = lab.outcome.retrained.values()
-    outlier = outliers_of(lab, task.clients[1], "add_remove")[0]
+    context = make_context(make_task(clients=2, records=200, epsilon=5.0), _fedlog(local_epochs=2))
+    task = context.task
+    (retrained,) = context.outcome.retrained.values()
+    outlier = outliers_of(context, task.clients[1], "add_remove")[0]
     experiment = retrained.experiment(1, outlier.without, outlier.within)
 
     def sent(records: Records, seed: int) -> np.ndarray:
-        outcome = lab.rerun([task.clients[0].take(np.zeros(0, np.int64)), records], Seeds(seed))
+        outcome = context.rerun([task.clients[0].take(np.zeros(0, np.int64)), records], Seeds(seed))
         released = what_leaves(outcome, "client/1")
         return np.concatenate([released["0/counts"], released["0/sums"]])
 
@@ -132,12 +134,12 @@ def test_the_experiment_is_what_the_method_does(make_task: MakeTask, make_lab: M
     assert experiment.mu > 3 * error
 
 
-def test_exact_counts_make_the_neighbours_certain(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=1, records=40, epsilon=5.0), _fedlog(counts="exact"))
-    assert worst_retraining(lab, "add_remove").experiment.mu == np.inf
+def test_exact_counts_make_the_neighbours_certain(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=1, records=40, epsilon=5.0), _fedlog(counts="exact"))
+    assert worst_retraining(context, "add_remove").experiment.mu == np.inf
 
 
-def test_no_client_with_two_records_is_said(make_task: MakeTask, make_lab: MakeLab) -> None:
-    lab = make_lab(make_task(clients=3, records=3, epsilon=5.0), _fedlog())
+def test_no_client_with_two_records_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=3, records=3, epsilon=5.0), _fedlog())
     with pytest.raises(NotRunError, match="no client has two records"):
-        worst_retraining(lab, "add_remove")
+        worst_retraining(context, "add_remove")

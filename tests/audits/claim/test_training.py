@@ -12,8 +12,8 @@ import torch
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.training import training_facts
-from fedassay.contracts.audit import Lab
-from fedassay.contracts.method import Task
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.transcript import Transcript
 from fedassay.nets import local_training, private_generators
@@ -22,8 +22,8 @@ from fedassay.nets.step_log import Measured, note_step, note_training, steps_mea
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
 
-MakeTask = Callable[..., Task]
-MakeLab = Callable[..., Lab]
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"local_epochs": 2},
@@ -32,15 +32,17 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def assess(name: str, make_task: MakeTask, make_lab: MakeLab) -> Finding:
+def assess(name: str, make_task: MakeTask, make_context: MakeContext) -> Finding:
     task = make_task(epsilon=4.0, clients=2, records=80)
-    (finding,) = DpClaimAudit().assess(None, make_lab(task, lookup("method", name)(**METHODS[name])))
+    (finding,) = DpClaimAudit().assess(None, make_context(task, lookup("method", name)(**METHODS[name])))
     return finding
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_training_that_does_what_it_declares_is_sound(name: str, make_task: MakeTask, make_lab: MakeLab) -> None:
-    finding = assess(name, make_task, make_lab)
+def test_a_training_that_does_what_it_declares_is_sound(
+    name: str, make_task: MakeTask, make_context: MakeContext
+) -> None:
+    finding = assess(name, make_task, make_context)
     assert finding.verdict == "sound", finding.reason
     assert "measured as they were taken" in finding.reason
     share = finding.metrics["noise_share"]
@@ -94,21 +96,21 @@ def test_a_training_that_does_less_is_unsound(
     fault: Callable[[pytest.MonkeyPatch], None],
     says: str,
     make_task: MakeTask,
-    make_lab: MakeLab,
+    make_context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fault(monkeypatch)
-    finding = assess(name, make_task, make_lab)
+    finding = assess(name, make_task, make_context)
     assert finding.verdict == "unsound"
     assert says in finding.reason
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ensemble"])
 def test_missing_clipping_is_unsound(
-    name: str, make_task: MakeTask, make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+    name: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _without_clipping(monkeypatch)
-    finding = assess(name, make_task, make_lab)
+    finding = assess(name, make_task, make_context)
     assert finding.verdict == "unsound"
     assert "times as long as gradients that are clipped" in finding.reason
 
@@ -154,13 +156,13 @@ def test_more_steps_than_declared_and_undeclared_noise_are_named() -> None:
 
 
 def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
-    make_task: MakeTask, make_lab: MakeLab
+    make_task: MakeTask, make_context: MakeContext
 ) -> None:
     task = make_task(epsilon=4.0, clients=2, records=80)
-    lab = make_lab(task, lookup("method", "fedavg")(local_epochs=2))
-    (private,) = lab.steps
-    other = {replace(private, noise_multiplier=2 * private.noise_multiplier): lab.steps[private]}
-    (finding,) = DpClaimAudit().assess(None, replace(lab, steps=other))
+    context = make_context(task, lookup("method", "fedavg")(local_epochs=2))
+    (private,) = context.steps
+    other = {replace(private, noise_multiplier=2 * private.noise_multiplier): context.steps[private]}
+    (finding,) = DpClaimAudit().assess(None, replace(context, steps=other))
     assert finding.verdict == "unsound"
     assert "and no such step was taken" in finding.reason
 

@@ -8,14 +8,16 @@ import numpy as np
 
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.contracts.audit import Reconstruction
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
-def _recovered(task: Task, name: str, sender: str | None, noise: float) -> tuple[Reconstruction, np.ndarray]:
+def _recovered(
+    task: MethodInput, name: str, sender: str | None, noise: float
+) -> tuple[Reconstruction, np.ndarray]:
     """The clients' features in random order, each as an image that holds its number."""
     rng = np.random.default_rng(0)
     features = np.concatenate([client.features for client in task.clients])

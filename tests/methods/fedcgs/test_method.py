@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import AGGREGATE, Message
@@ -23,10 +23,10 @@ from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Floats, Ints
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
@@ -37,7 +37,7 @@ def _weights(outcome: Outcome) -> np.ndarray:
     return np.concatenate([head.weights, head.bias[:, None]], axis=1)
 
 
-def _repartition(task: Task, clients: int, alpha: float) -> Task:
+def _repartition(task: MethodInput, clients: int, alpha: float) -> MethodInput:
     rng = np.random.default_rng(clients)
     whole = _pooled(task)
     owners = np.empty(len(whole), dtype=np.int64)
@@ -48,7 +48,7 @@ def _repartition(task: Task, clients: int, alpha: float) -> Task:
     return replace(task, clients=parts)
 
 
-def _pooled(task: Task) -> Records:
+def _pooled(task: MethodInput) -> Records:
     images = np.concatenate([client.images for client in task.clients])
     labels = np.concatenate([client.labels for client in task.clients])
     return Records("all", images, labels, task.clients[0].extract)
@@ -185,7 +185,7 @@ def test_noised_counts_ask_for_no_more_features_than_are_drawn(
     monkeypatch.setattr("fedassay.methods.fedcgs.method.MAX_DRAWN", 100)
     drawn, fit = [], HeadTraining.fit
 
-    def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:
+    def counted(self: HeadTraining, features: Floats, labels: Ints, task: MethodInput) -> LinearHead:
         drawn.append(len(labels))
         return fit(self, features, labels, task)
 

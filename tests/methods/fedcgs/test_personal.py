@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedcgs.personal import Personalize, prototype_distance
 from fedassay.support.errors import PlanError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
-def _skewed(make_task: MakeTask, epsilon: float = math.inf) -> Task:
+def _skewed(make_task: MakeTask, epsilon: float = math.inf) -> MethodInput:
     """Two clients of three classes each."""
     tasks = [
         make_task(clients=1, records=120, labels_of=held, backbone="small_cnn", epsilon=epsilon)

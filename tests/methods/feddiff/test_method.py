@@ -14,7 +14,7 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
 from fedassay.exchange.release import PrivacyTarget
@@ -33,7 +33,7 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 QUICK: dict[str, Any] = {"epochs": 2, "steps": 4, "classifier": {"epochs": 2}, "dp_sgd": {"epochs": 1, "draws": 1}}
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import fedassay.methods.fedlog.method as fedlog_module
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
@@ -36,7 +36,7 @@ from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 QUICK = {"rounds": 2, "local_epochs": 1, "width": 6, "bodies": {"name": "mlp", "hidden": 16}}
 WHOLE = {"sampling_rate": 1.0}  # DP-SGD on whole batches: a Gaussian mechanism, accounted in no time
 

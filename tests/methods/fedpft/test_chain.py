@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.fedpft.chain import FedPFTChain
@@ -18,16 +18,16 @@ from fedassay.methods.rivals.centralized import Centralized
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.support.errors import DataError, PlanError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 SAME = "replace_one_same_label"
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
 
-def _without(task: Task, empty: int) -> Task:
+def _without(task: MethodInput, empty: int) -> MethodInput:
     clients = list(task.clients)
     clients[empty] = clients[empty].take(np.empty(0, dtype=np.int64))
     return replace(task, clients=tuple(clients))

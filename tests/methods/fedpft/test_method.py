@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import Message
@@ -23,12 +23,12 @@ from fedassay.privacy.paper_formulas import fedpft_remark_b3_sigma, fedpft_theor
 from fedassay.privacy.reruns import llr_scores
 from fedassay.support.errors import DataError, PlanError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 SAME = "replace_one_same_label"
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
@@ -271,7 +271,9 @@ def test_more_components_bring_the_densities_nearer(make_task: MakeTask) -> None
     assert gaps[1]["density_gap_real"] == gaps[10]["density_gap_real"] < gaps[10]["density_gap"]
 
 
-def test_noise_that_drowns_every_count_leaves_messages_without_a_head(make_task: Callable[..., Task]) -> None:
+def test_noise_that_drowns_every_count_leaves_messages_without_a_head(
+    make_task: Callable[..., MethodInput],
+) -> None:
     task = make_task(epsilon=1e-3, adjacency="add_remove")
     outcome = FedPFT(components=1, counts="noised", transport="float32").run(task)
     assert outcome.model is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.rivals.ccvr import CCVR, class_statistics, pool
@@ -20,7 +20,7 @@ from fedassay.methods.shared.local_networks import outputs
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 QUICK = {"fedavg": {"local_epochs": 3, "width": 9, "bodies": {"name": "mlp", "hidden": 32}}}
 
 
@@ -86,7 +86,7 @@ def test_noised_counts_ask_for_no_more_virtual_features_than_are_drawn(
     monkeypatch.setattr("fedassay.methods.rivals.ccvr.MAX_DRAWN", 400)
     drawn, fit = [], HeadTraining.fit
 
-    def counted(self: HeadTraining, features: Floats, labels: Ints, task: Task) -> LinearHead:
+    def counted(self: HeadTraining, features: Floats, labels: Ints, task: MethodInput) -> LinearHead:
         drawn.append(len(labels))
         return fit(self, features, labels, task)
 

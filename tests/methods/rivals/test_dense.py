@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.rivals.dense import Dense
@@ -17,11 +17,11 @@ from fedassay.methods.rivals.ensemble import EnsembleOfClients
 from fedassay.nets.generator import build_generator
 from fedassay.support.errors import DataError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 NETWORKS = {"bodies": "mlp"}
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import fedassay.methods.rivals.fedavg as fedavg_module
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER, Message
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.support.errors import DataError, PlanError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 QUICK = {"rounds": 2, "local_epochs": 1, "width": 6, "bodies": {"name": "mlp", "hidden": 16}}
 PARAMETERS = 64 * 16 + 16 + 16 * 5 + 5 + 5 * 10 + 10
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.method import Task
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.methods.rivals.fedcvae import FedCVAE
 from fedassay.methods.shared.classifiers import Classifiers
@@ -20,7 +20,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 LEARNING = {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3}
 QUICK = {"hidden": 16, "local_epochs": 1, "classifier": {"local_epochs": 1}}
 

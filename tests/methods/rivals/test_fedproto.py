@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import fedassay.methods.rivals.fedproto as fedproto_module
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.rivals.fedproto import FedProto
 from fedassay.support.errors import DataError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 QUICK = {"rounds": 3, "local_epochs": 2, "width": 7, "bodies": {"name": "mlp", "hidden": 16}}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.heads.linear import train_head
 from fedassay.methods.rivals.average import Average
@@ -21,15 +21,15 @@ from fedassay.methods.shared.local_heads import head_loss
 from fedassay.nets.local_training import record_gradients
 from fedassay.support.errors import DataError, PlanError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
 
-def _heads(task: Task) -> list[tuple[np.ndarray, np.ndarray]]:
+def _heads(task: MethodInput) -> list[tuple[np.ndarray, np.ndarray]]:
     heads = [train_head(c.features, c.labels, classes=task.classes) for c in task.clients]
     return [(head.weights, head.bias) for head in heads]
 

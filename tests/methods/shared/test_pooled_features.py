@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.contracts.method import Outcome, Task
+from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.methods.rivals.centralized import Centralized
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.support.errors import DataError
 
-MakeTask = Callable[..., Task]
+MakeTask = Callable[..., MethodInput]
 
 
-def _accuracy(outcome: Outcome, task: Task) -> float:
+def _accuracy(outcome: Outcome, task: MethodInput) -> float:
     assert outcome.model is not None
     return float((outcome.model.predict(task.test) == task.test.labels).mean())
 
