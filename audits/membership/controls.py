@@ -116,7 +116,7 @@ class MemorizedDiffusion:
 
 
 def leaking(source: str, context: AuditContext) -> tuple[View, MembershipGame]:
-    """A release of the cell's own clients that gives away membership to whoever looks at `source`, and its game."""
+    """A release of the cell's clients that gives away membership to whoever looks at `source`, and its game."""
     game = context.game
     assert game is not None
     builders: Mapping[str, Callable[[Sequence[Records]], View]] = {
