@@ -178,7 +178,7 @@ def make_context() -> MakeContext:
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
             bounds=bounds,
             folder=_ROOT,
-            prefix="cell",
+            prefix=("cell", "audit"),
             steps=steps,
         )
 

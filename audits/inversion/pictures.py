@@ -53,7 +53,7 @@ def figure(
         PictureColumn(caption=f"image {i}", metrics={name: float(part[at]) for name, part in values.items()})
         for at, i in enumerate(chosen)
     ]
-    name = f"{context.prefix}-inversion-{made.source.name}"
+    name = (*context.prefix, made.source.name)
     return (write_grid(context.folder, name, f"images inverted from {made.source.name}", rows, captions),)
 
 

@@ -284,4 +284,4 @@ class MemorizationAudit(Parameters):
         }
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
-        return (write_grid(context.folder, f"{context.prefix}-memorization", title, rows, columns),)
+        return (write_grid(context.folder, context.prefix, title, rows, columns),)

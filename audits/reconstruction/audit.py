@@ -299,7 +299,7 @@ class ReconstructionAudit(Parameters):
             "attacker's image": scored.baseline[chosen],
             "reconstruction": scored.images[chosen],
         }
-        name = f"{context.prefix}-{source}-{selection}"
+        name = (*context.prefix, source, selection)
         return (write_grid(context.folder, name, f"{source}, selection {selection}", rows, columns),)
 
 

@@ -171,9 +171,7 @@ def _pictures(
         PictureColumn(caption=f"vector {i}", metrics={"feature_cosine": float(cosines[i])}) for i in chosen
     ]
     rows = {"attacker's image": nearest[chosen], "reconstruction": images[chosen]}
-    return (
-        write_grid(context.folder, f"{context.prefix}-{attack}-{source}", f"{attack}: {source}", rows, columns),
-    )
+    return (write_grid(context.folder, (*context.prefix, source), f"{attack}: {source}", rows, columns),)
 
 
 def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:

@@ -82,7 +82,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         accounted=Accounted(float("inf"), float("inf"), None, (), ""),
         bounds=6,
         folder=folder,
-        prefix="cell",
+        prefix=("cell", "audit"),
     )
     return attack(seen), context
 

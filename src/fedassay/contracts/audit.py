@@ -126,7 +126,7 @@ class AuditContext:
         accounted: What the ledger says about the cell.
         bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         folder: Run folder; pictures and arrays go under artifacts/ there.
-        prefix: Unique file-name prefix of this cell.
+        prefix: What names the pictures of this audit: the key of the cell, the labels of the audit and the attack.
         shared: Results that cells of one run share (control results), by content key.
         game: The membership questions that the attack was asked, or None.
         ask: Runs the audited attack on another view and another game.
@@ -147,7 +147,7 @@ class AuditContext:
     accounted: Accounted
     bounds: int
     folder: Path
-    prefix: str
+    prefix: tuple[str, ...]
     shared: dict[str, object] = field(default_factory=dict)
     game: MembershipGame | None = None
     ask: Callable[[View, MembershipGame], AttackResult] | None = None

@@ -20,8 +20,9 @@ from fedassay.execution.captured_cell import Work
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
+from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import write_report, write_tables
+from fedassay.reports import table_names, write_report, write_tables
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import console
@@ -73,7 +74,7 @@ def audit_transcript(
             _matches(transcript, prepared, scenario)
         work = Work(transcript, scenario, prepared, out, device, progress)
         resolved = work.plan(name, folder)
-        with runfolder.claim(out, resolved, resume=False, force=options.force):
+        with runfolder.claim(out, resolved, resume=False, force=options.force, tables=table_names):
             cell = work.cell()
             record = RunRecord(
                 plan=resolved,
@@ -82,6 +83,7 @@ def audit_transcript(
                 cells=(cell,),
                 errors=tuple(work.errors),
             )
+            manifest.note(out, manifest.OF_THE_RUN, (f"tables/{table}" for table in table_names(record)))
             write_tables(record, out / "tables")
             record.save(out)
             write_report(record, out, "html", out / "report.html")

@@ -158,7 +158,7 @@ class Work:
         findings = []
         for audit in entries("audit"):
             if audit == "dp_claim":
-                context = self._context(accounted, None)
+                context = self._context(accounted, audit, None)
                 findings.append(
                     ledger_finding(
                         audit, self.transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON
@@ -172,7 +172,7 @@ class Work:
                 found = None
                 if part.label in results:
                     with self._stage(f"{audit}:{part.label}"):
-                        found = self._judged(audit, results[part.label], self._context(accounted, part))
+                        found = self._judged(audit, results[part.label], self._context(accounted, audit, part))
                     reasons.setdefault(part.label, "the audit failed; see errors")
                 findings += found or [_not_run(audit, part.name, reasons[part.label])]
             if not any(finding.audit == audit for finding in findings):
@@ -249,7 +249,7 @@ class Work:
             recovered=recovered,
         )
 
-    def _context(self, accounted: Accounted, attack: Component | None) -> AuditContext:
+    def _context(self, accounted: Accounted, audit: str, attack: Component | None) -> AuditContext:
         prepared, controls = self.prepared, self._controls()
         task = MethodInput(
             clients=(),
@@ -292,7 +292,7 @@ class Work:
             accounted=accounted,
             bounds=sum(int(getattr(lookup("audit", name), "tests_per_cell", 1)) for name in entries("audit")),
             folder=self.out,
-            prefix="captured",
+            prefix=("captured", audit, *(() if attack is None else (attack.label,))),
         )
 
     def _stage(self, name: str) -> AbstractContextManager[None]:

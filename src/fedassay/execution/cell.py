@@ -25,11 +25,13 @@ from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import stage
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
+from fedassay.records.manifest import note
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
+from fedassay.support.text import file_name
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Work:
 
     def run(self) -> FinishedCell:
         """Method, ledger, attacks, audits, record."""
+        note(self.folder, self.cell.key, ())
         task = self._task()
         outcome: Outcome | None = None
         with self._stage("method"), steps_measured() as self.steps:
@@ -65,7 +68,9 @@ class Work:
                 cell=self._record(None, None, self._all_not_run(reason)), errors=tuple(self.errors)
             )
         with self._stage("transcript"):
-            outcome.transcript.save(self.folder / "transcripts" / self.cell.key)
+            name = f"transcripts/{self.cell.key}"
+            note(self.folder, self.cell.key, (f"{name}/{file}" for file in outcome.transcript.files()))
+            outcome.transcript.save(self.folder / name)
         utility: dict[str, float | None] = dict(outcome.utility)
         with self._stage("utility"):
             utility = {**_accuracy(outcome, task.test), **utility}
@@ -133,7 +138,8 @@ class Work:
             device=self.device,
             progress=self.progress,
             recovered=recovered,
-            scratch=runfolder.scratch(self.folder, self.cell.key),
+            # Two entries of one attack must not take each other's checkpoints.
+            scratch=runfolder.scratch(self.folder, self.cell.key) / file_name("attack", attack.label),
             game=self.game,
         )
 
@@ -178,7 +184,7 @@ class Work:
                 if attack is not None and attack.label not in results:
                     findings.append(_not_run(audit, attack, reasons[attack.label]))
                     continue
-                context = self._context(task, outcome, accounted, attack)
+                context = self._context(task, outcome, accounted, audit, attack)
                 before = len(self.errors)
                 with self._stage(audit.label if attack is None else f"{audit.label}:{attack.label}"):
                     try:
@@ -191,7 +197,7 @@ class Work:
         return findings
 
     def _context(
-        self, task: MethodInput, outcome: Outcome, accounted: Accounted, attack: Component | None
+        self, task: MethodInput, outcome: Outcome, accounted: Accounted, audit: Component, attack: Component | None
     ) -> AuditContext:
         def attack_again(seen: View, game: MembershipGame | None = None) -> AttackResult:
             assert attack is not None
@@ -215,7 +221,7 @@ class Work:
             accounted=accounted,
             bounds=bounds_in(self.scenario),
             folder=self.folder,
-            prefix=self.cell.key,
+            prefix=(self.cell.key, audit.label, *(() if attack is None else (attack.label,))),
             shared=self.shared,
             game=self.game,
             ask=None if attack is None else attack_again,

@@ -20,8 +20,9 @@ from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import write_report, write_tables
+from fedassay.reports import table_names, write_report, write_tables
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT, Progress, console
@@ -64,7 +65,7 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
         for seed in dict.fromkeys(scenario.plan.seeds):
             prepared = _prepared(plan, scenario.base, seed, device, progress)
             facts["null" if seed is None else str(seed)] = prepared.facts
-        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force):
+        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force, table_names):
             done = _run_cells(scenario, folder, device, options, progress)
             record = RunRecord(
                 plan=scenario.resolved(),
@@ -73,6 +74,7 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
                 cells=tuple(item.cell for item in done),
                 errors=tuple(error for item in done for error in item.errors),
             )
+            manifest.note(folder, manifest.OF_THE_RUN, (f"tables/{name}" for name in table_names(record)))
             write_tables(record, folder / "tables")
             record.save(folder)
             write_report(record, folder, "html", folder / "report.html")

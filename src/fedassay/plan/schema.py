@@ -167,7 +167,12 @@ class Component:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method entry at one epsilon, delta and seed."""
+    """One method entry at one epsilon, delta and seed.
+
+    Attributes:
+        key: Names the cell and its files; no other cell of the plan has it (`fedassay.plan.cell_keys`).
+        seed_index: Place of the seed in the plan, which tells null seeds apart.
+    """
 
     key: str
     method: Component
