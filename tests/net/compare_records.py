@@ -56,12 +56,12 @@ class Case:
 
 _DIFFUSION = ("data.limit=900", "data.size=8", "clients.count=6", "attacks.1.feature_diffusion.preset=tiny")
 _MEMBERSHIP = (
-    "data.limit=600",
+    "data.limit=500",
     "clients.count=4",
     "methods.3.fedavg.local_epochs=3",
     "methods.4.fedavg.local_epochs=1",
     "attacks.0.membership.shadows=4",
-    "audits.0.membership={canaries: 40, trials: 10, releases: 1000}",
+    "audits.0.membership={canaries: 40, trials: 4, releases: 500}",
 )
 _GENERATOR = (
     "data.limit=500",
@@ -78,9 +78,9 @@ CASES = {
     "feature_diffusion": Case("attacks/feature_diffusion.yaml", _DIFFUSION),
     "feature_inversion": Case("attacks/feature_inversion.yaml", ("attacks.1.feature_inversion.steps=20",)),
     "gram_factorization": Case("attacks/gram_factorization.yaml", ("data.limit=1000", "clients.count=10")),
-    "label_distribution": Case("attacks/label_distribution.yaml"),
+    "label_distribution": Case("attacks/label_distribution.yaml", ("data.limit=2000",)),
     "membership": Case("attacks/membership.yaml", _MEMBERSHIP),
-    "message_algebra": Case("attacks/message_algebra.yaml"),
+    "message_algebra": Case("attacks/message_algebra.yaml", ("data.limit=2000",)),
     "generator": Case("feddiff_digits.yaml", _GENERATOR, quick=False),
     "captured_claim": Case(None, audited=("generator", "private-eps10-delta1e-05-seed0"), quick=False),
     "claims": Case("claims.yaml", quick=False),
