@@ -131,6 +131,6 @@ def test_a_change_that_is_not_committed_is_found(
     assert tool.main(["HEAD", *keep]) == 1
     assert "params.ridge: " in capsys.readouterr().out
 
-    (tmp_path / "methods" / "fedcgs.py").write_text("raise ValueError('broken')\n")
+    (tmp_path / "methods" / "fedcgs" / "method.py").write_text("raise ValueError('broken')\n")
     assert tool.main(["HEAD", *keep]) == 2
     assert "compare_records: " in capsys.readouterr().err

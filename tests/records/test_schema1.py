@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fedassay.cli import cli
-from fedassay.record import load_record
+from fedassay.records.record import load_record
 
 KEPT = Path(__file__).with_name("schema1")
 WRITTEN = {
