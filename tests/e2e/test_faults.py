@@ -142,7 +142,8 @@ def workers(plan: Path, out: Path, hook: str, *args: str, expected: int = 0) -> 
     folder = out.parent / f"{out.name}-hook"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(hook)
-    done = fedassay("run", plan, "-o", out, "--jobs", "2", *args, environment={"PYTHONPATH": str(folder)})
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    done = fedassay("run", plan, "-o", out, "--jobs", "2", *args, environment={"PYTHONPATH": path})
     assert done.returncode == expected, done.stderr
     return done
 
