@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message.truth import pooled
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField

@@ -29,7 +29,7 @@ import fedassay
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.backbones import build, small_cnn
 from fedassay.backbones.base import BackboneRequest
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
@@ -146,11 +146,11 @@ def test_every_method_is_here() -> None:
 @pytest.mark.parametrize(("name", "given"), METHODS, ids=lambda x: x if isinstance(x, str) else "-".join(x))
 def test_methods(name: str, given: dict[str, Any], private: bool, make_task: MakeTask, on_both: OnBoth) -> None:
     factory = lookup("method", name)
-    if private and not getattr(factory, "has_private_form", True):
+    if private and not factory.facts.private_form:
         pytest.skip(f"{name} has no private form")
     asked: dict[str, Any] = {"clients": 2, "records": 40}
     if private:
-        asked |= {"epsilon": 50.0, "adjacency": getattr(factory, "default_adjacency", "add_remove")}
+        asked |= {"epsilon": 50.0, "adjacency": factory.facts.adjacency}
     needs_network = "personalize" in given or given.get("start") == "backbone"
     asked |= {"backbone": "small_cnn" if needs_network else "pixels", "weights": "random"}
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources

@@ -16,8 +16,11 @@ from fedassay.audits.claim.ledger_claim import ledger_finding
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.backbones.base import Backbone
-from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
+from fedassay.contracts.attack import Attack, AttackResult, Knowledge
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.facts import NEED_WORDS, AuditFacts, in_words
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import every_audit, judges_the_claim
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -27,6 +30,7 @@ from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import stage
 from fedassay.plan.schema import Component, Scenario
+from fedassay.plan.wiring import attacks_for, message_attacks
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.support.errors import NotRunError
@@ -34,21 +38,12 @@ from fedassay.support.progress import Progress
 from fedassay.support.registry import entries, lookup
 from fedassay.support.seeds import Seeds
 
-MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution")
-"""Attacks that need nothing but messages."""
-
 _CONTROLS = 4
 _KNOWN = 48
 _WIDEST = 2048
 _LARGEST = 1 << 24
 """Width of controls without a plan, and its product with the number of classes, at most."""
 _DELTA = 1e-5
-
-_NEEDS = {
-    "memorization": "it needs a generator that can be sampled and the records that it was trained on",
-    "membership": "it needs records of which it is known whether a client holds them",
-}
-
 
 # A lower bound on epsilon takes releases drawn again and again on neighbouring records, and messages of somebody
 # else's system cannot be drawn again. So the ledger decides, on what the transcript itself declares.
@@ -110,22 +105,22 @@ class Work:
         out["audits"] = [{name: {}} for name in entries("audit")]
         return out
 
-    def attacks(self) -> list[Component]:
+    def attacks(self) -> list[Component[Attack]]:
         """The attacks on messages, and the plan's own, whose parameters win."""
         given = list(self.scenario.attacks) if self.scenario is not None else []
         named = {part.name for part in given}
-        plain = [name for name in MESSAGE_ATTACKS if name not in named]
+        plain = [name for name in message_attacks() if name not in named]
         return [*(Component(name, name, lookup("attack", name)(), {}) for name in plain), *given]
 
     def cell(self) -> CellRecord:
         """Ledger, attacks, audits, record."""
         target, transcript = self.target, self.transcript
         accounted: Accounted | None = None
-        with self._stage("ledger"):
+        with self._stage("accounting"):
             accounted = account(transcript, target.adjacency, target.delta)
         findings = [] if accounted is None else self._findings(accounted)
         claim = transcript.claim
-        judged = next((finding for finding in findings if finding.audit == "dp_claim"), None)
+        judged = next((finding for finding in findings if judges_the_claim(finding.audit)), None)
         return CellRecord(
             method=transcript.method,
             label=transcript.method,
@@ -156,8 +151,8 @@ class Work:
     def _findings(self, accounted: Accounted) -> list[Finding]:
         results, reasons = self._attacked()
         findings = []
-        for audit in entries("audit"):
-            if audit == "dp_claim":
+        for audit, facts in sorted(every_audit().items()):
+            if facts.place.section == "claims":
                 context = self._context(accounted, audit, None)
                 findings.append(
                     ledger_finding(
@@ -165,28 +160,28 @@ class Work:
                     )
                 )
                 continue
-            if audit == "ledger":
-                continue  # dp_claim has nothing but the ledger here
-            reads = getattr(lookup("audit", audit), "reads", None) or ()
-            for part in (part for part in self.attacks() if part.name in reads):
+            if facts.place.section == "ledger":
+                continue  # the claim has nothing but the ledger here
+            for part in (part for part in self.attacks() if facts.judge(part.build.facts)):
                 found = None
                 if part.label in results:
                     with self._stage(f"{audit}:{part.label}"):
-                        found = self._judged(audit, results[part.label], self._context(accounted, audit, part))
+                        found = self._judged(audit, part, results[part.label], self._context(accounted, audit, part))
                     reasons.setdefault(part.label, "the audit failed; see errors")
                 findings += found or [_not_run(audit, part.name, reasons[part.label])]
             if not any(finding.audit == audit for finding in findings):
-                findings.append(_not_run(audit, None, self._why_not(audit, reads)))
+                findings.append(_not_run(audit, None, self._why_not(facts)))
         return findings
 
-    def _why_not(self, audit: str, reads: Sequence[str]) -> str:
-        if audit in _NEEDS:
-            return f"{_NEEDS[audit]}, which a captured transcript does not come with"
+    def _why_not(self, facts: AuditFacts) -> str:
+        if facts.needs:
+            return f"{NEED_WORDS[facts.needs[0]]}, which a captured transcript does not come with"
+        reads = in_words(attacks_for(facts))
         if reads and self.scenario is None:
-            return f"{' or '.join(reads)} needs images of the attacker's own and a backbone: give them with --plan"
+            return f"{reads} needs images of the attacker's own and a backbone: give them with --plan"
         if reads:
-            return f"the plan's attacks do not hold {' or '.join(reads)}"
-        return "it needs the clients' records, or another run of the method, which a captured transcript lacks"
+            return f"the plan's attacks do not hold {reads}"
+        return f"{NEED_WORDS['another_run']}, which a captured transcript lacks"
 
     def _attacked(self) -> tuple[dict[str, AttackResult], dict[str, str]]:
         """Run the attacks; later ones know the vectors that earlier ones recovered."""
@@ -204,12 +199,16 @@ class Work:
                     reasons[attack.label] = str(error)
         return results, reasons
 
-    def _judged(self, audit: str, result: AttackResult, context: AuditContext) -> list[Finding]:
-        if result.attack in MESSAGE_ATTACKS:
+    def _judged(
+        self, audit: str, attack: Component[Attack], result: AttackResult, context: AuditContext
+    ) -> list[Finding]:
+        if not attack.build.facts.needs:
             return captured_findings(result, context, self._controls())
         known = self._known()
         if known is None or not result.reconstructions:
-            return [_not_run(audit, result.attack, self._why_not(audit, ()))]
+            return [
+                _not_run(audit, result.attack, f"{NEED_WORDS['another_run']}, which a captured transcript lacks")
+            ]
         if context.attacker is None:
             reason = "the plan gives the attacker no images, which the baseline is made of"
             return [_not_run(audit, result.attack, reason)]
@@ -237,7 +236,7 @@ class Work:
         seed = None if self.scenario is None else self.scenario.plan.seeds[0]
         return Seeds(0 if seed is None else seed)
 
-    def _knowledge(self, attack: Component, recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
+    def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
         return Knowledge(
             attacker=None if self.prepared is None else self.prepared.attacker,
             classes=self.transcript.classes,
@@ -249,7 +248,7 @@ class Work:
             recovered=recovered,
         )
 
-    def _context(self, accounted: Accounted, audit: str, attack: Component | None) -> AuditContext:
+    def _context(self, accounted: Accounted, audit: str, attack: Component[Attack] | None) -> AuditContext:
         prepared, controls = self.prepared, self._controls()
         task = MethodInput(
             clients=(),
@@ -268,9 +267,7 @@ class Work:
 
         def attack_again(seen: Any) -> AttackResult:
             assert attack is not None
-            result = attack.build.run(seen, self._knowledge(attack))
-            assert isinstance(result, AttackResult)
-            return result
+            return attack.build.run(seen, self._knowledge(attack))
 
         again: Callable[[Any], AttackResult] | None = None if attack is None else attack_again
         scenario = self.scenario
@@ -290,7 +287,7 @@ class Work:
             rerun=rerun,
             similarity=similarity,
             accounted=accounted,
-            bounds=sum(int(getattr(lookup("audit", name), "tests_per_cell", 1)) for name in entries("audit")),
+            bounds=sum(facts.tests_per_cell for facts in every_audit().values()),
             folder=self.out,
             prefix=("captured", audit, *(() if attack is None else (attack.label,))),
         )

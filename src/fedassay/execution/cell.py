@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fedassay.audits.stats.intervals import wilson
-from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
+from fedassay.contracts.attack import Attack, AttackResult, Knowledge
+from fedassay.contracts.audit import Audit, AuditContext
 from fedassay.contracts.membership import MembershipGame, make_game, visible
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import judges_the_claim
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -25,6 +26,7 @@ from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import stage
 from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
+from fedassay.plan.wiring import bounds_in, judged_by
 from fedassay.records.manifest import note
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
@@ -75,7 +77,7 @@ class Work:
         with self._stage("utility"):
             utility = {**_accuracy(outcome, task.test), **utility}
         findings: list[Finding] = []
-        with self._stage("ledger"):
+        with self._stage("accounting"):
             accounted = account(outcome.transcript, task.privacy.adjacency, task.privacy.delta)
         if not self.errors:
             results, reasons = self._attack(visible(outcome, self.scenario.plan.threat))
@@ -127,7 +129,7 @@ class Work:
                     reasons[attack.label] = str(error)
         return results, reasons
 
-    def _knowledge(self, attack: Component, recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
+    def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
         return Knowledge(
             attacker=self.prepared.attacker,
             classes=self.prepared.classes,
@@ -163,9 +165,7 @@ class Work:
             return None
 
     def _rerun(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
-        again = self.cell.method.build.run(self._task(clients, seeds))
-        assert isinstance(again, Outcome)
-        return again
+        return self.cell.method.build.run(self._task(clients, seeds))
 
     def _audit(
         self,
@@ -177,9 +177,7 @@ class Work:
     ) -> list[Finding]:
         findings: list[Finding] = []
         for audit in self.scenario.audits:
-            reads = audit.build.reads
-            attacks = [attack for attack in self.scenario.attacks if reads and attack.name in reads]
-            choices: list[Component | None] = [*attacks] or [None]
+            choices: list[Component[Attack] | None] = [*judged_by(audit, self.scenario.attacks)] or [None]
             for attack in choices:
                 if attack is not None and attack.label not in results:
                     findings.append(_not_run(audit, attack, reasons[attack.label]))
@@ -197,14 +195,17 @@ class Work:
         return findings
 
     def _context(
-        self, task: MethodInput, outcome: Outcome, accounted: Accounted, audit: Component, attack: Component | None
+        self,
+        task: MethodInput,
+        outcome: Outcome,
+        accounted: Accounted,
+        audit: Component[Audit],
+        attack: Component[Attack] | None,
     ) -> AuditContext:
         def attack_again(seen: View, game: MembershipGame | None = None) -> AttackResult:
             assert attack is not None
             knowledge = self._knowledge(attack)
-            result = attack.build.run(seen, replace(knowledge, game=game) if game is not None else knowledge)
-            assert isinstance(result, AttackResult)
-            return result
+            return attack.build.run(seen, replace(knowledge, game=game) if game is not None else knowledge)
 
         return AuditContext(
             task=task,
@@ -253,7 +254,10 @@ class Work:
             privacy=_privacy(cell, outcome, findings, min(len(client) for client in self.prepared.clients)),
             ledger=() if transcript is None else ledger_rows(transcript, cell.privacy.adjacency),
             findings=tuple(findings),
-            notes=() if outcome is None else (*outcome.notes, *outcome.transcript.notes),
+            notes=(
+                *self.scenario.warnings,
+                *(() if outcome is None else (*outcome.notes, *outcome.transcript.notes)),
+            ),
             seconds={stage: round(value, 3) for stage, value in self.seconds.items()},
         )
 
@@ -272,17 +276,6 @@ def similarity_of(plan: str, base: Path, device: str) -> Similarity:
     return make_similarity(Plan.model_validate_json(plan).similarity.lpips, base, device)
 
 
-def bounds_in(scenario: Scenario) -> int:
-    """Number of one-sided tests in the whole run, for the correction of confidence levels."""
-    per_cell = 0
-    entries = Counter(attack.name for attack in scenario.attacks)
-    for audit in scenario.audits:
-        # `tests_per_cell` is for one entry of each attack that the audit reads; it tests every entry.
-        times = max((entries[name] for name in audit.build.reads or ()), default=1)
-        per_cell += int(getattr(audit.build, "tests_per_cell", 1)) * max(1, times)
-    return max(1, per_cell * len(scenario.cells))
-
-
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     if outcome.model is None:
         return {}
@@ -296,14 +289,14 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     }
 
 
-def _not_run(audit: Component, attack: Component | None, reason: str) -> Finding:
+def _not_run(audit: Component[Audit], attack: Component[Attack] | None, reason: str) -> Finding:
     name = None if attack is None else attack.name
     return Finding(audit=audit.name, attack=name, verdict="not_run", reason=reason)
 
 
 def _privacy(cell: Cell, outcome: Outcome | None, findings: list[Finding], smallest: int) -> CellPrivacy:
     """The three numbers; the verdict is dp_claim's."""
-    claims = [finding for finding in findings if finding.audit == "dp_claim"]
+    claims = [finding for finding in findings if judges_the_claim(finding.audit)]
     judged = claims[0] if claims else None
     verdict = judged.verdict if judged else "not_run"
     reason = judged.reason if judged else "the plan has no dp_claim audit"

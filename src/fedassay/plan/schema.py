@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -19,6 +19,12 @@ from fedassay.similarity.spec import LpipsSpec
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
+
+if TYPE_CHECKING:
+    from fedassay.contracts.attack import Attack
+    from fedassay.contracts.audit import Audit
+    from fedassay.contracts.component import Configured
+    from fedassay.contracts.method import Method
 
 RESERVED = ("label", "epsilon", "delta", "adjacency")
 
@@ -141,8 +147,11 @@ def _entry(item: Any, where: str) -> Any:
     raise ValueError(f"{where}: an entry is one name with its parameters, given {item!r}")
 
 
+_B_co = TypeVar("_B_co", bound="Configured", covariant=True)
+
+
 @dataclass(frozen=True)
-class Component:
+class Component(Generic[_B_co]):
     """A resolved entry of `methods`, `attacks` or `audits`.
 
     Attributes:
@@ -154,15 +163,13 @@ class Component:
 
     name: str
     label: str
-    build: Any
+    build: _B_co
     given: dict[str, Any]
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters used, defaults filled in."""
-        dumped = self.build.model_dump(mode="json")
-        assert isinstance(dumped, dict)
-        return dumped
+        return self.build.model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class Cell:
     """
 
     key: str
-    method: Component
+    method: Component[Method]
     privacy: PrivacyTarget
     seed: int | None
     seed_index: int
@@ -192,14 +199,16 @@ class Scenario:
         attacks: In plan order, which is the order they run in.
         audits: In plan order.
         cells: Every method entry x epsilon x delta x seed.
+        warnings: What is odd about the plan, though it can be run; printed, and noted in every cell.
     """
 
     plan: Plan
     base: Path
-    methods: tuple[Component, ...]
-    attacks: tuple[Component, ...]
-    audits: tuple[Component, ...]
+    methods: tuple[Component[Method], ...]
+    attacks: tuple[Component[Attack], ...]
+    audits: tuple[Component[Audit], ...]
     cells: tuple[Cell, ...]
+    warnings: tuple[str, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, as it goes into the record."""

@@ -1,0 +1,34 @@
+"""What the memorization audit declares."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.plan import rates as rate
+
+MEMORIZATION = AuditFacts(
+    needs=("generator",),
+    metrics=(
+        MetricFacts(
+            "min_distance",
+            "Smallest score",
+            "Smallest memorization score of a generated image; below 1 is a copy.",
+            worse="lower",
+        ),
+        MetricFacts(
+            "under_threshold",
+            "Under threshold",
+            "Generated images whose memorization score is below 1.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "heldout_gap",
+            "Held-out gap",
+            "How much closer samples lie to training than to held-out images.",
+            worse="higher",
+        ),
+    ),
+    place=Place("attacks", "Memorization", order=30, always=True),
+    rule=SarifRule("Generated images must not be copies of training images."),
+    tests_per_cell=2,
+    cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+)
