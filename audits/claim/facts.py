@@ -19,7 +19,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 DP_CLAIM = AuditFacts(
     needs=("another_run",),
     metrics=CLAIM,
-    place=Place("claims", "Claims", order=60),
+    place=Place("claim", "Claims", order=60),
     rule=SarifRule("A differential-privacy claim must be supported by the ledger and survive attack."),
     tests_per_cell=2,
     cost=_seconds,
@@ -27,7 +27,7 @@ DP_CLAIM = AuditFacts(
 
 LEDGER = AuditFacts(
     metrics=CLAIM,
-    place=Place("ledger", "What the ledger says", order=70),
+    place=Place("accounts", "What the ledger says", order=70),
     rule=SarifRule("Every field that leaves must be what the ledger says."),
     tests_per_cell=0,
     cost=lambda given, sizes, load: 0.0,

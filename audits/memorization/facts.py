@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import HELDOUT_GAP
 from fedassay.plan import rates as rate
 
 MEMORIZATION = AuditFacts(
@@ -20,12 +21,7 @@ MEMORIZATION = AuditFacts(
             "Generated images whose memorization score is below 1.",
             worse="higher",
         ),
-        MetricFacts(
-            "heldout_gap",
-            "Held-out gap",
-            "How much closer samples lie to training than to held-out images.",
-            worse="higher",
-        ),
+        HELDOUT_GAP,
     ),
     place=Place("attacks", "Memorization", order=30, always=True),
     rule=SarifRule("Generated images must not be copies of training images."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
-from fedassay.contracts.metrics import IMAGES
+from fedassay.contracts.metrics import HELDOUT_GAP, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -15,8 +15,8 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 
 RECONSTRUCTION = AuditFacts(
     judges=("reconstructions",),
-    metrics=IMAGES,
-    place=Place("reconstruction", "Reconstruction", order=10, always=True),
+    metrics=(*IMAGES, HELDOUT_GAP),
+    place=Place("images", "Reconstruction", order=10, always=True),
     rule=SarifRule("Images must not be reconstructed better than without what was sent."),
     tests_per_cell=6,
     cost=_seconds,

@@ -106,14 +106,14 @@ class Place:
     """Where the findings of an audit stand in a report.
 
     Attributes:
-        section: `claims`: its verdict is the cell's verdict on the claim. `reconstruction`: the section of images.
-            `attacks`: a section of its own among the other attacks. `ledger`: beside the ledger.
+        section: `claim`: its verdict is the cell's verdict on the claim. `images`: the section of images, for one
+            audit; of others there, and of `attacks`, each has a section of its own. `accounts`: beside the ledger.
         title: Its heading; empty: its name.
         order: Among those of its section, the lowest first; ties by name.
         always: Whether a run without it says so in its place.
     """
 
-    section: Literal["claims", "reconstruction", "attacks", "ledger"] = "attacks"
+    section: Literal["claim", "images", "attacks", "accounts"] = "attacks"
     title: str = ""
     order: int = 100
     always: bool = False

@@ -22,6 +22,13 @@ SSIM_GAIN = MetricFacts(
 IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
 """Of images held against private ones."""
 
+HELDOUT_GAP = MetricFacts(
+    "heldout_gap",
+    "Held-out gap",
+    "How much closer samples lie to training than to held-out images.",
+    worse="higher",
+)
+
 CLAIMED = MetricFacts("claimed", "Claimed ε", "What the plan asked for.")
 ACCOUNTED = MetricFacts(
     "accounted",

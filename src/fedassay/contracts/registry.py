@@ -127,7 +127,12 @@ def every_audit() -> dict[str, AuditFacts]:
 def judges_the_claim(name: str) -> bool:
     """Whether an audit's verdict is the cell's verdict on the claim of privacy."""
     facts = audit_facts(name)
-    return facts is not None and facts.place.section == "claims"
+    return facts is not None and facts.place.section == "claim"
+
+
+def claim_audit() -> str:
+    """The audit whose verdict is the cell's verdict on the claim, the first where there are several."""
+    return next((name for name, facts in every_audit().items() if facts.place.section == "claim"), "claim")
 
 
 def metrics() -> dict[str, MetricFacts]:

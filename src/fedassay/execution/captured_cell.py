@@ -152,7 +152,7 @@ class Work:
         results, reasons = self._attacked()
         findings = []
         for audit, facts in sorted(every_audit().items()):
-            if facts.place.section == "claims":
+            if facts.place.section == "claim":
                 context = self._context(accounted, audit, None)
                 findings.append(
                     ledger_finding(
@@ -160,7 +160,7 @@ class Work:
                     )
                 )
                 continue
-            if facts.place.section == "ledger":
+            if facts.place.section == "accounts":
                 continue  # the claim has nothing but the ledger here
             for part in (part for part in self.attacks() if facts.judge(part.build.facts)):
                 found = None

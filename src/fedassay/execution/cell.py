@@ -13,7 +13,7 @@ from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import Audit, AuditContext
 from fedassay.contracts.membership import MembershipGame, make_game, visible
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.contracts.registry import judges_the_claim
+from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -299,7 +299,7 @@ def _privacy(cell: Cell, outcome: Outcome | None, findings: list[Finding], small
     claims = [finding for finding in findings if judges_the_claim(finding.audit)]
     judged = claims[0] if claims else None
     verdict = judged.verdict if judged else "not_run"
-    reason = judged.reason if judged else "the plan has no dp_claim audit"
+    reason = judged.reason if judged else f"the plan has no {claim_audit()} audit"
     if outcome is None:
         return CellPrivacy(claimed=None, accounted=None, verdict=verdict, reason=reason)
     claim = outcome.transcript.claim

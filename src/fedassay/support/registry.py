@@ -135,7 +135,7 @@ def lookup(kind: Kind, name: str) -> Any:
 def misnamed() -> Iterator[str]:
     """Entry points of other packages that name no component, or one whose name is taken; a message each."""
     seen: dict[str, str] = {f"{kind}.{entry.name}": "fedassay" for kind in get_args(Kind) for entry in _scan(kind)}
-    for point in sorted(entry_points(group=_GROUP), key=_package):
+    for point in _points():
         kind, _, name = point.name.partition(".")
         if kind not in get_args(Kind) or not name:
             yield (
@@ -151,8 +151,13 @@ def misnamed() -> Iterator[str]:
 
 
 def _third_parties(kind: Kind) -> list[EntryPoint]:
-    points = sorted(entry_points(group=_GROUP), key=_package)
-    return [point for point in points if point.name.startswith(f"{kind}.")]
+    return [point for point in _points() if point.name.startswith(f"{kind}.")]
+
+
+@cache
+def _points() -> tuple[EntryPoint, ...]:
+    """The entry points of other packages, by package."""
+    return tuple(sorted(entry_points(group=_GROUP), key=_package))
 
 
 def _package(point: EntryPoint) -> str:
