@@ -1,6 +1,7 @@
 """What a report needs to know of audits: their place and their words, as each declares them.
 
-A record may name an audit that is not installed any more, or not here: it has a section of its own, under its name.
+A record may name an audit that is not installed here, or not any more: it has a section of its own, under its
+name.
 """
 
 from __future__ import annotations
@@ -35,6 +36,5 @@ def shows_images(audit: str) -> bool:
 
 def own_sections() -> list[str]:
     """The audits that have a section of their own in every report, in its order."""
-    return [
-        name for name, facts in every_audit().items() if facts.place.section == "attacks" and facts.place.always
-    ]
+    places = {name: facts.place for name, facts in every_audit().items()}
+    return [name for name, place in places.items() if place.section == "attacks" and place.always]

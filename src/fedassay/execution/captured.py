@@ -26,6 +26,7 @@ from fedassay.reports import table_names, write_report, write_tables
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import console
+from fedassay.support.registry import entries
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def audit_transcript(
 def _scenario(path: Path) -> Scenario:
     """The plan; its methods are not run, so it may leave them out."""
     content = read_yaml(path)
-    content.setdefault("methods", ["raw_features"])
+    content.setdefault("methods", [next(iter(entries("method")))])
     return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
 
 
