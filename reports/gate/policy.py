@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedassay.contracts.registry import every_audit, metrics
+from fedassay.plan.json_schema import DescribedSchema
 from fedassay.plan.schema import read_yaml
 from fedassay.records.record import Verdict
 from fedassay.reports.document.metrics import COMMUNICATION, UTILITY
@@ -99,6 +100,16 @@ class Policy(Frozen):
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")
         return self
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON schema of a policy file, with the metrics and audits that are installed."""
+    schema = Policy.model_json_schema(schema_generator=DescribedSchema)
+    for side in ("maximum", "minimum"):
+        schema["properties"][side]["propertyNames"] = {"enum": list(bounded_metrics())}
+    names = [{"enum": list(demanded_audits())}, {"type": "string", "pattern": "^other:"}]
+    schema["properties"]["must_conclude"]["items"] = {"anyOf": names}
+    return {"$schema": DescribedSchema.schema_dialect, **schema}
 
 
 def load_policy(path: Path) -> Policy:

@@ -12,9 +12,10 @@ else.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
 from fedassay.contracts.facts import AttackFacts, AuditFacts, Facts, MethodFacts, MetricFacts
 from fedassay.support import registry
@@ -95,6 +96,15 @@ def declared(kind: ComponentKind, name: str) -> Declared:
     return Declared(entry, cast("type[Parameters]", component), cast("Facts", facts))
 
 
+def component(kind: ComponentKind, name: str) -> type[Parameters]:
+    """The class of a component.
+
+    Raises:
+        PlanError: As `declared`.
+    """
+    return declared(kind, name).component
+
+
 def method_facts(name: str) -> MethodFacts:
     """What a method declares."""
     return cast("MethodFacts", declared("method", name).facts)
@@ -143,13 +153,36 @@ def metrics() -> dict[str, MetricFacts]:
 def problems() -> Iterator[str]:
     """What is wrong with components of other packages, one message each."""
     yield from registry.misnamed()
-    for kind in _OWED:
+    for kind in get_args(Kind):
         for entry in entries(kind).values():
-            if entry.package:
-                try:
-                    declared(cast("ComponentKind", kind), entry.name)
-                except PlanError as error:
-                    yield str(error)
+            problem = _problem(entry) if entry.package else ""
+            if problem:
+                yield problem
+
+
+def usable(kind: Kind) -> list[Entry]:
+    """Every component of a kind but those of other packages that cannot be used; see `problems`."""
+    return [entry for entry in entries(kind).values() if not entry.package or not _problem(entry)]
+
+
+def summary(entry: Entry) -> str:
+    """One line on a component: of its own source, or of another package's docstring, which is imported for it."""
+    if not entry.package:
+        return entry.summary
+    doc = inspect.getdoc(registry.lookup(entry.kind, entry.name)) or ""
+    return doc.partition("\n")[0] or entry.summary
+
+
+def _problem(entry: Entry) -> str:
+    """What is wrong with a component of another package, or nothing."""
+    try:
+        if entry.kind == "dataset" or entry.kind == "backbone":  # noqa: PLR1714 - so that types are narrowed
+            registry.lookup(entry.kind, entry.name)
+        else:
+            declared(entry.kind, entry.name)
+    except PlanError as error:
+        return str(error)
+    return ""
 
 
 def _audit_facts(name: str) -> AuditFacts:
