@@ -8,7 +8,7 @@ of the same records must recover them; records that nobody sent must not come ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -71,11 +71,7 @@ class MessageAudit(Parameters):
         elif has_expected_errors(result):
             findings.append(self._factors(result, context))
         elif result.vectors or not findings:
-            found = result.vectors or (_nothing(result.attack),)
-            findings += [
-                self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders], result, context)
-                for part in found
-            ]
+            findings += self._sources(result.vectors or (_nothing(result.attack),), result, context)
         return findings
 
     def _factors(self, result: AttackResult, context: AuditContext) -> Finding:
@@ -97,9 +93,14 @@ class MessageAudit(Parameters):
         )
 
     def _algebra(self, result: AttackResult, context: AuditContext) -> list[Finding]:
-        found = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
-        found += [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
+        raw = [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
+        return self._sources((*result.vectors, *raw), result, context)
+
+    def _sources(
+        self, found: Sequence[VectorSource], result: AttackResult, context: AuditContext
+    ) -> list[Finding]:
+        """A finding for each source of vectors, whose senders' records and everybody's they are matched to."""
         everybody = [message.sender for message in context.view.from_clients() if message.sender != AGGREGATE]
         return [
             self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders, *everybody], result, context)
