@@ -119,7 +119,7 @@ def run(
         command=_command(),
     )
     for warning in () if quiet else scenario.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     folder, record = run_scenario(scenario, output, options)
     if as_json:
         say_json(record.to_json())

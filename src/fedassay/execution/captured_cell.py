@@ -166,7 +166,9 @@ class Work:
                 found = None
                 if part.label in results:
                     with self._stage(f"{audit}:{part.label}"):
-                        found = self._judged(audit, part, results[part.label], self._context(accounted, audit, part))
+                        found = self._judged(
+                            audit, part, results[part.label], self._context(accounted, audit, part)
+                        )
                     reasons.setdefault(part.label, "the audit failed; see errors")
                 findings += found or [_not_run(audit, part.name, reasons[part.label])]
             if not any(finding.audit == audit for finding in findings):
