@@ -56,4 +56,4 @@ clean:
 
 .PHONY: schema
 schema: $(STAMP)
-	$(BIN)/python -c "import json; from fedassay.records.record import RunRecord; print(json.dumps(RunRecord.model_json_schema(by_alias=True, mode='serialization'), indent=1))" > docs/record.schema.json
+	$(BIN)/fedassay schema record > docs/record.schema.json

@@ -21,23 +21,44 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedassay.contracts.audit import AttackResult, Knowledge, Reconstruction
+from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.view import View
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
-from fedassay.nets.presets import preset_named
+from fedassay.nets.presets import PRESETS, preset_named
+from fedassay.plan import rates as rate
+from fedassay.plan.work import film
 from fedassay.support.cache import cached_arrays
 from fedassay.support.errors import NotRunError
 from fedassay.support.hashing import digest_arrays
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
+
+_UNET_OPERATIONS = 1.2e10
+"""Of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    preset = PRESETS[given["preset"]]
+    rows = min(sizes.private, given["limit"] or sizes.private) * given["samples"]
+    if preset.architecture == "unet":
+        operations = _UNET_OPERATIONS * sizes.pixels / 3072
+        speed = rate.CONVOLUTION_FLOPS
+    else:
+        operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
+    fitted = 3 * operations * preset.steps * preset.batch / speed
+    return float(fitted + load.cells * operations * rows * (given["steps"] or preset.sampling_steps) / speed)
 
 
 @register("attack", "feature_diffusion")
 class FeatureDiffusion(Parameters):
     """Reconstruct images from feature vectors with a diffusion model trained on the attacker's own."""
 
-    needs: ClassVar[tuple[str, ...]] = ("attacker",)
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("reconstructions",), needs=("attacker_records",), takes=("vectors",), cost=_seconds
+    )
 
     preset: Literal["tiny", "small", "paper"] = "tiny"
     """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU."""

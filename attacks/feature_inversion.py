@@ -23,15 +23,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.backbones.base import Backbone
-from fedassay.contracts.audit import AttackResult, Knowledge, Reconstruction
+from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.nets.inversion import Family, LeakyBackward, invert, schedule_named
+from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Parameters
 
 DIRECTIONS = "gram_directions"
@@ -40,11 +43,18 @@ SUMS = "class_sums"
 _UNIT = 1 + 1e-3
 
 
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    steps = given.get("steps") or {"tiny": 150, "small": 600, "paper": 3000}[given["preset"]]
+    return load.cells * 100 * steps * 3 * sizes.backbone / rate.CONVOLUTION_FLOPS
+
+
 @register("attack", "feature_inversion")
 class FeatureInversion(Parameters):
     """Invert feature vectors by gradient descent on images through the white-box backbone."""
 
-    needs: ClassVar[tuple[str, ...]] = ("white_box",)
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("inversions",), needs=("backbone_gradients",), takes=("vectors",), cost=_seconds
+    )
 
     family: Family = "spectrum"
     """What images are made of: `spectrum`, `pixels` (with total variation) or `deep_image_prior`."""

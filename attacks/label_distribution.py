@@ -20,18 +20,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import field_of, known_counts, noise_of, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
+from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 NAME = "label_distribution"
@@ -49,9 +53,15 @@ class _Estimate:
     absolute: bool
 
 
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    return rate.AUDIT * load.cells / 10
+
+
 @register("attack", "label_distribution")
 class LabelDistribution(Parameters):
     """Estimate the label histogram of every sender from counts, sums, norms or presence."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(gives=("counts",), cost=_seconds)
 
     use_attacker: bool = Field(default=True)
     """Whether to measure class sums against the class means of the adversary's own records."""

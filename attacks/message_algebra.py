@@ -24,11 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.statistics import (
@@ -43,8 +47,8 @@ from fedassay.exchange.statistics import (
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures.packed import diagonal_index
+from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Parameters
 
 NAME = "message_algebra"
@@ -86,9 +90,15 @@ class _Found:
         )
 
 
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    return rate.AUDIT * load.cells / 10
+
+
 @register("attack", "message_algebra")
 class MessageAlgebra(Parameters):
     """Read singletons, collapsed components, ranks, counts and differences from any message."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors", "remarks"), cost=_seconds)
 
     variance: float = Field(default=1e-2, gt=0, lt=1)
     """A component has collapsed when its variance is below this share of the median component's."""

@@ -25,7 +25,7 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.message.truth import match
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
-from fedassay.contracts.audit import Knowledge
+from fedassay.contracts.attack import Knowledge
 from fedassay.data.records import Records
 from fedassay.exchange.gram import Matrix
 from fedassay.exchange.release import Release, exact

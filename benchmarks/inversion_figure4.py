@@ -20,7 +20,7 @@ from fedassay.attacks.feature_inversion import DIRECTIONS, FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
-from fedassay.contracts.audit import Knowledge
+from fedassay.contracts.attack import Knowledge
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField

@@ -50,6 +50,7 @@ FIRST = [
             {"Run large plans": "howto/large-runs.md"},
             {"Add an attack": "howto/add-attack.md"},
             {"Add a method": "howto/add-method.md"},
+            {"Add an audit": "howto/add-audit.md"},
         ]
     },
     {"Threat models": "threat-models.md"},
@@ -62,8 +63,11 @@ FORMATS = [
     {"Transcripts": "transcript.md"},
 ]
 API = (
+    "contracts.attack",
     "contracts.audit",
+    "contracts.facts",
     "contracts.method",
+    "contracts.registry",
     "exchange.release",
     "exchange.ledger",
     "exchange.message",

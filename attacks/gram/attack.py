@@ -22,19 +22,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedassay.attacks.gram.factorization import Factors, factorize
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
 from fedassay.exchange.statistics import gram_of, roundoff, square, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
+from fedassay.plan import rates as rate
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
 
 NAME = "gram_factorization"
@@ -56,9 +60,15 @@ class Target:
     candidates: tuple[Gram, ...]
 
 
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    return rate.AUDIT * load.cells
+
+
 @register("attack", "gram_factorization")
 class GramFactorization(Parameters):
     """Recover single records' features and labels from a second moment and class sums."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors",), cost=_seconds)
 
     restarts: int = Field(default=6, ge=2)
     """Random starts at most; two that agree are enough."""

@@ -23,7 +23,7 @@ knows all other records is the audit's, not this attack's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,14 @@ from fedassay.attacks.membership.signals import (
     model_signals,
 )
 from fedassay.attacks.membership.tracing import Population, population_of
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.membership import Kind, MembershipGame, Shadow
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 Matrix = NDArray[np.float64]
@@ -62,9 +64,16 @@ _SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
 Signals = Callable[[View, Group, Records], Matrix]
 
 
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    # Shadow releases run every method anew, of each of two kinds.
+    return float(2 * given["shadows"] * load.seconds)
+
+
 @register("attack", "membership")
 class Membership(Parameters):
     """Tell members from others by likelihood ratio, LiRA and RMIA with shadow releases."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(gives=("scores",), needs=("membership_game",), cost=_seconds)
 
     tests: tuple[Test, ...] = Field(
         default=("likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"), min_length=1

@@ -24,6 +24,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
+from fedassay.audits.claim.facts import DP_CLAIM
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
@@ -31,6 +32,8 @@ from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import claim_verdict
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
@@ -44,7 +47,6 @@ from fedassay.records.record import (
     unmeasured,
 )
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 _WHOLE = 0.99
@@ -55,8 +57,7 @@ _WHOLE = 0.99
 class DpClaimAudit(Parameters):
     """Does a claim of differential privacy hold: claimed, accounted and observed epsilon."""
 
-    reads: ClassVar[None] = None
-    tests_per_cell: ClassVar[int] = 2
+    facts: ClassVar[AuditFacts] = DP_CLAIM
 
     mode: Literal["mechanism", "rerun", "auto"] = "mechanism"
     """What is run again: the statistics that the method names, the whole method, or these where there are none

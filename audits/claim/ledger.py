@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fedassay.audits.claim.facts import LEDGER
 from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 
@@ -21,8 +23,7 @@ from fedassay.support.types import Parameters
 class LedgerAudit(Parameters):
     """Does what leaves add up to no more than is claimed, on exact sensitivities; without any attack."""
 
-    reads: ClassVar[None] = None
-    tests_per_cell: ClassVar[int] = 0
+    facts: ClassVar[AuditFacts] = LEDGER
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: claimed and accounted epsilon."""

@@ -17,13 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import (
@@ -38,7 +42,6 @@ from fedassay.records.record import (
     unmeasured,
 )
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
@@ -54,8 +57,7 @@ _Control = tuple[Shown, Shown]
 class InversionAudit(Parameters):
     """Whether images inverted from messages are closer to the records behind them than to fresh ones."""
 
-    reads: ClassVar[tuple[str, ...]] = ("feature_inversion",)
-    tests_per_cell: ClassVar[int] = 6
+    facts: ClassVar[AuditFacts] = INVERSION
 
     control_records: int = Field(default=32, ge=8)
     """Records of each control; the attack's own `limit` applies to both together."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, candidates
-from fedassay.contracts.audit import AuditContext, Reconstruction
+from fedassay.contracts.attack import Reconstruction
+from fedassay.contracts.audit import AuditContext
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
 

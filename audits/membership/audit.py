@@ -28,17 +28,20 @@ from pydantic import Field
 
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
+from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership.verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 Bools = NDArray[np.bool_]
@@ -67,8 +70,7 @@ class _Negative:
 class MembershipAudit(Parameters):
     """Are members told from others, and better than the claim of privacy allows."""
 
-    reads: ClassVar[tuple[str, ...]] = ("membership",)
-    tests_per_cell: ClassVar[int] = 13
+    facts: ClassVar[AuditFacts] = MEMBERSHIP
 
     trials: int = Field(default=30, ge=0)
     """Of the informed adversary against exact releases: three runs of the method each; 0: not tried."""

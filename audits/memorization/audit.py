@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from fedassay.audits.memorization.controls import Redrawn, halves, overfit
+from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
     Judged,
     by_client,
@@ -33,6 +34,8 @@ from fedassay.audits.memorization.judging import (
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
 from fedassay.records.record import (
@@ -45,7 +48,6 @@ from fedassay.records.record import (
     Verdict,
 )
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
@@ -57,8 +59,7 @@ _DOUBTED = 0.05
 class MemorizationAudit(Parameters):
     """Whether generators that clients send give back training images: adaptive distance, held-out records."""
 
-    reads: ClassVar[tuple[str, ...] | None] = None
-    tests_per_cell: ClassVar[int] = 2
+    facts: ClassVar[AuditFacts] = MEMORIZATION
 
     factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     """Generated images for each training record; 5 in the paper."""

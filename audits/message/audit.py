@@ -1,6 +1,6 @@
 """Do the messages give single records or label histograms away by arithmetic alone?
 
-Joins the truth to what `gram_factorization`, `message_algebra` and `label_distribution` computed. Recovered
+Joins the truth to vectors, remarks and label histograms that attacks computed. Recovered
 vectors are matched to the true features of their sender's records and compared with the mean of the record's
 class, which needs no message. Every finding carries both controls: the same attack on exact statistics of a few
 of the same records must recover them; records that nobody sent must not come out.
@@ -8,14 +8,16 @@ of the same records must recover them; records that nobody sent must not come ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, sums_view
+from fedassay.audits.message.facts import MESSAGE
 from fedassay.audits.message.histograms import histogram_finding
+from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import (
     EXACT,
@@ -28,7 +30,10 @@ from fedassay.audits.message.truth import (
     metrics,
     truth_of,
 )
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
@@ -41,10 +46,8 @@ from fedassay.records.record import (
     Verdict,
     unmeasured,
 )
-from fedassay.support.registry import register
 from fedassay.support.types import Ints, Parameters
 
-_FACTORS = "gram_factorization"
 _SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"
 
 
@@ -52,30 +55,34 @@ _SIGNED = "the factorization needs features that are not negative, and this back
 class MessageAudit(Parameters):
     """Match what arithmetic reads from messages with the true records and label histograms."""
 
-    reads: ClassVar[tuple[str, ...]] = ("gram_factorization", "message_algebra", "label_distribution")
-    tests_per_cell: ClassVar[int] = 6
+    facts: ClassVar[AuditFacts] = MESSAGE
 
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding a source of vectors, one on what messages say of counts, one on label histograms."""
-        if result.attack == "label_distribution":
-            return [histogram_finding(result, context, self.draws)]
-        if result.attack == "message_algebra":
-            return [*self._algebra(result, context), structure_finding(result, context)]
-        return [self._factors(result, context)]
+        findings: list[Finding] = []
+        if says_counts(result):
+            findings.append(histogram_finding(result, context, self.draws))
+        if says_remarks(result):
+            findings += [*self._algebra(result, context), structure_finding(result, context)]
+        elif has_expected_errors(result):
+            findings.append(self._factors(result, context))
+        elif result.vectors or not findings:
+            findings += self._sources(result.vectors or (_nothing(result.attack),), result, context)
+        return findings
 
     def _factors(self, result: AttackResult, context: AttackedContext) -> Finding:
         senders = [str(name) for name in result.artifacts["senders"]]
         vectors = np.asarray(result.artifacts["vectors"], np.float64)
-        source = result.vectors[0] if result.vectors else _nothing(_FACTORS)
+        source = result.vectors[0] if result.vectors else _nothing(result.attack)
         finding = self._of_vectors(source, vectors, senders, result, context)
         extra = {"expected_error": _expected(result)}
         limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
         verdict, reason = finding.verdict, finding.reason
         if verdict == "inconclusive" and not result.vectors and _signed(context):
-            return _not_run(_FACTORS, result.attack, _SIGNED)
+            return _not_run(result.attack, result.attack, _SIGNED)
         if verdict == "no_leak_found" and limited:
             verdict, reason = "inconclusive", f"not tried on all messages: {limited[0]}; {reason}"
         elif not result.vectors and result.notes:
@@ -85,9 +92,14 @@ class MessageAudit(Parameters):
         )
 
     def _algebra(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
-        found = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
-        found += [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
+        raw = [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
+        return self._sources((*result.vectors, *raw), result, context)
+
+    def _sources(
+        self, found: Sequence[VectorSource], result: AttackResult, context: AttackedContext
+    ) -> list[Finding]:
+        """A finding for each source of vectors, whose senders' records and everybody's they are matched to."""
         everybody = [message.sender for message in context.view.from_clients() if message.sender != AGGREGATE]
         return [
             self._of_vectors(part, part.vectors.astype(np.float64), [*part.senders, *everybody], result, context)
@@ -125,7 +137,7 @@ class MessageAudit(Parameters):
         test = context.test
         fresh = [test.take(rng.permutation(len(test))[: len(truths[sender])]) for sender in truths]
         negative = judged(list(zip(own.values(), fresh, strict=True)))
-        positive = self._positive(source.name, context, encode, means)
+        positive = self._positive(source.name, has_expected_errors(result), context, encode, means)
         figures, baseline = metrics(ours.matched, rng, self.draws)
         verdict, reason = _verdict(source.name, ours, positive, negative)
         return Finding(
@@ -162,19 +174,24 @@ class MessageAudit(Parameters):
         )
 
     def _positive(
-        self, name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
+        self,
+        name: str,
+        factors: bool,
+        context: AttackedContext,
+        encode: Callable[[Records], Matrix],
+        means: Matrix,
     ) -> Judged:
         """The attack on exact statistics of a few records; the same for every cell that encodes alike."""
         records = control_records(context)
         features = encode(records)
-        make = sums_view if name == _FACTORS else algebra_view
+        make = sums_view if factors else algebra_view
         found = attacked(context, make(records, context, encode))
         part = next((item for item in found.vectors if item.name == name), _nothing(name))
         if name == "raw":  # nothing is computed: what is sent is the feature
             part = VectorSource(
                 name, features, records.labels, ("control",) * len(records), np.arange(len(records))
             )
-        vectors = found.artifacts.get("vectors") if name == _FACTORS else part.vectors
+        vectors = found.artifacts.get("vectors") if factors else part.vectors
         whole = np.asarray(vectors, np.float64).reshape(-1, means.shape[1])
         truth = [(np.arange(len(whole)), features, records.labels)]
         rng = np.random.default_rng(0)

@@ -14,9 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
+from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
@@ -42,17 +44,19 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
     """Findings on what one of the attacks on messages computed.
 
     Args:
-        result: Of `message_algebra`, `gram_factorization` or `label_distribution`.
+        result: Vectors, remarks or label histograms.
         context: Without clients; its `attack` runs the same attack on the controls.
         controls: A few records with features of the messages' width, none of them a client's.
     """
-    if result.attack == "label_distribution":
-        return [_histograms(result, context, controls)]
-    if result.attack == "gram_factorization":
-        return [_factors(result, context, controls)]
+    findings = [_histograms(result, context, controls)] if says_counts(result) else []
+    if has_expected_errors(result):
+        return [*findings, _factors(result, context, controls)]
+    if not says_remarks(result):
+        return [*findings, *(_arithmetic(part, result.attack, context, controls) for part in result.vectors)]
     known = replace(context, clients=(controls,))
-    found = [_arithmetic(part, context, controls) for part in (*result.vectors, *_raw(context.view))]
-    return [*found, structure_finding(result, context, controls=known)]
+    read = (*result.vectors, *_raw(context.view))
+    findings += [_arithmetic(part, result.attack, context, controls, rules=True) for part in read]
+    return [*findings, structure_finding(result, context, controls=known)]
 
 
 def _encode(records: Records) -> Matrix:
@@ -64,10 +68,15 @@ def _raw(view: object) -> tuple[VectorSource, ...]:
     return tuple(part for part in found if part.name == "raw")
 
 
-def _arithmetic(source: VectorSource, context: AttackedContext, controls: Records) -> Finding:
-    """Vectors that are records' features by an identity, or would be but for noise or soft assignments."""
+def _arithmetic(
+    source: VectorSource, attack: str, context: AttackedContext, controls: Records, *, rules: bool = False
+) -> Finding:
+    """Vectors that are records' features by an identity, or would be but for noise or soft assignments.
+
+    Only of vectors that the rules of arithmetic read (`rules`) is it known whether they are.
+    """
     size = len(source.vectors)
-    certain = int(_certain(source, context).sum())
+    certain = int(_certain(source, context).sum()) if rules else 0
     positive, caught = _recovers(source.name, context, controls)
     empty = attacked(context, noised_view(controls, context, _encode))
     flagged = any(part.name == source.name and len(part.vectors) for part in empty.vectors)
@@ -82,7 +91,7 @@ def _arithmetic(source: VectorSource, context: AttackedContext, controls: Record
         verdict = "inconclusive"
         shown = f"{size} vectors may be single records' features ({source.name}); {_NO_RECORDS}"
     return _finding(
-        "message_algebra",
+        attack,
         source.name,
         {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
         Controls(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField

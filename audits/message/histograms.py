@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedassay.audits.message.controls import view_of
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 
@@ -22,7 +23,7 @@ def structure_finding(
     """What arithmetic says of numbers of records, and of protections that are not there.
 
     Args:
-        result: Of `message_algebra`.
+        result: With remarks.
         context: With the records that the truth is taken from; without any for captured messages.
         controls: A context with the records that controls are made of, where `context` has none.
     """

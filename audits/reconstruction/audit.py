@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Judged, explains, judge
 from fedassay.audits.reconstruction.judging import verdict as verdict_of
@@ -26,7 +27,10 @@ from fedassay.audits.reconstruction.selections import (
     set_selections,
 )
 from fedassay.audits.simulation import fresh_clients, raw_view
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
@@ -40,7 +44,6 @@ from fedassay.records.record import (
     Series,
 )
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import register
 from fedassay.support.types import Images, Ints, Parameters
 
 _PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
@@ -56,8 +59,7 @@ _Compared = tuple[str, Judged, Judged, Judged, Judged | None]
 class ReconstructionAudit(Parameters):
     """Whether reconstructed images come closer to the private ones than what needs no generator."""
 
-    reads: ClassVar[tuple[str, ...]] = ("feature_diffusion",)
-    tests_per_cell: ClassVar[int] = 6
+    facts: ClassVar[AuditFacts] = RECONSTRUCTION
 
     near_duplicates: float = Field(default=0.1, ge=0, lt=1)
     """Share of the private images dropped beforehand: those most similar (SSIM) to an attacker image."""

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.registry import audit_facts
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -55,16 +57,21 @@ def captured_image_findings(
             on another view.
         known: Records of the plan that the attacker does not hold, for the controls.
     """
-    measure = "psnr" if audit == "inversion" else "ssim"
+    measure = "psnr" if _inverts(audit) else "ssim"
     caught, flagged = (_control(measure, context, known, shuffled=shuffled) for shuffled in (False, True))
     return [_judged(audit, item, result.attack, context, caught, flagged) for item in result.reconstructions]
+
+
+def _inverts(audit: str) -> bool:
+    facts = audit_facts(audit)
+    return facts is not None and "inversions" in facts.judges
 
 
 def _control(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> Interval:
     """How much closer images made from features of known records are to these than the baseline.
 
-    As in the audits of `fedassay run`: `reconstruction` asks for SSIM over the attacker's nearest image;
-    `inversion`, which has no images to learn from, for PSNR over that to another record of the same class.
+    As in the audits of `fedassay run`: of reconstructions, SSIM over the attacker's nearest image; of inversions,
+    which have no images to learn from, PSNR over that to another record of the same class.
     """
     order = np.roll(np.arange(len(known)), 1) if shuffled else np.arange(len(known))
     fields = {"features": MessageField(known.features[order], "features", exact())}
@@ -113,7 +120,7 @@ def _judged(
         f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images"
     )
-    what = "dB PSNR over other records of the class" if audit == "inversion" else "SSIM over the nearest image"
+    what = "dB PSNR over other records of the class" if _inverts(audit) else "SSIM over the nearest image"
     able = f"on known records it gains {works.value:+.3f} {what} [{works.low:+.3f}, {works.high:+.3f}]"
     verdict: Verdict = "inconclusive"
     if flagged:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.audits.inversion.truth import BETWEEN
-from fedassay.contracts.audit import Reconstruction
+from fedassay.contracts.attack import Reconstruction
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE

@@ -15,7 +15,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.audit import AuditContext, Reconstruction
+from fedassay.contracts.attack import Reconstruction
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity

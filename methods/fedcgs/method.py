@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
@@ -32,13 +35,13 @@ from fedassay.methods.fedcgs.transform import Transform, make_transform
 from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.methods.shared.personalized import personalized_accuracy
 from fedassay.mixtures.packed import at_limit, pack_lower, to_transport, unpack_lower
+from fedassay.plan import rates as rate
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 _GROUP = "statistics"
@@ -59,6 +62,15 @@ class _Noise:
     share: float
     sensitivity: float
     counts: bool
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    width = given["expansion"] or sizes.width
+    seconds = 2.0 * sizes.private * width**2 / rate.DENSE_FLOPS + width**3 / rate.DENSE_FLOPS
+    personal = given.get("personalize")
+    if personal is not None:
+        seconds += 3 * sizes.backbone * sizes.private * personal["epochs"] / rate.CONVOLUTION_FLOPS
+    return seconds
 
 
 @register("method", "fedcgs")
@@ -83,6 +95,8 @@ class FedCGS(Parameters):
         personalize: One more round: the server sends the class means, and every client fine-tunes the whole
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     covariance: Literal["total", "within"] = "total"
     ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)

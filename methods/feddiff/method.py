@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, exact
@@ -43,10 +46,11 @@ from fedassay.nets.generators import (
 )
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.plan import rates as rate
+from fedassay.plan.work import film
 from fedassay.privacy import reruns
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 
@@ -64,6 +68,25 @@ class _Where(TypedDict):
     device: str
     progress: Advance
     checkpoint: Path | None
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    presets = [GENERATORS[name] for name in given["preset"]]
+    epochs = given["dp_sgd"]["epochs"] if private else given["epochs"]
+    total = 0.0
+    for preset in presets:
+        if preset.architecture == "unet":
+            # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
+            operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
+            speed = rate.CONVOLUTION_FLOPS
+        else:
+            operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
+        trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)
+        steps = 1000 if given["sampler"] == "ddpm" and given["steps"] is None else given["steps"] or 40
+        sampled = 2 * operations * sizes.private * steps
+        batches = epochs * sizes.private / (given["batch"] or preset.batch)
+        total += (trained + sampled) / speed + batches * 3 * rate.STEP
+    return total / len(presets) + rate.CALIBRATION * private
 
 
 @register("method", "feddiff")
@@ -97,6 +120,8 @@ class FedDiff(Parameters):
         fmf_share: The same for the mean magnitude; with `pydp`, share of epsilon.
         dp_sgd: How a private run trains.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     preset: Presets = ("tiny",)
     epochs: int = Field(default=200, ge=1)

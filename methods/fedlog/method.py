@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome, Retrained
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import TOLERANCE, map_head
@@ -31,12 +34,22 @@ from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.nets.bodies import BodySpec, read_bodies
+from fedassay.plan import rates as rate
+from fedassay.plan.work import training
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    by_noise = private and given["body"] == "dp_sgd"
+    records = sizes.public if private and given["body"] == "public" else None
+    each = training(
+        given, sizes, epochs=given["local_epochs"], batch=given["batch"], private=by_noise, records=records
+    )
+    return float(given["rounds"] * (each + 0.2) + rate.CALIBRATION * by_noise)
 
 
 @register("method", "fedlog")
@@ -78,6 +91,8 @@ class FedLog(Parameters):
         dp_sgd: Parameters of `body: dp_sgd`.
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     variant: Literal["plain", "c"] = "plain"
     rounds: int = Field(default=5, ge=1)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel
 from fedassay.methods.fedpft.messages import clipped, mixture_message, sample_message, wanted
-from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms
+from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms, mixture_seconds
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
 
 
@@ -32,6 +35,11 @@ class United:
     name: str
     features: Floats
     labels: Ints
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    # Client i works on what all before it had: half of all on average; each trains a head.
+    return mixture_seconds(given, sizes, private) * sizes.clients / 2
 
 
 @register("method", "fedpft_chain")
@@ -55,6 +63,8 @@ class FedPFTChain(MixtureParameters):
     Attributes:
         order: The clients in the order of the line, each once; by default 0, 1, 2, ...
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", cost=_seconds)
 
     order: tuple[int, ...] | None = None
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.fedpft.density_gap import density_gap
 from fedassay.methods.fedpft.messages import clipped, mixture_message, synthesise, wanted
-from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms
+from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms, mixture_seconds
 from fedassay.methods.fedpft.theorem_6_1 import Guarantee, guarantee
 from fedassay.methods.shared.heads import broadcast
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints
 
 _LISTED = 10
@@ -41,6 +43,8 @@ class FedPFT(MixtureParameters):
         densities: Report how far the sampled features are from the test records' (figure 7;
             `density_gap`), and how far the clients' own are.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", cost=mixture_seconds)
 
     guarantee: bool = False
     densities: bool = False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from fedassay.contracts.facts import Given
 from fedassay.contracts.method import MethodInput
+from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import Message
 from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, MixtureTransport, single_components
@@ -16,9 +18,10 @@ from fedassay.methods.fedpft.private import Mechanism, PrivateFit
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.mixtures import Family, fit_mixtures, parameters_sent
 from fedassay.mixtures.em import FLOOR
+from fedassay.plan import rates as rate
+from fedassay.plan.work import head
 from fedassay.privacy.mechanisms import clip_features
 from fedassay.privacy.reruns import Experiment
-from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints, Parameters
 
@@ -45,6 +48,15 @@ _EXACT = {
 }
 
 
+def mixture_seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    """Seconds of fitting the mixtures and the head."""
+    each = given["components"]
+    components = max(each) if isinstance(each, list | tuple) else each
+    cost = rate.MIXTURE * sizes.private * components * sizes.width
+    cost *= sizes.width / 8 if given["covariance"] == "full" and components > 1 else 1
+    return float(cost + head(sizes, sizes.private))
+
+
 class MixtureParameters(Parameters):
     """The plan parameters of `fedpft` and `fedpft_chain`.
 
@@ -63,8 +75,6 @@ class MixtureParameters(Parameters):
             each: on digits, 2 was best or as good at every epsilon from 0.5 to 100.
         head: How the head is trained.
     """
-
-    default_adjacency: ClassVar[Adjacency] = "replace_one_same_label"
 
     components: PositiveInt | tuple[PositiveInt, ...] = 10
     covariance: Family = "diag"

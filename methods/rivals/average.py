@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.heads import broadcast
 from fedassay.methods.shared.local_heads import LocalHeads, received_heads, sent_heads
-from fedassay.support.registry import register
+from fedassay.plan.work import local_heads
 
 
 @register("method", "average")
@@ -19,6 +23,8 @@ class Average(LocalHeads):
     Weighted by the clients' numbers of records (one-shot FedAvg of the head); equally in a private run,
     where these numbers do not leave. `fedavg` averages whole networks.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=local_heads)
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: heads up, their average down.

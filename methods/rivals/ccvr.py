@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
 from fedassay.exchange.release import Claim, Release, exact, public
@@ -23,6 +27,7 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import outputs
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.packed import pack_lower, unpack_lower
+from fedassay.plan.work import head, networks
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import Moments, clip_features, release_class_sums
@@ -31,7 +36,6 @@ from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums
 from fedassay.privacy.symmetric import project_psd, psd_root
 from fedassay.support.errors import DataError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Ints, Parameters
 
 _GROUP = "statistics"
@@ -63,6 +67,10 @@ class _Noise:
     mu: float
 
 
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    return networks(given["fedavg"], sizes, private) + head(sizes, sizes.private)
+
+
 @register("method", "ccvr")
 class CCVR(Parameters):
     """After FedAvg, clients send class means and covariances of the averaged body's features.
@@ -83,6 +91,8 @@ class CCVR(Parameters):
             200,000 at most where counts are noised.
         share: Share of the squared Gaussian-DP parameter that the statistics may spend in a private run.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     fedavg: FedAvg = FedAvg()
     head: HeadTraining = HeadTraining()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +12,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network, sent_classifiers
@@ -20,9 +24,18 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import LocalNetwork
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
-from fedassay.support.registry import register
+from fedassay.plan.work import body, networks
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    inner = given["networks"]
+    operations, _, speed = body(inner["bodies"][0], sizes)
+    # Every client's classifier and the student, forwards and backwards; the generator costs about ten bodies.
+    against = 3 * operations * given["batch"] * (sizes.clients + 11) * given["generator_steps"]
+    learning = 3 * operations * given["batch"] * given["student_steps"]
+    return float(networks(inner, sizes, private) + given["rounds"] * (against + learning) / speed)
 
 
 @register("method", "dense")
@@ -53,6 +66,8 @@ class Dense(Parameters):
         generator_rate: Adam's, for the generator.
         learning_rate: Adam's, for the student.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     networks: Classifiers = Classifiers()
     rounds: int = Field(default=50, ge=1)

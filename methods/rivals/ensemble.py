@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import LinearHead
@@ -15,9 +19,14 @@ from fedassay.methods.shared.classifiers import Classifiers, read
 from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, outputs
 from fedassay.methods.shared.sent_networks import SentNetwork
-from fedassay.support.registry import register
+from fedassay.plan.work import local_heads, networks
 
 _Scores = Callable[[Records], NDArray[np.float64]]
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    inner = given["networks"]
+    return local_heads(given, sizes, private) if inner is None else networks(inner, sizes, private)
 
 
 @register("method", "ensemble")
@@ -31,6 +40,8 @@ class EnsembleOfClients(LocalHeads):
         networks: None: heads over the frozen backbone. Given: whole classifiers, with these settings
             (FedDiff's OneShot-Ens, and what `dense` distills); `head` and `dp_sgd` are then unused.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     combine: Combine = "mean"
     networks: Classifiers | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -33,8 +35,8 @@ from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_r
 from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.private_steps import PrivateSteps
+from fedassay.plan.work import networks
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import register
 from fedassay.support.types import Frozen, Images, Parameters
 
 
@@ -98,6 +100,8 @@ class FedAvg(Parameters):
         target: Personalized accuracy up to which rounds and bytes are counted.
         dp_sgd: Parameters of a private run.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
 
     rounds: int = Field(default=1, ge=1)
     local_epochs: int = Field(default=20, ge=1)

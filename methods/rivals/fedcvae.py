@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Claim, Release, exact
@@ -26,13 +29,14 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.local_training import train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
+from fedassay.plan import rates as rate
+from fedassay.plan.work import training
 from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Progress
-from fedassay.support.registry import register
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints, Parameters
 
@@ -47,6 +51,18 @@ class _Noise:
     steps: PrivateSteps
     scale: float
     sensitivity: float
+
+
+def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    parameters = 2 * sizes.pixels * given["hidden"] + given["hidden"] ** 2
+    seconds = 6.0 * parameters * sizes.private * given["local_epochs"] / rate.DENSE_FLOPS
+    steps = given["local_epochs"] * sizes.private / given["batch"]
+    if private:
+        steps = math.ceil(given["local_epochs"] / given["dp_sgd"]["sampling_rate"]) * sizes.clients
+        seconds = rate.PRIVATE_RECORD * seconds + steps * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
+    inner = given["classifier"]
+    after = training(inner, sizes, epochs=inner["local_epochs"], batch=inner["batch"], private=False)
+    return float(seconds + rate.STEP * steps + after + rate.CALIBRATION * private)
 
 
 @register("method", "fedcvae")
@@ -75,6 +91,8 @@ class FedCVAE(Parameters):
         label_share: Share of the squared Gaussian-DP parameter that the histogram may spend.
         dp_sgd: Parameters of a private run.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
 
     server: Literal["ensemble", "distill"] = "ensemble"
     decoder: Literal["dense", "convolutions"] = "dense"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -32,10 +34,10 @@ from fedassay.methods.shared.local_networks import (
 from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import RecordLoss
+from fedassay.plan.work import networks
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError
-from fedassay.support.registry import register
 from fedassay.support.types import Floats, Images, Parameters
 
 
@@ -81,6 +83,8 @@ class FedProto(Parameters):
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
         target: Personalized accuracy up to which rounds and bytes are counted.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
 
     rounds: int = Field(default=5, ge=1)
     local_epochs: int = Field(default=5, ge=1)

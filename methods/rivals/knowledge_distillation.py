@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
+from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.registry import register
 
 
 @register("method", "knowledge_distillation")
@@ -39,6 +43,8 @@ class KnowledgeDistillation(LocalHeads):
         learning_rate: Adam's; 1e-4 in the paper.
         batch: Minibatch size.
     """
+
+    facts: ClassVar[MethodFacts] = MethodFacts(cost=local_heads)
 
     temperature: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     share: float = Field(default=0.5, ge=0, le=1)

@@ -6,14 +6,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import register
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel
 from fedassay.methods.shared.heads import HeadTraining, broadcast
 from fedassay.mixtures.packed import to_transport
+from fedassay.plan.work import one_head
 from fedassay.support.errors import DataError
-from fedassay.support.registry import register
 from fedassay.support.types import Parameters
 
 
@@ -26,7 +28,7 @@ class RawFeatures(Parameters):
         head: How the head is trained.
     """
 
-    has_private_form: ClassVar[bool] = False
+    facts: ClassVar[MethodFacts] = MethodFacts(private_form=False, cost=one_head)
 
     transport: Literal["float32", "float16"] = "float32"
     head: HeadTraining = HeadTraining()

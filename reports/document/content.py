@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedassay.contracts.metrics import IMAGES
 from fedassay.records.record import RunRecord
+from fedassay.reports.document.audits import image_audit, own_sections, place_of, title_of
 from fedassay.reports.document.figures.corridor import corridor
 from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
 from fedassay.reports.document.figures.svg import Figure
@@ -26,14 +28,6 @@ from fedassay.reports.document.privacy_tables import (
 from fedassay.reports.document.series import rows
 from fedassay.reports.document.tables import Table, csv_text
 from fedassay.support.atomic import write_text
-
-AUDITS = {
-    "inversion": "Inversion",
-    "memorization": "Memorization",
-    "membership": "Membership",
-    "message": "Message algebra",
-}
-"""The audits of section 5, in its order; `reconstruction` has a section of its own."""
 
 
 @dataclass(frozen=True)
@@ -85,22 +79,23 @@ class Contents:
 def contents(record: RunRecord) -> Contents:
     """Everything that the report of a run says."""
     tables = [verdicts_table(record), matrix_table(record), claims_table(record), utility_table(record)]
-    for audit, caption in (("reconstruction", "Reconstruction"), *section_five(record)):
+    images = image_audit()
+    for audit, caption in ((images, title_of(images)), *section_five(record)):
         findings = found(record, [audit])
         if findings:
-            always = ("psnr", "ssim", "lpips", "ssim_gain") if audit == "reconstruction" else ()
+            always = [metric.name for metric in IMAGES] if audit == images else ()
             tables.append(findings_table(record, slug(audit), caption, findings, always))
     tables += [ledger_table(record, record.cells)]
-    ledger_findings = found(record, ["ledger"])
+    accounts = {finding.audit for _, finding in found(record) if place_of(finding.audit).section == "accounts"}
+    ledger_findings = found(record, accounts)
     if ledger_findings:
         tables.append(findings_table(record, "ledger_findings", "What the ledger says", ledger_findings))
     tables += [controls_table(record), seconds_table(record)]
     drawn = [*privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
     attacked = {
-        audit: figures_of(record, audit)
-        for audit in ("reconstruction", *(name for name, _ in section_five(record)))
+        audit: figures_of(record, audit) for audit in (images, *(name for name, _ in section_five(record)))
     }
-    attacked["reconstruction"] = (*reconstruction_epsilon(record), *attacked["reconstruction"])
+    attacked[images] = (*reconstruction_epsilon(record), *attacked[images])
     names = iter(distinct([figure.name for figures in attacked.values() for figure in figures]))
     return Contents(
         tables=tuple(
@@ -117,10 +112,14 @@ def contents(record: RunRecord) -> Contents:
 
 
 def section_five(record: RunRecord) -> list[tuple[str, str]]:
-    """The audits of section 5 with their titles: the four that are always there, then any other."""
-    placed = {"dp_claim", "reconstruction", "ledger", *AUDITS}
-    others = dict.fromkeys(finding.audit for _, finding in found(record) if finding.audit not in placed)
-    return [*AUDITS.items(), *((name, name.replace("_", " ").capitalize()) for name in others)]
+    """The audits of section 5 with their titles: those that are always there, then any other."""
+    always, images = own_sections(), image_audit()
+    others = dict.fromkeys(
+        finding.audit
+        for _, finding in found(record)
+        if finding.audit not in {*always, images} and place_of(finding.audit).section in {"attacks", "images"}
+    )
+    return [(name, title_of(name)) for name in (*always, *others)]
 
 
 def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedassay.records.record import CellRecord, Finding, RunRecord, Series
+from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.figures.curves import Named, roc, sweep
 from fedassay.reports.document.figures.forest import Entry, forest
 from fedassay.reports.document.figures.histogram import histogram
@@ -29,7 +30,7 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
     findings = first_seed(record, audit)
     deltas = several_deltas(record)
     out: list[Figure | None] = []
-    if audit == "reconstruction":
+    if audit == image_audit():
         entries = [Entry(cell_name(cell, deltas), what(finding), finding) for cell, finding in findings]
         out.append(forest("reconstruction_ssim", entries))
     curves = [

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
+from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.groups import in_order, several_deltas, several_seeds
 from fedassay.reports.document.metrics import hint, ordered, title
 from fedassay.reports.document.summary import attacks_on
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 
 Found = tuple[CellRecord, Finding]
-
-_IN_NUMBERS = ("reconstruction", "inversion")
-"""Audits whose reasons repeat their numbers; the page leaves them out where a verdict was reached."""
 
 _NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 
@@ -68,6 +66,8 @@ def findings_table(
         findings: Which findings.
         always: Metrics that get a column even where nothing was measured.
     """
+    # Reasons that repeat numbers are left out on the page where a verdict was reached.
+    in_numbers = all(shows_images(finding.audit) for _, finding in findings)
     names = ordered([*always, *(key for _, finding in findings for key in (*finding.metrics, *finding.baseline))])
     columns = (
         *cell_columns(record),
@@ -77,7 +77,7 @@ def findings_table(
         Column("selection", "Selection", hidden=all(f.selection is None for _, f in findings)),
         Column("verdict", "Verdict", "verdict"),
         # Where every source has figures of its own, the words say more than a row of dashes: they come first.
-        Column("reason", "In words", hidden=name in _IN_NUMBERS),
+        Column("reason", "In words", hidden=in_numbers),
         *(Column(key, title(key), "metric", hint(key)) for key in names),
         Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),
     )
@@ -86,7 +86,7 @@ def findings_table(
         who = (*cell_values(cell), finding.audit, finding.attack or "")
         what = (finding.source or "", finding.selection or "")
         n, measured = _common(_values(finding, names))
-        unsaid = name in _IN_NUMBERS and finding.verdict in {"inconclusive", "not_run"}
+        unsaid = in_numbers and finding.verdict in {"inconclusive", "not_run"}
         ruling = Ruling(finding.verdict, finding.reason if unsaid else "")
         rows = [Row((*who, *what, ruling, finding.reason, *measured, n), "measured")]
         if finding.baseline:

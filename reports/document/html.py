@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedassay.records.record import RunRecord
+from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
 from fedassay.reports.document.finding_figures import folded_of
 from fedassay.reports.document.finding_tables import controls_sentence
@@ -55,7 +56,7 @@ def page(run: Path, record: RunRecord) -> str:
         deltas=several_deltas(record),
         content=content,
         table=lambda name: _printed(content.table(name)),
-        reconstruction=galleries(run, record, "reconstruction"),
+        reconstruction=galleries(run, record, image_audit()),
         audits=sections,
         ledgers=_ledgers(record),
         controls=controls_sentence(record),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric
 
 
@@ -27,13 +28,19 @@ class Measure:
         name: Name of the metric.
         title: Axis label and column header.
         definition: Printed under the plot.
-        audits: Whose findings it reads; empty for the cell's own privacy numbers.
+        of_findings: Whether findings hold it; else the cell's own privacy numbers do.
     """
 
     name: str
     title: str
     definition: str
-    audits: tuple[str, ...]
+    of_findings: bool = True
+
+    @property
+    def audits(self) -> list[str]:
+        """The installed audits that declare it, whose findings are read."""
+        known = every_audit().items() if self.of_findings else ()
+        return [audit for audit, facts in known if any(metric.name == self.name for metric in facts.metrics)]
 
 
 MEASURES = (
@@ -42,32 +49,31 @@ MEASURES = (
         "SSIM gain over baseline",
         "The largest SSIM gain over its baseline among a cell's conclusive reconstruction and inversion "
         "findings, whatever source and selection; 0 or less means no better than without what was sent.",
-        ("reconstruction", "inversion"),
     ),
     Measure(
         "auc",
         "Membership AUC",
         "The largest area under the ROC curve among a cell's conclusive membership findings; 0.5 is guessing.",
-        ("membership",),
     ),
     Measure(
         "observed",
         "Observed ε",
         "The 95 % lower bound on epsilon that an attack on the release showed.",
-        (),
+        of_findings=False,
     ),
 )
 
 
 def leakage(cell: CellRecord, measure: Measure) -> Metric:
     """A cell's leakage by one measure; None with the reason where it was not measured."""
-    if not measure.audits:
+    if not measure.of_findings:
         if cell.privacy.observed is not None:
             return Metric(value=cell.privacy.observed)
         return Metric(value=None, reason=cell.privacy.reason or "no lower bound was measured")
-    findings = [finding for finding in cell.findings if finding.audit in measure.audits]
+    audits = measure.audits
+    findings = [finding for finding in cell.findings if finding.audit in audits]
     if not findings:
-        return Metric(value=None, reason=f"no {' or '.join(measure.audits)} audit in this cell")
+        return Metric(value=None, reason=f"no {' or '.join(audits)} audit in this cell")
     measured = [
         finding.metrics[measure.name]
         for finding in findings

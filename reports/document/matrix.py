@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.document.finding_tables import cell_columns, name_value
 from fedassay.reports.document.groups import Group, groups
 from fedassay.reports.document.tables import Column, Row, Ruling, Table
 from fedassay.reports.document.verdicts import LOOKS, worst
-
-_CLAIM = "dp_claim"
 
 
 def matrix_table(record: RunRecord) -> Table:
@@ -44,16 +43,16 @@ def matrix_table(record: RunRecord) -> Table:
 def _audits(record: RunRecord) -> tuple[str, ...]:
     """Every audit with a finding, in the record's order, the claims' first."""
     found = dict.fromkeys(finding.audit for cell in record.cells for finding in cell.findings)
-    return tuple(sorted(found, key=lambda audit: audit != _CLAIM))
+    return tuple(sorted(found, key=lambda audit: not judges_the_claim(audit)))
 
 
 def _title(audit: str) -> str:
-    return "Claim" if audit == _CLAIM else audit.replace("_", " ").capitalize()
+    return "Claim" if judges_the_claim(audit) else audit.replace("_", " ").capitalize()
 
 
 def _ruling(group: Group, audit: str) -> Ruling:
     findings = [finding for cell in group.cells for finding in cell.findings if finding.audit == audit]
-    if audit == _CLAIM:
+    if judges_the_claim(audit):
         # A cell's own privacy verdict joins what the audit found on every mechanism.
         pairs = [(cell.privacy.verdict, cell.privacy.reason) for cell in group.cells]
     else:

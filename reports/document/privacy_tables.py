@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
@@ -87,13 +88,13 @@ def claims_table(record: RunRecord) -> Table:
 
 
 def _observed_reason(cell: CellRecord) -> str:
-    audit = next((finding for finding in cell.findings if finding.audit == "dp_claim"), None)
+    audit = next((finding for finding in cell.findings if judges_the_claim(finding.audit)), None)
     if audit is not None:
         metric = audit.metrics.get("observed")
         if metric is not None and metric.value is None and metric.reason:
             return metric.reason
         return audit.reason
-    return cell.privacy.reason or "the plan has no dp_claim audit"
+    return cell.privacy.reason or f"the plan has no {claim_audit()} audit"
 
 
 def _or_reason(value: float | None, reason: str) -> Metric:

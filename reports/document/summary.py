@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
 from fedassay.reports.document.groups import Group, groups
 from fedassay.reports.document.numbers import short, significant
 from fedassay.reports.document.verdicts import LOOKS, worst
+from fedassay.support.registry import entries
 
 SOURCES = {
     "raw": "raw features",
     "mixture_samples": "features sampled from the mixtures",
     "class_means": "class means",
     "class_sums": "class sums",
-    "gram_factorization": "features recovered by Gram factorization",
-    "message_algebra": "features recovered from the message by algebra",
 }
 """Plain words for the sources that the corridor names; others are printed as they are."""
 
@@ -55,7 +55,9 @@ class Line:
 
 def source_words(source: str | None) -> str:
     """What was attacked, in plain words."""
-    return SOURCES.get(source or "", (source or "what is sent").replace("_", " "))
+    words = SOURCES.get(source or "", (source or "what is sent").replace("_", " "))
+    # What an attack recovered is named after the attack.
+    return f"features recovered by {words}" if source in entries("attack") else words
 
 
 def strip(record: RunRecord) -> tuple[Line, ...]:
@@ -88,8 +90,8 @@ def lead(record: RunRecord) -> str:
 
 
 def attacks_on(cell: CellRecord) -> tuple[Finding, ...]:
-    """A cell's findings without `dp_claim`, whose result is the cell's own privacy verdict."""
-    return tuple(finding for finding in cell.findings if finding.audit != "dp_claim")
+    """A cell's findings without those on its claim, whose result is the cell's own privacy verdict."""
+    return tuple(finding for finding in cell.findings if not judges_the_claim(finding.audit))
 
 
 def verdicts_of(cell: CellRecord) -> list[Verdict]:
@@ -161,13 +163,12 @@ def _claim(group: Group) -> tuple[int, str]:
 
 
 def _leak(finding: Finding) -> str:
-    if finding.audit in {"reconstruction", "inversion"}:
-        ssim, baseline = finding.metrics.get("ssim"), finding.baseline.get("ssim")
-        if ssim is not None and ssim.value is not None:
-            text = f"{source_words(finding.source)} give images back at SSIM {significant(ssim.value)}"
-            if baseline is not None and baseline.value is not None:
-                text += f" against {significant(baseline.value)} for the baseline"
-            return text + _on_what(finding, ssim)
+    ssim, baseline = finding.metrics.get("ssim"), finding.baseline.get("ssim")
+    if ssim is not None and ssim.value is not None:
+        text = f"{source_words(finding.source)} give images back at SSIM {significant(ssim.value)}"
+        if baseline is not None and baseline.value is not None:
+            text += f" against {significant(baseline.value)} for the baseline"
+        return text + _on_what(finding, ssim)
     return _first(finding.reason)
 
 

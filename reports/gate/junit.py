@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 from xml.etree import ElementTree
 
+from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.document.numbers import interval, significant
@@ -66,7 +67,10 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
     root = ElementTree.Element("testsuites")
     common = {"package": _token(name_of(record)), "hostname": "localhost", "timestamp": _timestamp(record)}
     for cell in record.cells:
-        cases = [_claim(cell), *(_case(finding) for finding in cell.findings if finding.audit != "dp_claim")]
+        cases = [
+            _claim(cell),
+            *(_case(finding) for finding in cell.findings if not judges_the_claim(finding.audit)),
+        ]
         about = {
             "method": cell.method,
             "epsilon": f"{cell.epsilon:g}",
@@ -126,7 +130,7 @@ def _claim(cell: CellRecord) -> Case:
     held = {"claimed": claimed, "accounted": privacy.accounted, "observed": privacy.observed, "mu": privacy.mu}
     detail = "\n".join(f"{key} = {significant(value)}" for key, value in held.items() if value is not None)
     message = f"{LOOKS[privacy.verdict].word}: {privacy.reason or detail.replace(chr(10), ', ')}"
-    return Case("dp_claim", _STATES[privacy.verdict], privacy.verdict, message, detail)
+    return Case(claim_audit(), _STATES[privacy.verdict], privacy.verdict, message, detail)
 
 
 def _case(finding: Finding) -> Case:

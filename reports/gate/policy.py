@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from fedassay.contracts.registry import every_audit, metrics
+from fedassay.plan.json_schema import DescribedSchema
 from fedassay.plan.schema import read_yaml
 from fedassay.records.record import Verdict
-from fedassay.reports.document.metrics import COMMUNICATION, MEANINGS, UTILITY
+from fedassay.reports.document.metrics import COMMUNICATION, UTILITY
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
 
-METRICS = tuple(dict.fromkeys((*MEANINGS, *UTILITY, *COMMUNICATION)))
-"""The metrics that a policy can bound."""
 
-AUDITS = ("reconstruction", "inversion", "memorization", "membership", "message", "dp_claim", "ledger")
-"""The audits that a policy can demand; an audit of another name may be demanded as `other:NAME`."""
+def bounded_metrics() -> tuple[str, ...]:
+    """The metrics that a policy can bound: those that some installed audit declares, and those of every cell."""
+    return tuple(dict.fromkeys((*metrics(), *UTILITY, *COMMUNICATION)))
+
+
+def demanded_audits() -> tuple[str, ...]:
+    """The audits that a policy can demand; one that is not installed here may be demanded as `other:NAME`."""
+    return tuple(every_audit())
 
 
 class Scope(Frozen):
@@ -68,9 +74,10 @@ class Policy(Frozen):
     @field_validator("maximum", "minimum")
     @classmethod
     def _known_metrics(cls, bounds: dict[str, float]) -> dict[str, float]:
+        known = bounded_metrics() if bounds else ()
         for name, bound in bounds.items():
-            if name not in METRICS:
-                raise ValueError(f"given the metric {name!r}; allowed: {', '.join(METRICS)}")
+            if name not in known:
+                raise ValueError(f"given the metric {name!r}; allowed: {', '.join(known)}")
             if math.isnan(bound):
                 raise ValueError(f"the bound on {name!r} is not a number")
         return bounds
@@ -78,11 +85,12 @@ class Policy(Frozen):
     @field_validator("must_conclude")
     @classmethod
     def _known_audits(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known = demanded_audits() if names else ()
         for name in names:
-            if name not in AUDITS and not name.startswith("other:"):
-                allowed = ", ".join(AUDITS)
+            if name not in known and not name.startswith("other:"):
                 raise ValueError(
-                    f"given the audit {name!r}; allowed: {allowed}, or other:NAME for a third party's"
+                    f"given the audit {name!r}; allowed: {', '.join(known)}, or other:NAME for one that is not "
+                    f"installed here"
                 )
         return names
 
@@ -92,6 +100,16 @@ class Policy(Frozen):
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")
         return self
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON schema of a policy file, with the metrics and audits that are installed."""
+    schema = Policy.model_json_schema(schema_generator=DescribedSchema)
+    for side in ("maximum", "minimum"):
+        schema["properties"][side]["propertyNames"] = {"enum": list(bounded_metrics())}
+    names = [{"enum": list(demanded_audits())}, {"type": "string", "pattern": "^other:"}]
+    schema["properties"]["must_conclude"]["items"] = {"anyOf": names}
+    return {"$schema": DescribedSchema.schema_dialect, **schema}
 
 
 def load_policy(path: Path) -> Policy:

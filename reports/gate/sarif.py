@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedassay import __version__
+from fedassay.contracts.facts import SarifRule
+from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.document.numbers import interval, short, significant
@@ -27,19 +29,14 @@ from fedassay.support.text import plain_tree
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
-RULES: Mapping[str, str] = {
-    "dp_claim": "A differential-privacy claim must be supported by the ledger and survive attack.",
-    "exact_field": "A field that leaves a client exactly voids any finite epsilon.",
-    "reconstruction": "Images must not be reconstructed better than without what was sent.",
-    "inversion": "Images must not be recovered by inverting the feature extractor.",
-    "memorization": "Generated images must not be copies of training images.",
-    "membership": "Members must not be told from others.",
-    "message": "Records must not follow from a message by algebra.",
-    "ledger": "Every field that leaves must be what the ledger says.",
-    "run": "Every part of a run must finish.",
-    "policy": "A run must keep the policy it is held against.",
+RULES: Mapping[str, SarifRule] = {
+    "exact_field": SarifRule("A field that leaves a client exactly voids any finite epsilon."),
+    "run": SarifRule("Every part of a run must finish.", taxa=()),
+    "policy": SarifRule("A run must keep the policy it is held against.", taxa=()),
 }
-"""Rules with their one-sentence descriptions; audits beyond these get a rule of their own name."""
+"""Rules that are no audit's; those of audits stand with them."""
+
+_TAXONOMY = "CWE"
 
 # SARIF: `level` is for results of kind `fail` and must be `none` for every other kind (3.27.10).
 _KINDS: Mapping[Verdict, tuple[str, str]] = {
@@ -69,7 +66,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
         results.append(_claim(cell, name, place))
         results += _exact(cell, name, place)
         for finding, where in zip(cell.findings, findings, strict=True):
-            if finding.audit != "dp_claim":
+            if not judges_the_claim(finding.audit):
                 results.append(_finding(finding, name, where))
     whole = errors_place(record)
     for error in record.errors:
@@ -99,6 +96,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
                     }
                 },
                 "invocations": [{"executionSuccessful": not record.errors}],
+                "taxonomies": [_taxonomy(used)],
                 "columnKind": "unicodeCodePoints",
                 "results": results,
             }
@@ -109,13 +107,35 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
 
 
 def _rule(name: str) -> dict[str, Any]:
-    description = RULES.get(name, f"The audit {name} must find no leak.")
+    rule = _declared(name)
     return {
         "id": name,
         "name": "".join(part.capitalize() for part in name.split("_")),
-        "shortDescription": {"text": description},
+        "shortDescription": {"text": rule.text},
         "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["security", "privacy"]},
+        "relationships": [
+            {"target": {"id": taxon, "toolComponent": {"name": _TAXONOMY}}, "kinds": ["superset"]}
+            for taxon in rule.taxa
+        ],
+        "properties": {"tags": ["security", "privacy", *(f"external/cwe/{taxon.lower()}" for taxon in rule.taxa)]},
+    }
+
+
+def _declared(name: str) -> SarifRule:
+    """A rule of the run's own, what an audit declares, or one made of the name of an audit that is not here."""
+    facts = None if name in RULES else audit_facts(name)
+    declared = RULES.get(name) if facts is None else facts.rule
+    return declared or SarifRule(f"The audit {name} must find no leak.")
+
+
+def _taxonomy(rules: Iterable[str]) -> dict[str, Any]:
+    """The weaknesses that the rules speak of."""
+    taxa = sorted({taxon for name in rules for taxon in _declared(name).taxa})
+    return {
+        "name": _TAXONOMY,
+        "organization": "MITRE",
+        "shortDescription": {"text": "The MITRE Common Weakness Enumeration"},
+        "taxa": [{"id": taxon} for taxon in taxa],
     }
 
 
@@ -134,7 +154,7 @@ def _claim(cell: CellRecord, name: str, place: Place) -> dict[str, Any]:
     text = f"{name}: {LOOKS[privacy.verdict].word.lower()}: {claimed}, {accounted}, {observed}."
     if privacy.reason:
         text += f" {privacy.reason}"
-    return _result("dp_claim", kind, level, text, place, f"{name}/claim")
+    return _result(claim_audit(), kind, level, text, place, f"{name}/claim")
 
 
 def _exact(cell: CellRecord, name: str, place: Place) -> list[dict[str, Any]]:

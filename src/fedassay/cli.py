@@ -118,6 +118,8 @@ def run(
         quiet=quiet,
         command=_command(),
     )
+    for warning in () if quiet else scenario.warnings:
+        say(f"warning: {warning}", err=True)
     folder, record = run_scenario(scenario, output, options)
     if as_json:
         say_json(record.to_json())
@@ -232,18 +234,30 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
 @_json
 def list_(what: str, name: str | None, quiet: bool, as_json: bool) -> int:
     """List what a plan can name; with the NAME of a method, attack or audit, its keys."""
-    from fedassay.console import component_keys, listing, print_keys
+    from fedassay.console import component_keys, listing, print_keys, print_problems
 
     if name is not None:
         print_keys(component_keys(what, name), quiet, as_json)
         return 0
     rows = listing(what)
+    print_problems()
     if as_json:
         say_json(json.dumps([{"name": listed, "summary": summary} for listed, summary in rows], indent=1))
     else:
         width = max((len(listed) for listed, _ in rows), default=0)
         for listed, summary in rows:
             say(listed if quiet else f"{listed:<{width}}  {summary}".rstrip())
+    return 0
+
+
+@cli.command()
+@click.argument("what", type=click.Choice(["plan", "policy", "record"]))
+def schema(what: str) -> int:
+    """Print the JSON schema of plans, policies or records, for editors and other programs."""
+    from fedassay.console import json_schema, print_problems
+
+    print_problems()
+    say_json(json.dumps(json_schema(what), indent=1))
     return 0
 
 

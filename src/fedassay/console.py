@@ -8,13 +8,15 @@ import shutil
 import textwrap
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+from fedassay.contracts.registry import component, problems, summary, usable
 from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario
 from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
-from fedassay.support.registry import Kind, entries, lookup
+from fedassay.support.registry import Kind
 from fedassay.support.terminal import Styled, say, say_json, say_lines
 
 _KINDS: dict[str, Kind] = {
@@ -39,10 +41,29 @@ def listing(what: str) -> list[tuple[str, str]]:
     """Names and one-line summaries of what a plan can name."""
     if what == "configs":
         return _configs()
-    rows = [(entry.name, entry.summary) for entry in entries(_KINDS[what]).values()]
+    rows = [(entry.name, summary(entry)) for entry in usable(_KINDS[what])]
     if what == "backbones":
         rows.append(("<torchvision name>", "Any torchvision classification model, such as resnet50 or vit_b_16"))
     return rows
+
+
+def print_problems() -> None:
+    """Say on standard error what is wrong with components of other packages; the rest goes on without them."""
+    for problem in problems():
+        say(f"fedassay: {problem}", err=True)
+
+
+def json_schema(what: str) -> dict[str, Any]:
+    """The JSON schema of `plan`, `policy` or `record`."""
+    if what == "record":
+        return RunRecord.model_json_schema(by_alias=True, mode="serialization")
+    if what == "policy":
+        from fedassay.reports.gate.policy import policy_schema
+
+        return policy_schema()
+    from fedassay.plan.json_schema import plan_schema
+
+    return plan_schema()
 
 
 def _configs() -> list[tuple[str, str]]:
@@ -65,7 +86,7 @@ def component_keys(what: str, name: str) -> list[Key]:
     kind = _KINDS.get(what)
     if kind not in ("method", "attack", "audit"):
         raise PlanError(f"list {what} {name}: {what} have no keys of their own; allowed: methods, attacks, audits")
-    return [*every_key(lookup(kind, name)), *(entry_keys() if kind == "method" else ())]
+    return [*every_key(component(kind, name)), *(entry_keys() if kind == "method" else ())]
 
 
 def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.backbones.base import Backbone, BackboneRequest, finish
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedassay.attacks.label_distribution import LabelDistribution, _on_simplex
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact

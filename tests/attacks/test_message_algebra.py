@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedassay.attacks.message_algebra import MessageAlgebra
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.release import Release, exact

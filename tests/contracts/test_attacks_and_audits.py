@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from fedassay.contracts.audit import Knowledge
+from fedassay.contracts.attack import Knowledge
 from fedassay.contracts.method import MethodInput
+from fedassay.contracts.registry import attack_facts, audit_facts, every_audit
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
@@ -61,9 +64,33 @@ def test_every_component_has_a_summary(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", AUDITS)
-def test_an_audit_names_what_it_reads(name: str) -> None:
-    reads = lookup("audit", name).reads
-    assert reads is None or set(reads) <= set(ATTACKS)
+def test_some_attack_gives_what_an_audit_judges(name: str) -> None:
+    facts = audit_facts(name)
+    assert facts is not None
+    given = {kind for attack in ATTACKS for kind in attack_facts(attack).gives}
+    assert set(facts.judges) <= given
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_some_audit_judges_every_kind_that_an_attack_gives(name: str) -> None:
+    judged = {kind for facts in every_audit().values() for kind in facts.judges}
+    assert set(attack_facts(name).gives) <= judged
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_what_an_audit_declares_is_read_without_importing_it(name: str) -> None:
+    """Reports read it, and must not wait for networks to be imported."""
+    code = (
+        "import sys; from fedassay.contracts.registry import audit_facts\n"
+        f"assert audit_facts({name!r}).metrics\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_what_is_read_is_what_the_audit_declares(name: str) -> None:
+    assert lookup("audit", name).facts is audit_facts(name)
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -81,9 +81,9 @@ def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
 @pytest.mark.parametrize("name", METHODS)
 def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[..., MethodInput]) -> None:
     factory = lookup("method", name)
-    if not getattr(factory, "has_private_form", True):
+    if not factory.facts.private_form:
         pytest.skip(f"{name} has no private form")
-    adjacency = getattr(factory, "default_adjacency", "add_remove")
+    adjacency = factory.facts.adjacency
     task = make_task(epsilon=5.0, adjacency=adjacency)
     outcome = _run(name, task)
     claim = outcome.transcript.claim
@@ -101,8 +101,8 @@ def test_no_field_under_a_finite_epsilon_is_exact_by_default(
     name: str, make_task: Callable[..., MethodInput]
 ) -> None:
     factory = lookup("method", name)
-    if not getattr(factory, "has_private_form", True):
+    if not factory.facts.private_form:
         pytest.skip(f"{name} has no private form")
-    adjacency = getattr(factory, "default_adjacency", "add_remove")
+    adjacency = factory.facts.adjacency
     outcome = _run(name, make_task(epsilon=1.0, adjacency=adjacency))
     assert exact_fields(outcome.transcript, adjacency) == ()

@@ -29,8 +29,9 @@ import fedassay
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.backbones import build, small_cnn
 from fedassay.backbones.base import BackboneRequest
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.registry import every_audit
 from fedassay.data.images import ImageSet
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.runner import RunOptions, run_scenario
@@ -45,6 +46,7 @@ from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
 from fedassay.plan.resolve import load_scenario
+from fedassay.plan.wiring import message_attacks
 from fedassay.similarity import nearest, ssim_search
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips
@@ -69,7 +71,7 @@ FEDDIFF = {
     "dp_sgd": {"epochs": 1, "sampling_rate": 0.5, "draws": 2},
 }
 FEDCVAE = {"hidden": 16, "classifier": NETWORKS, **NETWORKS}
-METHODS: list[tuple[str, dict[str, Any]]] = [
+SMALL: list[tuple[str, dict[str, Any]]] = [
     ("average", HEAD),
     ("ccvr", {"fedavg": NETWORKS}),
     ("centralized", {}),
@@ -99,6 +101,9 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("knowledge_distillation", {"epochs": 1, **HEAD}),
     ("raw_features", {"head": {"solver": "adam", "epochs": 1}}),
 ]
+"""Settings under which a method takes seconds; one that is not named here runs with its defaults."""
+
+METHODS = [*SMALL, *((name, {}) for name in entries("method") if name not in dict(SMALL))]
 
 
 @pytest.fixture
@@ -138,19 +143,15 @@ def messages(outcome: Outcome) -> list[dict[str, Any]]:
     return [{name: f.values for name, f in message.fields.items()} for message in outcome.transcript.messages]
 
 
-def test_every_method_is_here() -> None:
-    assert {name for name, _ in METHODS} == set(entries("method"))
-
-
 @pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
 @pytest.mark.parametrize(("name", "given"), METHODS, ids=lambda x: x if isinstance(x, str) else "-".join(x))
 def test_methods(name: str, given: dict[str, Any], private: bool, make_task: MakeTask, on_both: OnBoth) -> None:
     factory = lookup("method", name)
-    if private and not getattr(factory, "has_private_form", True):
+    if private and not factory.facts.private_form:
         pytest.skip(f"{name} has no private form")
     asked: dict[str, Any] = {"clients": 2, "records": 40}
     if private:
-        asked |= {"epsilon": 50.0, "adjacency": getattr(factory, "default_adjacency", "add_remove")}
+        asked |= {"epsilon": 50.0, "adjacency": factory.facts.adjacency}
     needs_network = "personalize" in given or given.get("start") == "backbone"
     asked |= {"backbone": "small_cnn" if needs_network else "pixels", "weights": "random"}
 
@@ -166,7 +167,8 @@ def test_methods(name: str, given: dict[str, Any], private: bool, make_task: Mak
     if here[2] is not None:
         assert np.mean(here[2] == there[2]) > 0.98
     # Mixtures under differential privacy are refined on the host, in a step or two.
-    assert gpu.share() == 1 or (private and "fedpft" in name and gpu.share() > 0.99)
+    ours = not entries("method")[name].package
+    assert gpu.share() == 1 or (private and "fedpft" in name and gpu.share() > 0.99) or not (ours or gpu.work)
     assert not gpu.drawn, "no seed of the task governs the GPU's own generator"
 
 
@@ -396,6 +398,37 @@ resources: {threads: 1}
 """
 
 
+def plan_of_everything() -> dict[str, Any]:
+    """The plan above, with every attack and audit that is registered and not named there, at its defaults."""
+    plan: dict[str, Any] = yaml.safe_load(PLAN)
+    for kind, key in (("attack", "attacks"), ("audit", "audits")):
+        named = {next(iter(item)) for item in plan[key]}
+        plan[key] += [{name: {}} for name in entries(kind) if name not in named]  # type: ignore[arg-type]
+    return plan
+
+
+def test_attacks_and_audits_of_messages(on_both: OnBoth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need nothing but messages, of other packages too: a quick run with the same record."""
+    plan = plan_of_everything()
+    attacks = [{name: {}} for name in message_attacks()]
+    judges = [{name: {}} for name, facts in every_audit().items() if set(facts.judges) & {"vectors", "counts"}]
+    plan |= {"similarity": {}, "methods": [{"fedcgs": {}}], "attacks": attacks, "audits": judges}
+    plan["backbone"] = {"name": "pixels"}
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
+    scenario = load_scenario(tmp_path / "plan.yaml")
+
+    def run(device: str) -> dict[str, Any]:
+        monkeypatch.setenv("FEDASSAY_CACHE", str(tmp_path / "cache" / device))
+        _, record = run_scenario(scenario, tmp_path / device, RunOptions(device=device, quiet=True))
+        return record.model_dump(mode="json")
+
+    here, there, _ = on_both(run)
+    assert not there["errors"]
+    found = [[_verdict(finding) for finding in record["cells"][0]["findings"]] for record in (here, there)]
+    assert found[0] == found[1]
+    assert len(found[0]) >= len(message_attacks())
+
+
 @pytest.mark.slow
 def test_a_whole_run_of_every_attack_and_audit(
     on_both: OnBoth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -404,10 +437,10 @@ def test_a_whole_run_of_every_attack_and_audit(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         torch.save(import_torchvision().models.squeezenet1_1(weights=None).state_dict(), tmp_path / "trunk.pt")
-    (tmp_path / "plan.yaml").write_text(PLAN.replace("TRUNK", str(tmp_path / "trunk.pt")))
+    plan = plan_of_everything()
+    plan["similarity"]["lpips"]["trunk"] = str(tmp_path / "trunk.pt")
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     scenario = load_scenario(tmp_path / "plan.yaml")
-    named = {next(iter(item)) for kind in ("attacks", "audits") for item in yaml.safe_load(PLAN)[kind]}
-    assert named == {*entries("attack"), *entries("audit")}
     monkeypatch.setitem(presets.PRESETS, "tiny", FILM)
 
     def run(device: str) -> dict[str, Any]:

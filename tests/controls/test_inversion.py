@@ -14,7 +14,8 @@ from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
 from fedassay.audits.inversion.truth import Pool, hold, psnr_table
-from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge, Reconstruction
+from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records

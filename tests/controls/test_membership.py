@@ -11,7 +11,8 @@ import pytest
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
-from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records

@@ -14,7 +14,8 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
-from fedassay.contracts.audit import Attack, AttackResult, AuditContext, Knowledge
+from fedassay.contracts.attack import Attack, AttackResult, Knowledge
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import Release

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
-from fedassay.contracts.audit import AttackedContext, AttackResult, Reconstruction, Workplace
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AttackedContext, Workplace
 from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records

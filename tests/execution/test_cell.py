@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import yaml
 
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
 from fedassay.exchange import ledger
 from fedassay.exchange.transcript import load_transcript
 from fedassay.execution import cell as cell_module
@@ -70,12 +72,12 @@ CASES: dict[str, Callable[[Path], Case]] = {
 
 def _watched(case: Case, watch: Watch) -> Case:
     """The case with one audit of each kind, that only watches."""
-    attacks = tuple(attack.name for attack in case.attacks)
+    kinds = tuple(kind for attack in case.attacks for kind in attack.build.facts.gives)
     return dataclasses.replace(
         case,
         audits=(
             RunAuditEntry("memorization", "watch", lambda context: watch(None, context)),
-            AttackAuditEntry("message", "watch", attacks, watch, "no attack"),
+            AttackAuditEntry("message", "watch", AuditFacts(judges=kinds), watch, "no attack"),
         ),
     )
 
@@ -176,10 +178,10 @@ def test_a_ledger_that_fails_leaves_reasons(name: str, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(cell_module, "account", broken)
     done = Work(case).run()
-    assert [error.stage for error in done.errors] == ["ledger"]
+    assert [error.stage for error in done.errors] == ["accounting"]
     assert [finding.audit for finding in done.cell.findings] == [audit.name for audit in case.audits]
     assert {finding.verdict for finding in done.cell.findings} == {"not_run"}
-    assert all("ledger" in finding.reason for finding in done.cell.findings)
+    assert all("accounting" in finding.reason for finding in done.cell.findings)
     assert done.cell.privacy.accounted is None
     assert done.cell.ledger
 

@@ -11,19 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from fedassay.cli import cli
+from fedassay.contracts.registry import ComponentKind, declared
+from fedassay.contracts.sizes import Sizes
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.plan.estimate import estimate, in_words
 from fedassay.plan.resolve import load_scenario
-from fedassay.plan.sizes import Sizes, sizes_of
-from fedassay.plan.work import METHODS, body
+from fedassay.plan.sizes import sizes_of
+from fedassay.plan.work import body
 from fedassay.support.registry import entries
 
 CONFIGS = Path(str(resources.files("fedassay") / "configs"))
 PLANS = sorted(path for path in CONFIGS.rglob("*.yaml") if "policies" not in path.parts)
-REFERENCES = {
-    *("raw_features", "centralized", "fedpft", "fedpft_chain", "fedcgs", "fedlog", "ensemble", "average"),
-    *("fedavg", "knowledge_distillation", "fedcvae", "dense", "ccvr", "fedproto", "feddiff"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +51,9 @@ def test_every_shipped_plan_passes_a_dry_run(plan: Path) -> None:
         assert found["estimated_bytes"] > 2**28
 
 
-def test_every_reference_has_a_rate() -> None:
-    assert REFERENCES & set(METHODS) & set(entries("method")) == REFERENCES
+@pytest.mark.parametrize("kind", ["method", "attack", "audit"])
+def test_every_component_has_a_cost(kind: ComponentKind) -> None:
+    assert not [name for name in entries(kind) if declared(kind, name).facts.cost is None]
 
 
 def test_the_text_says_that_it_is_an_estimate() -> None:

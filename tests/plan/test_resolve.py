@@ -95,7 +95,7 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
         ("methods", [], r"methods"),
-        ("attacks", [], r"audits: reconstruction reads the result of feature_diffusion"),
+        ("attacks", [], r"audits: reconstruction judges reconstructions, .* add feature_diffusion"),
         ("audits.0", {"reconstruction": {}, "dp_claim": {}}, r"audits\.0: an entry is one name"),
         ("threat.attacker_share", 0, r"threat\.attacker_share: given 0"),
         ("seeds", ["a"], r"seeds\.0.*given 'a'"),

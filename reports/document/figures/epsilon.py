@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedassay.records.record import Metric, RunRecord
+from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.figures.svg import (
     BOTTOM,
     HEIGHT,
@@ -89,7 +90,7 @@ def _closest(group: Group, *, name: str) -> Metric:
         usable = [
             finding
             for finding in cell.findings
-            if finding.audit == "reconstruction"
+            if finding.audit == image_audit()
             and finding.selection in _SELECTIONS
             and "ssim" in finding.metrics
             and finding.metrics["ssim"].value is not None

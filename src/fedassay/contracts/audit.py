@@ -1,6 +1,5 @@
-"""What attacks and audits are given: knowledge for attacks, a context for audits.
+"""What an audit is given, and what it gives back.
 
-An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
 An audit gets an `AuditContext`, with which it runs its controls without any room importing another: the same
 method on other records. An audit of an attack gets the attack's result and an `AttackedContext`, with which it
 also runs the same attack on another view.
@@ -9,16 +8,15 @@ also runs the same attack on another view.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.component import Configured
+from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
-from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import View
@@ -29,84 +27,9 @@ from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 if TYPE_CHECKING:
-    from fedassay.backbones.base import Backbone
     from fedassay.contracts.membership import MembershipGame
     from fedassay.nets.step_log import StepLog
     from fedassay.similarity.metrics import Similarity
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What the adversary knows besides what it sees.
-
-    Attributes:
-        attacker: Its own labelled images, from no private record; None where the plan gives it none.
-        classes: Number of classes C.
-        backbone: The feature extractor; `white_box` says whether gradients through it are allowed.
-        white_box: See `backbone`.
-        seeds: Random streams of the attack.
-        device: `cpu` or `cuda`.
-        progress: Where long steps report.
-        recovered: Feature vectors that other attacks of the same cell recovered.
-        scratch: Folder for checkpoints that a resumed run may use, or None.
-        game: Records whose membership is asked, and shadow releases of the method; None where nobody asks.
-    """
-
-    attacker: Records | None
-    classes: int
-    backbone: Backbone | None
-    white_box: bool
-    seeds: Seeds
-    device: str
-    progress: Progress
-    recovered: tuple[VectorSource, ...] = ()
-    scratch: Path | None = None
-    game: MembershipGame | None = None
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """Images reconstructed from vectors.
-
-    Attributes:
-        source: The vectors; row i of `images` was made from vector i.
-        images: Shape (n, k, H, W, C), uint8: k samples a vector.
-    """
-
-    source: VectorSource
-    images: Images
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """What an attack computed; no verdict.
-
-    Attributes:
-        attack: Registered name.
-        reconstructions: Images, by source.
-        vectors: Feature vectors recovered from the view.
-        scores: Per-trial scores by name.
-        artifacts: Other arrays by name.
-        notes: Fallbacks and limits met.
-    """
-
-    attack: str
-    reconstructions: tuple[Reconstruction, ...] = ()
-    vectors: tuple[VectorSource, ...] = ()
-    scores: Mapping[str, Floats] = field(default_factory=dict)
-    artifacts: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-class Attack(Protocol):
-    """An attack; its fields are its plan parameters.
-
-    Raises `fedassay.support.errors.NotRunError` with the reason where the view lacks what it requires.
-    """
-
-    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
-        """Attack what is visible."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -212,23 +135,32 @@ class AttackedContext(AuditContext):
     game: MembershipGame
 
 
-class AttackAudit(Protocol):
-    """An audit of attacks; its fields are its plan parameters.
+class AttackAudit(Configured, Protocol):
+    """An audit of attacks, which declares what kinds of results it judges; its fields are its plan parameters."""
 
-    Registered classes set `reads` (ClassVar): the names of the attacks whose results they read.
-    """
+    facts: ClassVar[AuditFacts]
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
-        """Join the truth, run the controls, and give one finding per source and selection."""
+        """Join the truth, run the controls, and give one finding per source and selection.
+
+        Raises:
+            NotRunError: What the audit needs is not there; the message says what.
+        """
         ...
 
 
-class RunAudit(Protocol):
-    """An audit of a run, which reads no attack's result; its fields are its plan parameters.
+class RunAudit(Configured, Protocol):
+    """An audit of a run, which judges no attack's result; its fields are its plan parameters."""
 
-    Registered classes set `reads` (ClassVar) to None.
-    """
+    facts: ClassVar[AuditFacts]
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
-        """Run the controls, and give one finding per source and selection."""
+        """Run the controls, and give one finding per source and selection.
+
+        Raises:
+            NotRunError: What the audit needs is not there; the message says what.
+        """
         ...
+
+
+Audit = AttackAudit | RunAudit

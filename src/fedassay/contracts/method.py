@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from fedassay.contracts.component import Configured
+from fedassay.contracts.facts import MethodFacts
 from fedassay.data.records import Records
 from fedassay.exchange.models import Generator
 from fedassay.exchange.release import PrivacyTarget
@@ -110,12 +112,10 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-class Method(Protocol):
-    """A one-shot (or few-round) federated method; its fields are its plan parameters.
+class Method(Configured, Protocol):
+    """A one-shot (or few-round) federated method; its fields are its plan parameters."""
 
-    Registered classes may set `has_private_form` (ClassVar[bool], default True) and
-    `default_adjacency` (ClassVar, default `add_remove`).
-    """
+    facts: ClassVar[MethodFacts]
 
     def run(self, task: MethodInput) -> Outcome:
         """Fit each client on its own records, send, aggregate, and return the model."""

@@ -98,7 +98,7 @@ def audit_transcript(
 def _scenario(path: Path) -> Scenario:
     """The plan; its methods are not run, so it may leave them out."""
     content = read_yaml(path)
-    content.setdefault("methods", ["raw_features"])
+    content.setdefault("methods", [next(iter(entries("method")))])
     return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedassay.backbones.base import Backbone
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import Attack, AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyTarget
@@ -113,14 +115,14 @@ class AttackAuditEntry:
     Attributes:
         name: Registered name.
         label: First part of the names of its stages.
-        reads: Names of the attacks.
+        facts: What it declares, the kinds of results that it judges among it.
         assess: Gives its findings on one attack; raises `NotRunError` where it does not apply.
         otherwise: Why there are no findings where none of these attacks is run.
     """
 
     name: str
     label: str
-    reads: tuple[str, ...]
+    facts: AuditFacts
     assess: Callable[[AttackResult, AttackedContext], list[Finding]]
     otherwise: str
 
@@ -150,6 +152,7 @@ class Case:
         seeds: Random streams of the cell.
         similarity: Makes the image metrics, which may load a network.
         place: Where the work is done.
+        warnings: What must be said of the plan.
     """
 
     key: str
@@ -157,9 +160,10 @@ class Case:
     source: Source
     known: Known
     threat: ThreatModel
-    attacks: tuple[Component, ...]
+    attacks: tuple[Component[Attack], ...]
     audits: tuple[RunAuditEntry | AttackAuditEntry, ...]
     bounds: int
     seeds: Seeds
     similarity: Callable[[], Similarity]
     place: Place
+    warnings: tuple[str, ...] = ()

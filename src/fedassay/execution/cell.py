@@ -11,9 +11,11 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fedassay.contracts.audit import AttackAgain, AttackResult, AuditContext, Knowledge, Workplace
+from fedassay.contracts.attack import Attack, AttackResult, Knowledge
+from fedassay.contracts.audit import AttackAgain, AuditContext, Workplace
 from fedassay.contracts.membership import MembershipGame, make_game, no_questions, visible
 from fedassay.contracts.method import Outcome
+from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
@@ -56,7 +58,7 @@ class Work:
         asked, transcript = self.case.entry.privacy, produced.outcome.transcript
         rows: tuple[LedgerRow, ...] = ()
         accounted: Accounted | None = None
-        with self.stages("ledger"):
+        with self.stages("accounting"):
             rows = ledger_rows(transcript, asked.adjacency)
             accounted = account(transcript, asked.adjacency, asked.delta)
         if accounted is None or self.stages.errors:
@@ -85,7 +87,7 @@ class Work:
                 named = _naming(context, audit.label)
                 findings += self._assessed(audit.name, audit.label, None, partial(audit.assess, named))
                 continue
-            attacks = [attack for attack in self.case.attacks if attack.name in audit.reads]
+            attacks = [attack for attack in self.case.attacks if audit.facts.judge(attack.build.facts)]
             if not attacks:
                 findings.append(_not_run(audit.name, None, audit.otherwise))
             for attack in attacks:
@@ -100,7 +102,7 @@ class Work:
         return findings
 
     def _assessed(
-        self, audit: str, stage: str, attack: Component | None, assess: Callable[[], list[Finding]]
+        self, audit: str, stage: str, attack: Component[Attack] | None, assess: Callable[[], list[Finding]]
     ) -> list[Finding]:
         with self.stages(stage):
             try:
@@ -127,16 +129,14 @@ class Work:
                     reasons[attack.label] = str(error)
         return results, reasons
 
-    def _again(self, attack: Component) -> AttackAgain:
+    def _again(self, attack: Component[Attack]) -> AttackAgain:
         def attack_again(view: View, game: MembershipGame | None = None) -> AttackResult:
             knowledge = self._knowledge(attack)
-            result = attack.build.run(view, knowledge if game is None else replace(knowledge, game=game))
-            assert isinstance(result, AttackResult)
-            return result
+            return attack.build.run(view, knowledge if game is None else replace(knowledge, game=game))
 
         return attack_again
 
-    def _knowledge(self, attack: Component, recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
+    def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
         known, place = self.case.known, self.case.place
         return Knowledge(
             attacker=known.attacker,
@@ -215,7 +215,10 @@ class Work:
             privacy=self._privacy(findings, produced, accounted),
             ledger=rows,
             findings=tuple(findings),
-            notes=() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes),
+            notes=(
+                *self.case.warnings,
+                *(() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes)),
+            ),
             seconds={stage: round(value, 3) for stage, value in self.stages.seconds.items()},
         )
         return FinishedCell(cell=record, errors=tuple(self.stages.errors))
@@ -224,9 +227,9 @@ class Work:
         self, findings: Sequence[Finding], produced: Produced | None, accounted: Accounted | None
     ) -> CellPrivacy:
         """The three numbers; the verdict is dp_claim's."""
-        judged = next((finding for finding in findings if finding.audit == "dp_claim"), None)
+        judged = next((finding for finding in findings if judges_the_claim(finding.audit)), None)
         verdict = judged.verdict if judged else "not_run"
-        reason = judged.reason if judged else "the plan has no dp_claim audit"
+        reason = judged.reason if judged else f"the plan has no {claim_audit()} audit"
         if produced is None or accounted is None:
             return CellPrivacy(claimed=None, accounted=None, verdict=verdict, reason=reason)
         transcript = produced.outcome.transcript
@@ -260,6 +263,6 @@ def _no_backbone(images: Images) -> Floats:
     raise NotRunError("no backbone was given to compute features of images with")
 
 
-def _not_run(audit: str, attack: Component | None, reason: str) -> Finding:
+def _not_run(audit: str, attack: Component[Attack] | None, reason: str) -> Finding:
     name = None if attack is None else attack.name
     return Finding(audit=audit, attack=name, verdict="not_run", reason=reason)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import cast
 
 from fedassay.audits.stats.intervals import wilson
+from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
+from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
@@ -18,6 +20,7 @@ from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.nets.step_log import steps_measured
 from fedassay.plan.schema import Cell, Component, Scenario
+from fedassay.plan.wiring import attacks_for, bounds_in
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
@@ -58,6 +61,7 @@ def case_of_plan(
         seeds=seeds,
         similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
         place=place,
+        warnings=scenario.warnings,
     )
 
 
@@ -100,7 +104,7 @@ class SimulatedSource:
         return self._run(clients, seeds, None)
 
     def _run(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> Outcome:
-        outcome = self.cell.method.build.run(
+        return self.cell.method.build.run(
             MethodInput(
                 clients=tuple(clients),
                 test=self.prepared.test,
@@ -115,8 +119,6 @@ class SimulatedSource:
                 spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
             )
         )
-        assert isinstance(outcome, Outcome)
-        return outcome
 
 
 def _seeds(cell: Cell) -> Seeds:
@@ -129,23 +131,14 @@ def _seeds(cell: Cell) -> Seeds:
     return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
 
 
-def _entry(audit: Component) -> RunAuditEntry | AttackAuditEntry:
-    if not audit.build.reads:
-        return RunAuditEntry(audit.name, audit.label, lambda context: list(audit.build.assess(None, context)))
-    reads = tuple(audit.build.reads)
-    otherwise = f"the plan's attacks do not hold {' or '.join(reads)}"
-    return AttackAuditEntry(audit.name, audit.label, reads, audit.build.assess, otherwise)
-
-
-def bounds_in(scenario: Scenario) -> int:
-    """Number of one-sided tests in the whole run, for the correction of confidence levels."""
-    per_cell = 0
-    entries = Counter(attack.name for attack in scenario.attacks)
-    for audit in scenario.audits:
-        # `tests_per_cell` is for one entry of each attack that the audit reads; it tests every entry.
-        times = max((entries[name] for name in audit.build.reads or ()), default=1)
-        per_cell += int(getattr(audit.build, "tests_per_cell", 1)) * max(1, times)
-    return max(1, per_cell * len(scenario.cells))
+def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
+    facts = audit.build.facts
+    if not facts.judges:
+        of_run = cast(RunAudit, audit.build)
+        return RunAuditEntry(audit.name, audit.label, lambda context: of_run.assess(None, context))
+    of_attacks = cast(AttackAudit, audit.build)
+    otherwise = f"the plan's attacks do not hold {in_words(attacks_for(facts))}"
+    return AttackAuditEntry(audit.name, audit.label, facts, of_attacks.assess, otherwise)
 
 
 @lru_cache(maxsize=4)

@@ -17,8 +17,11 @@ import numpy as np
 from fedassay.audits.claim.ledger_claim import ledger_finding
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
-from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.attack import Attack, AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.facts import NEED_WORDS, AuditFacts, AuditNeed, in_words
 from fedassay.contracts.method import Outcome
+from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
@@ -28,13 +31,11 @@ from fedassay.execution.of_plan import similarity_of
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario
+from fedassay.plan.wiring import attacks_for, message_attacks
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
-from fedassay.support.registry import entries, lookup
+from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
-
-MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution")
-"""Attacks that need nothing but messages."""
 
 _CONTROLS = 4
 _KNOWN = 48
@@ -42,12 +43,6 @@ _WIDEST = 2048
 _LARGEST = 1 << 24
 """Width of controls without a plan, and its product with the number of classes, at most."""
 _DELTA = 1e-5
-
-_NEEDS = {
-    "memorization": "it needs a generator that can be sampled and the records that it was trained on",
-    "membership": "it needs records of which it is known whether a client holds them",
-}
-
 
 # A lower bound on epsilon takes releases drawn again and again on neighbouring records, and messages of somebody
 # else's system cannot be drawn again. So the ledger decides, on what the transcript itself declares.
@@ -88,8 +83,13 @@ def case_of_transcript(
         ),
         threat=ThreatModel() if scenario is None else scenario.plan.threat,
         attacks=attacks,
-        audits=tuple(_entry(name, judge, transcript) for name in entries("audit") if name != "ledger"),
-        bounds=sum(int(getattr(lookup("audit", name), "tests_per_cell", 1)) for name in entries("audit")),
+        # What adds up the ledger alone is left out: the claim has nothing else here either.
+        audits=tuple(
+            _entry(name, facts, judge, transcript)
+            for name, facts in sorted(every_audit().items())
+            if facts.place.section != "accounts"
+        ),
+        bounds=sum(facts.tests_per_cell for facts in every_audit().values()),
         seeds=Seeds(0 if seed is None else seed),
         similarity=partial(similarity_of, spec, base, place.device),
         place=place,
@@ -111,11 +111,11 @@ class CapturedSource:
         raise NotRunError("captured messages cannot be drawn again")
 
 
-def _attacks(scenario: Scenario | None) -> tuple[Component, ...]:
+def _attacks(scenario: Scenario | None) -> tuple[Component[Attack], ...]:
     """The attacks on messages, and the plan's own, whose parameters win."""
     given = () if scenario is None else scenario.attacks
     named = {part.name for part in given}
-    plain = [name for name in MESSAGE_ATTACKS if name not in named]
+    plain = [name for name in message_attacks() if name not in named]
     return (*(Component(name, name, lookup("attack", name)(), {}) for name in plain), *given)
 
 
@@ -143,34 +143,39 @@ class _Judge:
 
     def assess(self, audit: str, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """Findings of an audit on one attack."""
-        if result.attack in MESSAGE_ATTACKS:
+        if not attack_facts(result.attack).needs:
             return captured_findings(result, context, self.controls)
         if self.images is None or not result.reconstructions:
-            raise NotRunError(self.why_not(audit, ()))
+            raise NotRunError(_lacking("another_run"))
         if not len(context.attacker):
             raise NotRunError("the plan gives the attacker no images, which the baseline is made of")
         return captured_image_findings(audit, result, context, self.images)
 
-    def why_not(self, audit: str, reads: Sequence[str]) -> str:
+    def why_not(self, facts: AuditFacts) -> str:
         """Why an audit has nothing to judge."""
-        if audit in _NEEDS:
-            return f"{_NEEDS[audit]}, which a captured transcript does not come with"
-        if reads and not self.planned:
-            return f"{' or '.join(reads)} needs images of the attacker's own and a backbone: give them with --plan"
-        if reads:
-            return f"the plan's attacks do not hold {' or '.join(reads)}"
-        return "it needs the clients' records, or another run of the method, which a captured transcript lacks"
+        if facts.needs:
+            return _lacking(facts.needs[0])
+        attacks = in_words(attacks_for(facts))
+        if facts.judges and not self.planned:
+            return f"{attacks} needs images of the attacker's own and a backbone: give them with --plan"
+        if facts.judges:
+            return f"the plan's attacks do not hold {attacks}"
+        return _lacking("another_run")
 
 
-def _entry(name: str, judge: _Judge, transcript: Transcript) -> RunAuditEntry | AttackAuditEntry:
-    """What an audit does here; that of the ledger alone is left out, since dp_claim has nothing else either."""
-    if name == "dp_claim":
+def _lacking(need: AuditNeed) -> str:
+    return f"{NEED_WORDS[need]}, which a captured transcript does not come with"
+
+
+def _entry(
+    name: str, facts: AuditFacts, judge: _Judge, transcript: Transcript
+) -> RunAuditEntry | AttackAuditEntry:
+    if facts.place.section == "claim":
         return RunAuditEntry(name, name, lambda context: [_claim_finding(name, transcript, context)])
-    reads = tuple(getattr(lookup("audit", name), "reads", None) or ())
-    why_not = judge.why_not(name, reads)
-    if not reads:
+    why_not = judge.why_not(facts)
+    if not facts.judges:
         return RunAuditEntry(name, name, _refusal(why_not))
-    return AttackAuditEntry(name, name, reads, partial(judge.assess, name), why_not)
+    return AttackAuditEntry(name, name, facts, partial(judge.assess, name), why_not)
 
 
 def _claim_finding(name: str, transcript: Transcript, context: AuditContext) -> Finding:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
-from fedassay.plan.schema import Cell, Component, Scenario
-from fedassay.plan.sizes import Sizes, sizes_of
-from fedassay.plan.work import ATTACKS, AUDITS, METHODS, body, extraction, memory
-
-_RERUNS = 2.5
-"""Runs of the method for each run that dp_claim asks for: two sides, and those that choose the direction."""
+from fedassay.plan.schema import Cell, Scenario
+from fedassay.plan.sizes import sizes_of
+from fedassay.plan.work import body, extraction, memory
 
 
 @dataclass(frozen=True)
@@ -48,39 +46,24 @@ def estimate(scenario: Scenario) -> Estimate:
     seeds = len(scenario.plan.seeds)
     per_seed = len(scenario.cells) // seeds
     total = rate.START + seeds * extraction(sizes) + sum(value or 0.0 for value in cells.values())
-    for component in scenario.attacks:
-        cost = ATTACKS.get(component.name)
-        if component.name == "membership":
-            total += _shadows(component, cells)
-        elif cost is None:
-            remarks.append(f"not estimated: {component.name}")
+    load = Load(
+        per_seed,
+        sum(value or 0.0 for value in cells.values()) / seeds,
+        sum(cells[cell.key] or 0.0 for cell in scenario.cells if cell.privacy.private) / seeds,
+    )
+    costs = [(attack.name, attack.params, attack.build.facts.cost) for attack in scenario.attacks]
+    costs += [(audit.name, audit.params, audit.build.facts.cost) for audit in scenario.audits]
+    for name, params, cost in costs:
+        if cost is None:
+            remarks.append(f"not estimated: {name}")
         else:
-            total += seeds * cost(component.params, sizes, per_seed)
-    for component in scenario.audits:
-        price = AUDITS.get(component.name)
-        if price is None:
-            remarks.append(f"not estimated: {component.name}")
-            continue
-        total += seeds * price(component.params, sizes, per_seed)
-        if component.params.get("mode") == "rerun":
-            runs = float(component.params["runs"])
-            total += (
-                _RERUNS
-                * runs
-                * sum(cells[cell.key] or 0.0 for cell in scenario.cells if cell.privacy.private)
-                / sizes.clients
-            )
-    return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), tuple(remarks))
+            total += seeds * cost(params, sizes, load)
+    return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), (*remarks, *scenario.warnings))
 
 
 def _method(cell: Cell, sizes: Sizes) -> float | None:
-    cost = METHODS.get(cell.method.name)
+    cost = cell.method.build.facts.cost
     return None if cost is None else cost(cell.method.params, sizes, cell.privacy.private)
-
-
-def _shadows(component: Component, cells: dict[str, float | None]) -> float:
-    """Shadow releases run a cell's method anew, of each of two kinds."""
-    return 2 * float(component.params.get("shadows", 0)) * sum(value or 0.0 for value in cells.values())
 
 
 def _parameters(scenario: Scenario, sizes: Sizes) -> float:

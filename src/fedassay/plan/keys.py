@@ -2,7 +2,7 @@
 
 Every table of keys, on the command line and in the documentation, is made here. Types and defaults are read
 from the models that check a plan. The words are those of the source: `Attributes:` in a model's docstring, or the
-string below a field. The plan's own sections are few and closed; theirs stand here (`_SECTIONS`).
+string below a field.
 """
 
 from __future__ import annotations
@@ -19,88 +19,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from fedassay.plan.schema import (
-    AttackerData,
-    BackboneSpec,
-    ClientsSpec,
-    DataSpec,
-    Plan,
-    PrivacySpec,
-    SimilaritySpec,
-    Split,
-)
-from fedassay.similarity.spec import LpipsSpec
+from fedassay.plan.schema import PrivacySpec
 
 SECTION = "section"
 """What stands in a type for a mapping whose keys are those of another model."""
 
 _SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-
-_DATA = {
-    "name": "The data set, as `fedassay list datasets` names it.",
-    "root": "Folder of torchvision's data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`.",
-    "path": "File or folder of your own images (`npz`, `image_folder`).",
-    "limit": "Keep at most so many records of the training and of the test set each, drawn at random by class.",
-    "size": "Resize all images to a square of this side, in pixels; `null`: as they are.",
-}
-
-_SECTIONS: dict[type[BaseModel], dict[str, str]] = {
-    Plan: {
-        "name": "Names the run; letters, digits, points, underscores and hyphens.",
-        "seeds": "One run of every method for each; a seed drives split, partition, initialisation and noise. "
-        "`null`: the noise is drawn from the system, and nobody can draw it again. A single seed needs no list.",
-        "data": "The images, and who holds which.",
-        "clients": "How many clients there are, and how the private records are spread over them.",
-        "backbone": "The frozen network that makes features of images.",
-        "similarity": "How images are compared, beside PSNR and SSIM.",
-        "privacy": "What is asked of differential privacy; an entry of `methods` may say otherwise for itself.",
-        "threat": "What the adversary sees and holds.",
-        "methods": "What the clients send, and how the server learns from it; run one by one.",
-        "attacks": "Run in this order on every method; later ones know what earlier ones recovered.",
-        "audits": "What is judged; an audit that reads an attack needs that attack in the plan.",
-        "resources": "What a cell may take of the machine, or of a cluster's machines.",
-    },
-    DataSpec: {
-        **_DATA,
-        "split": "Shares of the records by who holds them.",
-        "test_domain": "Leave this domain out of training and make it the test set; for data with domains.",
-        "attacker_from": "Take the adversary's images from another data set; `null`: from `split.attacker`.",
-    },
-    AttackerData: _DATA,
-    Split: {
-        "private": "The clients' records: what audits are about.",
-        "attacker": "The adversary's own records, of the same distribution; attacks that train need some.",
-        "public": "Records known to everybody; `small_cnn` is trained on them.",
-        "test": "Records that accuracy is measured on; `null` where the data set has a test set of its own.",
-    },
-    ClientsSpec: {
-        "count": "Number of clients.",
-        "partition": "How labels differ between clients. `iid`: not at all. `dirichlet`: shares of each class "
-        "drawn with concentration `alpha`. `disjoint_labels`: every class at one client. `dominant_classes`: "
-        "most records of a client are of a few classes. `domains`: no client sees two domains, unless there "
-        "are fewer clients than domains.",
-        "alpha": "Concentration of `dirichlet`; the smaller, the fewer classes a client holds.",
-        "min_records": "Fewest records of a client; `dirichlet` sees to it, others are refused if they miss it.",
-        "dominant": "Number of classes that dominate at a client, for `dominant_classes`.",
-        "uniform_share": "Share of a client's records drawn from all classes, for `dominant_classes`.",
-    },
-    BackboneSpec: {
-        "name": "The network, as `fedassay list backbones` names it.",
-        "weights": "`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. "
-        "`null`: the network's own choice. Not every network takes every one.",
-        "input_size": "Side in pixels that images are resized to; `null`: the network's own.",
-    },
-    SimilaritySpec: {"lpips": "Measure LPIPS as well; `null`: PSNR and SSIM only."},
-    LpipsSpec: {
-        "net": "The network that LPIPS compares images by: AlexNet or SqueezeNet.",
-        "trunk": "A file to use in place of torchvision's own weights of that network.",
-    },
-    PrivacySpec: {
-        "epsilon": "Every method is run once for each; `.inf`: no noise and no claim.",
-        "delta": "Every finite epsilon is run once for each; far below one over the records of a client.",
-        "adjacency": "What one record may do between neighbouring data sets; `null`: the method's own choice.",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -164,7 +88,6 @@ def described(model: type[BaseModel]) -> dict[str, str]:
     # Pydantic's own base class has an `Attributes:` section too, which is not about keys.
     for owner in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
         found |= _attributes(inspect.cleandoc(owner.__dict__.get("__doc__") or ""))
-        found |= _SECTIONS.get(owner, {})
     found |= {name: field.description for name, field in model.model_fields.items() if field.description}
     # Python's None is what a plan writes as null.
     return {name: re.sub(r"`?\bNone\b`?", "`null`", " ".join(text.split())) for name, text in found.items()}

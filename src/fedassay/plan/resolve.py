@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedassay.contracts.facts import in_words
+from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.cell_keys import with_keys
 from fedassay.plan.schema import (
@@ -24,9 +26,15 @@ from fedassay.plan.schema import (
     parse_plan,
     read_yaml,
 )
+from fedassay.plan.wiring import attacks_for, judged_by, unread
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
-from fedassay.support.registry import Kind, entries, lookup
+from fedassay.support.registry import Kind, entries
+
+if TYPE_CHECKING:
+    from fedassay.contracts.attack import Attack
+    from fedassay.contracts.audit import Audit
+    from fedassay.contracts.method import Method
 
 _EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
 _DELTAS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Delta, ...])
@@ -53,19 +61,19 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
         ("backbone", plan.backbone.name, "backbone.name"),
     ):
         _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
-    methods = _components("method", plan.methods, f"{where}: methods")
-    attacks = _components("attack", plan.attacks, f"{where}: attacks")
-    audits = _components("audit", plan.audits, f"{where}: audits")
+    methods: tuple[Component[Method], ...] = _components("method", plan.methods, f"{where}: methods")
+    attacks: tuple[Component[Attack], ...] = _components("attack", plan.attacks, f"{where}: attacks")
+    audits: tuple[Component[Audit], ...] = _components("audit", plan.audits, f"{where}: audits")
     for audit in audits:
-        reads = getattr(audit.build, "reads", None)
-        if reads and not any(attack.name in reads for attack in attacks):
+        facts = audit.build.facts
+        if facts.judges and not judged_by(audit, attacks):
             raise PlanError(
-                f"{where}: audits: {audit.name} reads the result of {' or '.join(reads)}, which the plan's "
-                f"attacks do not hold; allowed: add it to attacks, or leave the audit out"
+                f"{where}: audits: {audit.name} judges {in_words(facts.judges)}, which none of the plan's attacks "
+                f"gives; allowed: add {in_words(attacks_for(facts))} to attacks, or leave the audit out"
             )
+    share = plan.data.split.attacker
     for attack in attacks:
-        share = plan.data.split.attacker
-        if "attacker" in getattr(attack.build, "needs", ()) and share == 0 and plan.data.attacker_from is None:
+        if "attacker_records" in attack.build.facts.needs and share == 0 and plan.data.attacker_from is None:
             raise PlanError(
                 f"{where}: data.split.attacker: given {share:g}; {attack.name} needs attacker records, so more "
                 f"than 0 is required"
@@ -77,7 +85,8 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
         for method in methods
         for cell in _cells(method, plan, seed, index, where)
     ]
-    return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where))
+    warnings = tuple(unread(attacks, audits))
+    return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where), warnings)
 
 
 def _known(kind: Kind, name: str, where: str) -> None:
@@ -91,14 +100,16 @@ def _known(kind: Kind, name: str, where: str) -> None:
         raise PlanError(f"{where}: given {name!r}; allowed: {', '.join(known)}")
 
 
-def _components(kind: Kind, given: Sequence[Mapping[str, Mapping[str, Any]]], where: str) -> tuple[Component, ...]:
-    found: list[Component] = []
+def _components(
+    kind: ComponentKind, given: Sequence[Mapping[str, Mapping[str, Any]]], where: str
+) -> tuple[Component[Any], ...]:
+    found: list[Component[Any]] = []
     for index, entry in enumerate(given):
         name, params = next(iter(entry.items()))
         at = f"{where}.{index}"
         _known(kind, name, at)
         own = {key: value for key, value in params.items() if kind != "method" or key not in RESERVED}
-        factory = lookup(kind, name)
+        factory = declared(kind, name).component
         try:
             build = factory.model_validate(own)
         except ValidationError as error:
@@ -108,7 +119,7 @@ def _components(kind: Kind, given: Sequence[Mapping[str, Mapping[str, Any]]], wh
     return tuple(found)
 
 
-def _label(given: Any, name: str, others: Sequence[Component], where: str) -> str:
+def _label(given: Any, name: str, others: Sequence[Component[Any]], where: str) -> str:
     taken = {other.label for other in others}
     if given is not None:
         if not isinstance(given, str) or not given.strip():
@@ -124,15 +135,14 @@ def _label(given: Any, name: str, others: Sequence[Component], where: str) -> st
     return f"{name}#{number}"
 
 
-def _cells(method: Component, plan: Plan, seed: int | None, index: int, where: str) -> list[Cell]:
+def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, where: str) -> list[Cell]:
     at = f"{where}: methods.{method.label}"
-    private_form = getattr(method.build, "has_private_form", True)
     own = method.given
     epsilons = _numbers(own.get("epsilon", plan.privacy.epsilon), _EPSILONS, f"{at}.epsilon")
     deltas = _numbers(own.get("delta", plan.privacy.delta), _DELTAS, f"{at}.delta")
     _once(epsilons, f"{at}.epsilon" if "epsilon" in own else f"{where}: privacy.epsilon")
     _once(deltas, f"{at}.delta" if "delta" in own else f"{where}: privacy.delta")
-    if not private_form:
+    if not method.build.facts.private_form:
         if "epsilon" in own and any(math.isfinite(value) for value in epsilons):
             raise PlanError(
                 f"{at}.epsilon: given {own['epsilon']}; {method.name} has no private form, allowed: .inf"
@@ -140,7 +150,7 @@ def _cells(method: Component, plan: Plan, seed: int | None, index: int, where: s
         epsilons = (math.inf,)
     adjacency = own.get("adjacency", plan.privacy.adjacency)
     if adjacency is None:
-        adjacency = getattr(method.build, "default_adjacency", "add_remove")
+        adjacency = method.build.facts.adjacency
     if adjacency not in get_args(Adjacency):
         raise PlanError(f"{at}.adjacency: given {adjacency!r}; allowed: {', '.join(get_args(Adjacency))}")
     found = []

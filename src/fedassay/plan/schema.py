@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -18,7 +18,13 @@ from fedassay.plan.resources import Resources
 from fedassay.similarity.spec import LpipsSpec
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Extended, Parameters
+
+if TYPE_CHECKING:
+    from fedassay.contracts.attack import Attack
+    from fedassay.contracts.audit import Audit
+    from fedassay.contracts.component import Configured
+    from fedassay.contracts.method import Method
 
 RESERVED = ("label", "epsilon", "delta", "adjacency")
 
@@ -29,13 +35,17 @@ Epsilon = Annotated[Extended, Field(gt=0)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
-class Split(Frozen):
+class Split(Parameters):
     """Shares of the records for each role; what they leave over is used by nobody."""
 
     private: float = Field(gt=0, le=1)
+    """The clients' records: what audits are about."""
     attacker: float = Field(default=0.0, ge=0, le=1)
+    """The adversary's own records, of the same distribution; attacks that train need some."""
     public: float = Field(default=0.0, ge=0, le=1)
+    """Records known to everybody; `small_cnn` is trained on them."""
     test: float | None = Field(default=None, ge=0, le=1)
+    """Records that accuracy is measured on; `null` where the data set has a test set of its own."""
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Split:
@@ -45,77 +55,114 @@ class Split(Frozen):
         return self
 
 
-class AttackerData(Frozen):
+class ImageSource(Parameters):
+    """Where images come from."""
+
+    name: str
+    """The data set, as `fedassay list datasets` names it."""
+    root: str | None = None
+    """Folder of torchvision's data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`."""
+    path: str | None = None
+    """File or folder of your own images (`npz`, `image_folder`)."""
+    limit: int | None = Field(default=None, gt=0)
+    """Keep at most so many records of the training and of the test set each, drawn at random by class."""
+    size: int | None = Field(default=None, gt=0)
+    """Resize all images to a square of this side, in pixels; `null`: as they are."""
+
+
+class AttackerData(ImageSource):
     """`data.attacker_from`: an attacker whose images come from another data set (out of distribution)."""
 
-    name: str
-    root: str | None = None
-    path: str | None = None
-    limit: int | None = Field(default=None, gt=0)
-    size: int | None = Field(default=None, gt=0)
 
-
-class DataSpec(Frozen):
+class DataSpec(ImageSource):
     """The `data` section."""
 
-    name: str
-    root: str | None = None
-    path: str | None = None
-    limit: int | None = Field(default=None, gt=0)
-    size: int | None = Field(default=None, gt=0)
     split: Split = Split(private=0.4, attacker=0.3, public=0.1, test=0.2)
+    """Shares of the records by who holds them."""
     test_domain: str | None = None
+    """Leave this domain out of training and make it the test set; for data with domains."""
     attacker_from: AttackerData | None = None
+    """Take the adversary's images from another data set; `null`: from `split.attacker`."""
 
 
-class ClientsSpec(Frozen):
+class ClientsSpec(Parameters):
     """The `clients` section."""
 
     count: int = Field(default=5, ge=1)
+    """Number of clients."""
     partition: Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"] = "dirichlet"
+    """How labels differ between clients. `iid`: not at all. `dirichlet`: shares of each class drawn with
+    concentration `alpha`. `disjoint_labels`: every class at one client. `dominant_classes`: most records of a
+    client are of a few classes. `domains`: no client sees two domains, unless there are fewer clients than
+    domains."""
     alpha: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """Concentration of `dirichlet`; the smaller, the fewer classes a client holds."""
     min_records: int = Field(default=1, ge=0)
+    """Fewest records of a client; `dirichlet` sees to it, others are refused if they miss it."""
     dominant: int = Field(default=2, ge=1)
+    """Number of classes that dominate at a client, for `dominant_classes`."""
     uniform_share: float = Field(default=0.2, ge=0, le=1)
+    """Share of a client's records drawn from all classes, for `dominant_classes`."""
 
 
-class BackboneSpec(Frozen):
+class BackboneSpec(Parameters):
     """The `backbone` section."""
 
     name: str = "small_cnn"
+    """The network, as `fedassay list backbones` names it."""
     weights: str | None = None
+    """`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. `null`: the network's
+    own choice. Not every network takes every one."""
     input_size: int | None = Field(default=None, ge=1)
+    """Side in pixels that images are resized to; `null`: the network's own."""
 
 
-class SimilaritySpec(Frozen):
+class SimilaritySpec(Parameters):
     """The `similarity` section; without `lpips` only PSNR and SSIM are measured."""
 
     lpips: LpipsSpec | None = None
+    """Measure LPIPS as well; `null`: PSNR and SSIM only."""
 
 
-class PrivacySpec(Frozen):
+class PrivacySpec(Parameters):
     """The `privacy` section; method entries may override each key."""
 
     epsilon: Epsilon | tuple[Epsilon, ...] = math.inf
+    """Every method is run once for each; `.inf`: no noise and no claim."""
     delta: Delta | tuple[Delta, ...] = 1e-5
+    """Every finite epsilon is run once for each; far below one over the records of a client."""
     adjacency: Adjacency | None = None
+    """What one record may do between neighbouring data sets; `null`: the method's own choice."""
 
 
-class Plan(Frozen):
+class Plan(Parameters):
     """A plan file. Unknown keys are refused by name."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Names the run; letters, digits, points, underscores and hyphens."""
     seeds: tuple[int | None, ...] = Field(default=(0,), min_length=1)
+    """One run of every method for each; a seed drives split, partition, initialisation and noise. `null`: the
+    noise is drawn from the system, and nobody can draw it again. A single seed needs no list."""
     data: DataSpec
+    """The images, and who holds which."""
     clients: ClientsSpec = ClientsSpec()
+    """How many clients there are, and how the private records are spread over them."""
     backbone: BackboneSpec = BackboneSpec()
+    """The frozen network that makes features of images."""
     similarity: SimilaritySpec = SimilaritySpec()
+    """How images are compared, beside PSNR and SSIM."""
     privacy: PrivacySpec = PrivacySpec()
+    """What is asked of differential privacy; an entry of `methods` may say otherwise for itself."""
     threat: ThreatModel = ThreatModel()
+    """What the adversary sees and holds."""
     methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
+    """What the clients send, and how the server learns from it; run one by one."""
     attacks: tuple[dict[str, dict[str, Any]], ...] = ()
+    """Run in this order on every method; later ones know what earlier ones recovered."""
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
+    """What is judged; an audit that judges results of attacks needs an attack that gives such results."""
     resources: Resources = Resources()
+    """What a cell may take of the machine, or of a cluster's machines."""
 
     def __hash__(self) -> int:
         """A key of caches. Equality also looks at the entries, which are dictionaries and have no hash."""
@@ -145,8 +192,11 @@ def _entry(item: Any, where: str) -> Any:
     raise ValueError(f"{where}: an entry is one name with its parameters, given {item!r}")
 
 
+_B_co = TypeVar("_B_co", bound="Configured", covariant=True)
+
+
 @dataclass(frozen=True)
-class Component:
+class Component(Generic[_B_co]):
     """A resolved entry of `methods`, `attacks` or `audits`.
 
     Attributes:
@@ -158,15 +208,13 @@ class Component:
 
     name: str
     label: str
-    build: Any
+    build: _B_co
     given: dict[str, Any]
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters used, defaults filled in."""
-        dumped = self.build.model_dump(mode="json")
-        assert isinstance(dumped, dict)
-        return dumped
+        return self.build.model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -179,7 +227,7 @@ class Cell:
     """
 
     key: str
-    method: Component
+    method: Component[Method]
     privacy: PrivacyTarget
     seed: int | None
     seed_index: int
@@ -196,14 +244,16 @@ class Scenario:
         attacks: In plan order, which is the order they run in.
         audits: In plan order.
         cells: Every method entry x epsilon x delta x seed.
+        warnings: What is odd about the plan, though it can be run; printed, and noted in every cell.
     """
 
     plan: Plan
     base: Path
-    methods: tuple[Component, ...]
-    attacks: tuple[Component, ...]
-    audits: tuple[Component, ...]
+    methods: tuple[Component[Method], ...]
+    attacks: tuple[Component[Attack], ...]
+    audits: tuple[Component[Audit], ...]
     cells: tuple[Cell, ...]
+    warnings: tuple[str, ...] = ()
 
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, as it goes into the record."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedassay.contracts.sizes import Sizes
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -47,38 +48,6 @@ _BACKBONES: dict[str, tuple[int, float, int]] = {
     "vit_b_16": (768, 3.5e10, 224),
 }
 _DEFAULT_INPUT = {"squeezenet1_1": 64}
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes that costs depend on.
-
-    Attributes:
-        private: Private records, over all clients.
-        attacker: The adversary's records.
-        public: Public records.
-        test: Test records.
-        clients: Number of clients.
-        classes: C.
-        image: Height, width, channels.
-        width: Features d of the backbone.
-        backbone: Operations of the backbone on one image.
-    """
-
-    private: int
-    attacker: int
-    public: int
-    test: int
-    clients: int
-    classes: int
-    image: tuple[int, int, int]
-    width: int
-    backbone: float
-
-    @property
-    def pixels(self) -> int:
-        """Numbers in an image."""
-        return self.image[0] * self.image[1] * self.image[2]
 
 
 def sizes_of(plan: Plan, base: Path) -> Sizes | str:

@@ -1,26 +1,19 @@
-"""What methods, attacks and audits cost: seconds and memory from sizes, parameters and measured rates.
+"""What the costs of methods, attacks and audits share: heads, networks, memory, from sizes and measured rates.
 
-Every cost is a few lines: what is repeated, how often, and the rate. They are meant to tell minutes from hours,
-not to be exact. A component that has no entry here is named in the output as not estimated.
+The cost of a component stands beside it (`facts`). Every cost is a few lines: what is repeated, how often, and the
+rate. They are meant to tell minutes from hours, not to be exact.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
 
-from fedassay.nets.generators import GENERATORS
-from fedassay.nets.presets import PRESETS, Preset
+from fedassay.contracts.facts import Given
+from fedassay.contracts.sizes import Sizes
+from fedassay.nets.presets import Preset
 from fedassay.plan import rates as rate
-from fedassay.plan.sizes import Sizes
-
-Given = Mapping[str, Any]
-"""Parameters of a component, defaults filled in."""
 
 _HIDDEN = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
-_UNET_OPERATIONS = 1.2e10
-"""Of the U-Net of preset `paper` on a 32x32 colour image (Ho et al. 2020), forward."""
 
 
 def body(given: Given, sizes: Sizes) -> tuple[float, int, float]:
@@ -63,172 +56,35 @@ def head(sizes: Sizes, records: float) -> float:
     return rate.HEAD * records * sizes.width * sizes.classes + rate.FIT
 
 
-def _local_heads(given: Given, sizes: Sizes, private: bool) -> float:
+def one_head(given: Given, sizes: Sizes, private: bool) -> float:
+    """One head on all records."""
+    return head(sizes, sizes.private)
+
+
+def local_heads(given: Given, sizes: Sizes, private: bool) -> float:
+    """A head a client, by DP-SGD if `private`."""
     if not private:
         return head(sizes, sizes.private) + rate.FIT * (sizes.clients - 1)
     steps = math.ceil(given["dp_sgd"]["epochs"] / given["dp_sgd"]["sampling_rate"]) * sizes.clients
     return float(rate.CALIBRATION + steps * rate.PRIVATE_STEP)
 
 
-def _networks(given: Given, sizes: Sizes, private: bool) -> float:
+def networks(given: Given, sizes: Sizes, private: bool) -> float:
+    """A classifier a client, in every round, by DP-SGD if `private`."""
     rounds, epochs = given.get("rounds", 1), given["local_epochs"]
     seconds = rounds * training(given, sizes, epochs=epochs, batch=given["batch"], private=private)
     return float(seconds + rate.CALIBRATION * private)
 
 
-def _ensemble(given: Given, sizes: Sizes, private: bool) -> float:
-    inner = given["networks"]
-    return _local_heads(given, sizes, private) if inner is None else _networks(inner, sizes, private)
-
-
-def _mixtures(given: Given, sizes: Sizes, private: bool) -> float:
-    each = given["components"]
-    components = max(each) if isinstance(each, list | tuple) else each
-    cost = rate.MIXTURE * sizes.private * components * sizes.width
-    cost *= sizes.width / 8 if given["covariance"] == "full" and components > 1 else 1
-    return float(cost + head(sizes, sizes.private))
-
-
-def _chain(given: Given, sizes: Sizes, private: bool) -> float:
-    # Client i works on what all before it had: half of all on average; each trains a head.
-    return _mixtures(given, sizes, private) * sizes.clients / 2
-
-
-def _fedcgs(given: Given, sizes: Sizes, private: bool) -> float:
-    width = given["expansion"] or sizes.width
-    seconds = 2.0 * sizes.private * width**2 / rate.DENSE_FLOPS + width**3 / rate.DENSE_FLOPS
-    personal = given.get("personalize")
-    if personal is not None:
-        seconds += 3 * sizes.backbone * sizes.private * personal["epochs"] / rate.CONVOLUTION_FLOPS
-    return seconds
-
-
-def _fedlog(given: Given, sizes: Sizes, private: bool) -> float:
-    by_noise = private and given["body"] == "dp_sgd"
-    records = sizes.public if private and given["body"] == "public" else None
-    each = training(
-        given, sizes, epochs=given["local_epochs"], batch=given["batch"], private=by_noise, records=records
-    )
-    return float(given["rounds"] * (each + 0.2) + rate.CALIBRATION * by_noise)
-
-
-def _ccvr(given: Given, sizes: Sizes, private: bool) -> float:
-    return _networks(given["fedavg"], sizes, private) + head(sizes, sizes.private)
-
-
-def _dense(given: Given, sizes: Sizes, private: bool) -> float:
-    inner = given["networks"]
-    operations, _, speed = body(inner["bodies"][0], sizes)
-    # Every client's classifier and the student, forwards and backwards; the generator costs about ten bodies.
-    against = 3 * operations * given["batch"] * (sizes.clients + 11) * given["generator_steps"]
-    learning = 3 * operations * given["batch"] * given["student_steps"]
-    return float(_networks(inner, sizes, private) + given["rounds"] * (against + learning) / speed)
-
-
-def _fedcvae(given: Given, sizes: Sizes, private: bool) -> float:
-    parameters = 2 * sizes.pixels * given["hidden"] + given["hidden"] ** 2
-    seconds = 6.0 * parameters * sizes.private * given["local_epochs"] / rate.DENSE_FLOPS
-    steps = given["local_epochs"] * sizes.private / given["batch"]
-    if private:
-        steps = math.ceil(given["local_epochs"] / given["dp_sgd"]["sampling_rate"]) * sizes.clients
-        seconds = rate.PRIVATE_RECORD * seconds + steps * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
-    inner = given["classifier"]
-    after = training(inner, sizes, epochs=inner["local_epochs"], batch=inner["batch"], private=False)
-    return float(seconds + rate.STEP * steps + after + rate.CALIBRATION * private)
-
-
-def _film(preset: Preset, sizes: Sizes) -> float:
+def film(preset: Preset, sizes: Sizes) -> float:
     """Parameters of a perceptron on the flattened image."""
     return float(preset.width * (2 * sizes.pixels + 6 * preset.blocks * preset.width))
-
-
-def _feddiff(given: Given, sizes: Sizes, private: bool) -> float:
-    presets = [GENERATORS[name] for name in given["preset"]]
-    epochs = given["dp_sgd"]["epochs"] if private else given["epochs"]
-    total = 0.0
-    for preset in presets:
-        if preset.architecture == "unet":
-            # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
-            operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
-            speed = rate.CONVOLUTION_FLOPS
-        else:
-            operations, speed = 2.0 * _film(preset, sizes), rate.DENSE_FLOPS
-        trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)
-        steps = 1000 if given["sampler"] == "ddpm" and given["steps"] is None else given["steps"] or 40
-        sampled = 2 * operations * sizes.private * steps
-        batches = epochs * sizes.private / (given["batch"] or preset.batch)
-        total += (trained + sampled) / speed + batches * 3 * rate.STEP
-    return total / len(presets) + rate.CALIBRATION * private
-
-
-METHODS: dict[str, Callable[[Given, Sizes, bool], float]] = {
-    "raw_features": lambda given, sizes, private: head(sizes, sizes.private),
-    "centralized": lambda given, sizes, private: head(sizes, sizes.private),
-    "fedpft": _mixtures,
-    "fedpft_chain": _chain,
-    "fedcgs": _fedcgs,
-    "fedlog": _fedlog,
-    "ensemble": _ensemble,
-    "average": _local_heads,
-    "knowledge_distillation": _local_heads,
-    "fedavg": _networks,
-    "fedproto": _networks,
-    "ccvr": _ccvr,
-    "dense": _dense,
-    "fedcvae": _fedcvae,
-    "feddiff": _feddiff,
-}
-"""Seconds of a method at one cell, from its parameters, the sizes, and whether epsilon is finite."""
 
 
 def extraction(sizes: Sizes) -> float:
     """Features of all records, once a seed."""
     images = sizes.private + sizes.attacker + sizes.public + sizes.test
     return sizes.backbone * images / rate.CONVOLUTION_FLOPS
-
-
-def _diffusion(given: Given, sizes: Sizes, cells: int) -> float:
-    preset = PRESETS[given["preset"]]
-    rows = min(sizes.private, given["limit"] or sizes.private) * given["samples"]
-    if preset.architecture == "unet":
-        operations = _UNET_OPERATIONS * sizes.pixels / 3072
-        speed = rate.CONVOLUTION_FLOPS
-    else:
-        operations, speed = 2.0 * _film(preset, sizes), rate.DENSE_FLOPS
-    fitted = 3 * operations * preset.steps * preset.batch / speed
-    return float(fitted + cells * operations * rows * (given["steps"] or preset.sampling_steps) / speed)
-
-
-def _inversion(given: Given, sizes: Sizes, cells: int) -> float:
-    steps = given.get("steps") or {"tiny": 150, "small": 600, "paper": 3000}[given["preset"]]
-    return cells * 100 * steps * 3 * sizes.backbone / rate.CONVOLUTION_FLOPS
-
-
-ATTACKS: dict[str, Callable[[Given, Sizes, int], float]] = {
-    "feature_diffusion": _diffusion,
-    "feature_inversion": _inversion,
-    "message_algebra": lambda given, sizes, cells: rate.AUDIT * cells / 10,
-    "label_distribution": lambda given, sizes, cells: rate.AUDIT * cells / 10,
-    "gram_factorization": lambda given, sizes, cells: rate.AUDIT * cells,
-}
-"""Seconds of an attack over so many cells of one seed; `membership` reruns methods, see `estimate`."""
-
-
-def _reconstruction(given: Given, sizes: Sizes, cells: int) -> float:
-    pairs = sizes.private * (sizes.attacker + sizes.private)
-    return cells * (rate.SSIM * pairs * sizes.pixels + 10 * rate.AUDIT)
-
-
-AUDITS: dict[str, Callable[[Given, Sizes, int], float]] = {
-    "reconstruction": _reconstruction,
-    "inversion": lambda given, sizes, cells: 2 * rate.AUDIT * cells,
-    "message": lambda given, sizes, cells: rate.AUDIT * cells,
-    "membership": lambda given, sizes, cells: rate.AUDIT * cells,
-    "memorization": lambda given, sizes, cells: rate.AUDIT * cells,
-    "dp_claim": lambda given, sizes, cells: rate.AUDIT * cells,
-    "ledger": lambda given, sizes, cells: 0.0,
-}
-"""Seconds of an audit over so many cells of one seed; `dp_claim` in mode `rerun` reruns methods."""
 
 
 def memory(sizes: Sizes, parameters: float) -> float:

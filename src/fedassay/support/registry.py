@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -36,18 +36,37 @@ _PLACES: dict[Kind, str] = {
     "backbone": "backbones",
 }
 
+_GROUP = "fedassay"
+"""The entry-point group of other packages' components."""
+
 _T = TypeVar("_T")
 _registered: dict[tuple[str, str], Any] = {}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered name: where it is defined and the first line of its docstring."""
+    """A registered name.
+
+    Attributes:
+        kind: What it is.
+        name: The name.
+        module: Where it is defined.
+        summary: First line of its docstring; of a component of another package, where it comes from.
+        package: The package that brings it, for one of another package.
+        facts: `module:NAME` of what the class declares, where that stands in a module of its own.
+    """
 
     kind: Kind
     name: str
     module: str
     summary: str
+    package: str = ""
+    facts: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The component and where it comes from, as an error names them."""
+        return f"{self.kind} {self.name!r} of {self.package or self.module}"
 
 
 def register(kind: Kind, name: str) -> Callable[[_T], _T]:
@@ -64,6 +83,9 @@ def register(kind: Kind, name: str) -> Callable[[_T], _T]:
         raise ValueError(f"register: kind {kind!r} is not one of {', '.join(get_args(Kind))}")
 
     def keep(component: _T) -> _T:
+        own = next((entry for entry in _scan(kind) if entry.name == name), None)
+        if own is not None and getattr(component, "__module__", "") != own.module:
+            raise ValueError(f"register: {kind} {name!r} is fedassay's own; allowed: another name")
         taken = _registered.get((kind, name))
         if taken is not None and getattr(taken, "__qualname__", None) != getattr(component, "__qualname__", None):
             raise ValueError(f"register: {kind} {name!r} is already defined by {taken!r}")
@@ -78,7 +100,7 @@ def entries(kind: Kind) -> dict[str, Entry]:
     found = {entry.name: entry for entry in _scan(kind)}
     for point in _third_parties(kind):
         name = point.name.partition(".")[2]
-        found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}"))
+        found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
     for (other, name), component in _registered.items():
         if other == kind and name not in found:
             doc = (component.__doc__ or "").strip().partition("\n")[0]
@@ -97,12 +119,49 @@ def lookup(kind: Kind, name: str) -> Any:
     known = entries(kind)
     if name not in known:
         raise PlanError(f"{kind} {name!r} is not known; allowed: {', '.join(known)}")
-    importlib.import_module(known[name].module)
+    entry = known[name]
+    if not entry.package:
+        importlib.import_module(entry.module)
+        return _registered[kind, name]
+    try:
+        importlib.import_module(entry.module)
+    except Exception as error:  # whatever another package does must not take fedassay down with it
+        raise PlanError(f"{entry.origin}: cannot be imported: {type(error).__name__}: {error}") from error
+    if (kind, name) not in _registered:
+        raise PlanError(f"{entry.origin}: the module {entry.module} registers no {kind} of this name")
     return _registered[kind, name]
 
 
+def misnamed() -> Iterator[str]:
+    """Entry points of other packages that name no component, or one whose name is taken; a message each."""
+    seen: dict[str, str] = {f"{kind}.{entry.name}": "fedassay" for kind in get_args(Kind) for entry in _scan(kind)}
+    for point in _points():
+        kind, _, name = point.name.partition(".")
+        if kind not in get_args(Kind) or not name:
+            yield (
+                f"entry point {point.name!r} of {_package(point)}: allowed: KIND.NAME, with a KIND of "
+                f"{', '.join(get_args(Kind))}"
+            )
+        elif point.name in seen:
+            yield (
+                f"{kind} {name!r} of {_package(point)}: the name is taken by {seen[point.name]}, whose {kind} is "
+                f"used; allowed: another name"
+            )
+        seen.setdefault(point.name, _package(point))
+
+
 def _third_parties(kind: Kind) -> list[EntryPoint]:
-    return [point for point in entry_points(group="fedassay") if point.name.startswith(f"{kind}.")]
+    return [point for point in _points() if point.name.startswith(f"{kind}.")]
+
+
+@cache
+def _points() -> tuple[EntryPoint, ...]:
+    """The entry points of other packages, by package."""
+    return tuple(sorted(entry_points(group=_GROUP), key=_package))
+
+
+def _package(point: EntryPoint) -> str:
+    return f"package {point.dist.name}" if point.dist is not None else f"module {point.module}"
 
 
 @cache
@@ -117,11 +176,12 @@ def _scan(kind: Kind) -> tuple[Entry, ...]:
             continue
         parts = path.relative_to(folder).with_suffix("").parts
         module = ".".join([package, *(part for part in parts if part != "__init__")])
-        for node in ast.parse(source).body:
+        tree = ast.parse(source)
+        for node in tree.body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]
                 found += [
-                    Entry(kind, name, module, summary)
+                    Entry(kind, name, module, summary, facts=_facts_of(node, tree))
                     for name in (_name_of(item, kind) for item in node.decorator_list)
                     if name is not None
                 ]
@@ -135,3 +195,21 @@ def _name_of(decorator: ast.expr, kind: Kind) -> str | None:
         ) if given == kind:
             return name
     return None
+
+
+def _facts_of(component: ast.ClassDef | ast.FunctionDef, module: ast.Module) -> str:
+    """Where a class's `facts` come from, as `module:NAME`, if they are imported under a name."""
+    names = [
+        node.value.id
+        for node in component.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.target.id == "facts"
+        and isinstance(node.value, ast.Name)
+    ]
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if names and alias.name == names[0] and alias.asname is None:
+                    return f"{node.module}:{alias.name}"
+    return ""

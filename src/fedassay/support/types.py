@@ -45,7 +45,7 @@ class Frozen(BaseModel):
 
 
 class Parameters(Frozen):
-    """The plan parameters of a registered component: its fields are its keys in a plan.
+    """Keys of a plan: of one of its sections, or the parameters of a registered component.
 
     What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan.keys`).
     """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedassay.attacks.gram.attack import GramFactorization
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import Message, MessageField, Transcript

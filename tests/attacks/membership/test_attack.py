@@ -17,7 +17,7 @@ from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership.tracing import Population, class_sum_ratio, population_of, range_evidence
 from fedassay.audits.membership.controls import MemorizedDiffusion
 from fedassay.audits.stats.roc import auc
-from fedassay.contracts.audit import AttackResult, Knowledge
+from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedassay.audits.reconstruction.identified import identified
-from fedassay.contracts.audit import Reconstruction
+from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE

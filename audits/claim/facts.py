@@ -1,0 +1,34 @@
+"""What the audits of a claim declare: the one that attacks, and the ledger alone."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
+from fedassay.contracts.metrics import CLAIM
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.plan import rates as rate
+
+_RERUNS = 2.5
+"""Runs of the method for each run that is asked for: two sides, and those that choose the direction."""
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    again = _RERUNS * given["runs"] * load.private / sizes.clients if given["mode"] == "rerun" else 0.0
+    return float(rate.AUDIT * load.cells + again)
+
+
+DP_CLAIM = AuditFacts(
+    needs=("another_run",),
+    metrics=CLAIM,
+    place=Place("claim", "Claims", order=60),
+    rule=SarifRule("A differential-privacy claim must be supported by the ledger and survive attack."),
+    tests_per_cell=2,
+    cost=_seconds,
+)
+
+LEDGER = AuditFacts(
+    metrics=CLAIM,
+    place=Place("accounts", "What the ledger says", order=70),
+    rule=SarifRule("Every field that leaves must be what the ledger says."),
+    tests_per_cell=0,
+    cost=lambda given, sizes, load: 0.0,
+)

@@ -1,0 +1,16 @@
+"""What the inversion audit declares."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, Place, SarifRule
+from fedassay.contracts.metrics import IMAGES
+from fedassay.plan import rates as rate
+
+INVERSION = AuditFacts(
+    judges=("inversions",),
+    metrics=IMAGES,
+    place=Place("attacks", "Inversion", order=20, always=True),
+    rule=SarifRule("Images must not be recovered by inverting the feature extractor."),
+    tests_per_cell=6,
+    cost=lambda given, sizes, load: 2 * rate.AUDIT * load.cells,
+)

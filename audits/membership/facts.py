@@ -1,0 +1,32 @@
+"""What the membership audit declares."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.plan import rates as rate
+
+MEMBERSHIP = AuditFacts(
+    judges=("scores",),
+    needs=("known_members",),
+    metrics=(
+        MetricFacts(
+            "auc", "AUC", "Area under the ROC curve of the membership test; 0.5 is guessing.", worse="higher"
+        ),
+        MetricFacts(
+            "tpr_at_1pct",
+            "TPR at 1 % FPR",
+            "Members found while 1 % of non-members are accused.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "tpr_at_0.1pct",
+            "TPR at 0.1 % FPR",
+            "Members found while 0.1 % of non-members are accused.",
+            worse="higher",
+        ),
+    ),
+    place=Place("attacks", "Membership", order=40, always=True),
+    rule=SarifRule("Members must not be told from others."),
+    tests_per_cell=13,
+    cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+)

@@ -1,0 +1,30 @@
+"""What the memorization audit declares."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import HELDOUT_GAP
+from fedassay.plan import rates as rate
+
+MEMORIZATION = AuditFacts(
+    needs=("generator",),
+    metrics=(
+        MetricFacts(
+            "min_distance",
+            "Smallest score",
+            "Smallest memorization score of a generated image; below 1 is a copy.",
+            worse="lower",
+        ),
+        MetricFacts(
+            "under_threshold",
+            "Under threshold",
+            "Generated images whose memorization score is below 1.",
+            worse="higher",
+        ),
+        HELDOUT_GAP,
+    ),
+    place=Place("attacks", "Memorization", order=30, always=True),
+    rule=SarifRule("Generated images must not be copies of training images."),
+    tests_per_cell=2,
+    cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+)

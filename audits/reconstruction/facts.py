@@ -1,0 +1,23 @@
+"""What the reconstruction audit declares."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
+from fedassay.contracts.metrics import HELDOUT_GAP, IMAGES
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.plan import rates as rate
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    pairs = sizes.private * (sizes.attacker + sizes.private)
+    return load.cells * (rate.SSIM * pairs * sizes.pixels + 10 * rate.AUDIT)
+
+
+RECONSTRUCTION = AuditFacts(
+    judges=("reconstructions",),
+    metrics=(*IMAGES, HELDOUT_GAP),
+    place=Place("images", "Reconstruction", order=10, always=True),
+    rule=SarifRule("Images must not be reconstructed better than without what was sent."),
+    tests_per_cell=6,
+    cost=_seconds,
+)

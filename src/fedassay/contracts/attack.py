@@ -1,0 +1,104 @@
+"""What an attack is given, and what it gives back.
+
+An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.contracts.component import Configured
+from fedassay.contracts.facts import AttackFacts
+from fedassay.data.records import Records
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.view import View
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats, Images
+
+if TYPE_CHECKING:
+    from fedassay.backbones.base import Backbone
+    from fedassay.contracts.membership import MembershipGame
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the adversary knows besides what it sees.
+
+    Attributes:
+        attacker: Its own labelled images, from no private record; None where the plan gives it none.
+        classes: Number of classes C.
+        backbone: The feature extractor; `white_box` says whether gradients through it are allowed.
+        white_box: See `backbone`.
+        seeds: Random streams of the attack.
+        device: `cpu` or `cuda`.
+        progress: Where long steps report.
+        recovered: Feature vectors that other attacks of the same cell recovered.
+        scratch: Folder for checkpoints that a resumed run may use, or None.
+        game: Records whose membership is asked, and shadow releases of the method; None where nobody asks.
+    """
+
+    attacker: Records | None
+    classes: int
+    backbone: Backbone | None
+    white_box: bool
+    seeds: Seeds
+    device: str
+    progress: Progress
+    recovered: tuple[VectorSource, ...] = ()
+    scratch: Path | None = None
+    game: MembershipGame | None = None
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """Images reconstructed from vectors.
+
+    Attributes:
+        source: The vectors; row i of `images` was made from vector i.
+        images: Shape (n, k, H, W, C), uint8: k samples a vector.
+    """
+
+    source: VectorSource
+    images: Images
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What an attack computed; no verdict.
+
+    Attributes:
+        attack: Registered name.
+        reconstructions: Images, by source.
+        vectors: Feature vectors recovered from the view.
+        scores: Per-trial scores by name.
+        artifacts: Other arrays by name.
+        notes: Fallbacks and limits met.
+    """
+
+    attack: str
+    reconstructions: tuple[Reconstruction, ...] = ()
+    vectors: tuple[VectorSource, ...] = ()
+    scores: Mapping[str, Floats] = field(default_factory=dict)
+    artifacts: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Attack(Configured, Protocol):
+    """An attack; its fields are its plan parameters."""
+
+    facts: ClassVar[AttackFacts]
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Attack what is visible.
+
+        Raises:
+            NotRunError: The view lacks what the attack requires; the message says what.
+        """
+        ...

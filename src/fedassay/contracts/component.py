@@ -1,0 +1,13 @@
+"""What every component is: a frozen model whose fields are its keys in a plan."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Configured(Protocol):
+    """A component with its parameters; `fedassay.support.types.Parameters` gives all of it."""
+
+    def model_dump(self, *, mode: str = ...) -> dict[str, Any]:
+        """The parameters, defaults filled in."""
+        ...

@@ -1,0 +1,167 @@
+"""What a component declares of itself: everything that the rest of the house needs to know of it.
+
+A component's class carries one of these as its class attribute `facts`. They hold no array and need no network, so
+a report, a policy or a listing reads them quickly: those of an audit, which reports need, may stand in a module of
+their own beside the audit, which is then read without importing the audit (`fedassay.contracts.registry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.support.adjacency import Adjacency
+
+ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks"]
+"""What an attack gives, and what an audit can judge.
+
+| kind | in an `AttackResult` |
+|---|---|
+| `reconstructions` | `reconstructions`: images made by somebody who has images of the same distribution |
+| `inversions` | `reconstructions`: images made from the backbone alone |
+| `vectors` | `vectors`: recovered features of single records |
+| `scores` | `scores`: `source/test`, one score a candidate of the membership game |
+| `counts` | artifacts `histograms`, `senders`, `evidence`: label histograms |
+| `remarks` | facts that follow from the messages by the rules of `fedassay.exchange.statistics` |
+"""
+
+AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game"]
+"""What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
+
+AuditNeed = Literal["generator", "known_members", "another_run"]
+"""What an audit needs beside the result of an attack."""
+
+NEED_WORDS: Mapping[AuditNeed, str] = {
+    "generator": "it needs a generator that can be sampled and the records that it was trained on",
+    "known_members": "it needs records of which it is known whether a client holds them",
+    "another_run": "it needs the clients' records, or another run of the method",
+}
+"""What is missing where an audit cannot run, in words."""
+
+Given = Mapping[str, Any]
+"""Parameters of a component as a record holds them, defaults filled in."""
+
+MethodCost = Callable[[Given, Sizes, bool], float]
+"""Seconds of a method at one cell, from its parameters, the sizes, and whether epsilon is finite."""
+
+Cost = Callable[[Given, Sizes, Load], float]
+"""Seconds of an attack or an audit over the cells of one seed."""
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """What a method declares.
+
+    Attributes:
+        private_form: Whether it can be asked for a finite epsilon.
+        adjacency: The relation that its epsilon speaks of where a plan names none.
+        cost: Seconds at one cell; None: a dry run names it as not estimated.
+    """
+
+    private_form: bool = True
+    adjacency: Adjacency = "add_remove"
+    cost: MethodCost | None = None
+
+
+@dataclass(frozen=True)
+class AttackFacts:
+    """What an attack declares.
+
+    Attributes:
+        gives: The kinds of its results, which decide on the audits that judge them.
+        needs: What it needs beside messages.
+        takes: The kinds of results of earlier attacks that it goes on from.
+        cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
+    """
+
+    gives: tuple[ResultKind, ...]
+    needs: tuple[AttackNeed, ...] = ()
+    takes: tuple[ResultKind, ...] = ()
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """What the name of a metric stands for, wherever a report or a policy uses it.
+
+    Attributes:
+        name: As findings hold it.
+        title: Column header.
+        about: One sentence of explanation.
+        unit: Such as `dB`; empty for plain numbers.
+        worse: Which way gives more away; None where neither does.
+    """
+
+    name: str
+    title: str
+    about: str
+    unit: str = ""
+    worse: Literal["higher", "lower"] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the findings of an audit stand in a report.
+
+    Attributes:
+        section: `claim`: its verdict is the cell's verdict on the claim. `images`: the section of images, for one
+            audit; of others there, and of `attacks`, each has a section of its own. `accounts`: beside the ledger.
+        title: Its heading; empty: its name.
+        order: Among those of its section, the lowest first; ties by name.
+        always: Whether a run without it says so in its place.
+    """
+
+    section: Literal["claim", "images", "attacks", "accounts"] = "attacks"
+    title: str = ""
+    order: int = 100
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class SarifRule:
+    """The rule that code-scanning tools show a finding under.
+
+    Attributes:
+        text: What must hold, in one sentence.
+        taxa: Weaknesses of the Common Weakness Enumeration that a finding is an instance of, such as `CWE-359`.
+    """
+
+    text: str
+    taxa: tuple[str, ...] = ("CWE-359",)
+
+
+@dataclass(frozen=True)
+class AuditFacts:
+    """What an audit declares.
+
+    Attributes:
+        judges: The kinds of attack results that it judges; empty: it needs no attack.
+        needs: What it needs beside those.
+        metrics: The metrics that its findings hold; a policy can bound these.
+        place: Where its findings stand in a report.
+        rule: Its SARIF rule; None: one made of its name.
+        tests_per_cell: One-sided tests in a cell, for each entry of an attack that it judges.
+        cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
+    """
+
+    judges: tuple[ResultKind, ...] = ()
+    needs: tuple[AuditNeed, ...] = ()
+    metrics: tuple[MetricFacts, ...] = ()
+    place: Place = Place()
+    rule: SarifRule | None = None
+    tests_per_cell: int = 1
+    cost: Cost | None = None
+
+    def judge(self, attack: AttackFacts) -> bool:
+        """Whether it judges what the attack gives."""
+        return bool(set(self.judges) & set(attack.gives))
+
+
+Facts = MethodFacts | AttackFacts | AuditFacts
+
+
+def in_words(kinds: Iterable[str]) -> str:
+    """Kinds of results as a sentence names them."""
+    return " or ".join(kinds)

@@ -1,0 +1,47 @@
+"""Metrics that more than one audit gives, so that they mean the same everywhere."""
+
+from __future__ import annotations
+
+from fedassay.contracts.facts import MetricFacts
+
+PSNR = MetricFacts(
+    "psnr", "PSNR", "Peak signal-to-noise ratio to the private image, in dB; higher is closer.", "dB", "higher"
+)
+SSIM = MetricFacts(
+    "ssim", "SSIM", "Structural similarity to the private image, at most 1; higher is closer.", worse="higher"
+)
+LPIPS = MetricFacts(
+    "lpips", "LPIPS", "Learned perceptual distance to the private image; lower is closer.", worse="lower"
+)
+SSIM_GAIN = MetricFacts(
+    "ssim_gain",
+    "SSIM gain",
+    "SSIM above the baseline's, paired by target; above 0 is leakage.",
+    worse="higher",
+)
+IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
+"""Of images held against private ones."""
+
+HELDOUT_GAP = MetricFacts(
+    "heldout_gap",
+    "Held-out gap",
+    "How much closer samples lie to training than to held-out images.",
+    worse="higher",
+)
+
+CLAIMED = MetricFacts("claimed", "Claimed ε", "What the plan asked for.")
+ACCOUNTED = MetricFacts(
+    "accounted",
+    "Accounted ε",
+    "Everything that leaves, on exact sensitivities: an upper bound.",
+    worse="higher",
+)
+ACCOUNTED_STATED = MetricFacts(
+    "accounted_stated", "Accounted ε, stated", "The same on the source's own stated sensitivities.", worse="higher"
+)
+OBSERVED = MetricFacts(
+    "observed", "Observed ε", "A lower bound that an attack showed, 95 % one-sided.", worse="higher"
+)
+MU = MetricFacts("mu", "μ", "Total Gaussian-DP parameter, where everything is Gaussian.", worse="higher")
+CLAIM = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED, MU)
+"""Of a claim of differential privacy, and of the cell that makes it."""

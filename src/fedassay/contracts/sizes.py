@@ -1,0 +1,52 @@
+"""How large a plan's work is: what costs are functions of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a plan's work.
+
+    Attributes:
+        private: Records of all clients together.
+        attacker: The adversary's own records.
+        public: Public records.
+        test: Test records.
+        clients: Number of clients.
+        classes: Number of classes C.
+        image: Height, width and channels.
+        width: Features of the backbone, P.
+        backbone: Floating-point operations of its forward pass on one image.
+    """
+
+    private: int
+    attacker: int
+    public: int
+    test: int
+    clients: int
+    classes: int
+    image: tuple[int, int, int]
+    width: int
+    backbone: float
+
+    @property
+    def pixels(self) -> int:
+        """Numbers in an image."""
+        return self.image[0] * self.image[1] * self.image[2]
+
+
+@dataclass(frozen=True)
+class Load:
+    """The cells of one seed, which an attack or an audit works on.
+
+    Attributes:
+        cells: How many there are.
+        seconds: Of running the methods of all of them once, as far as that is estimated.
+        private: The same of those at a finite epsilon.
+    """
+
+    cells: int
+    seconds: float
+    private: float

@@ -1,0 +1,80 @@
+"""Nobody but a component itself names it: what the house must know of it, it declares."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fedassay.contracts.registry import ComponentKind
+from fedassay.support.registry import Entry, entries
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "fedassay"
+ROOMS = ("methods", "attacks", "audits", "reports")
+KINDS: tuple[ComponentKind, ...] = ("method", "attack", "audit")
+SHARED = {"methods", "methods/rivals", "methods/shared", "attacks", "audits"}
+"""Folders of several components: there a component's own file is its own, and no other."""
+
+OTHERS = {
+    # What happens to be spelt like a component, and what it is.
+    ("methods/rivals/ccvr.py", "fedavg"): "its section with the settings of the averaging before it",
+    ("methods/rivals/fedcvae.py", "ensemble"): "one of its two servers",
+    ("methods/rivals/fedcvae.py", "dense"): "one of its two decoders",
+    ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
+    ("reports/gate/sarif.py", "message"): "a key of SARIF",
+}
+
+
+def _components() -> list[Entry]:
+    return [entry for kind in KINDS for entry in entries(kind).values() if not entry.package]
+
+
+def _is_own(path: str, entry: Entry) -> bool:
+    """Whether a file is a component's own: the one it stands in, or one of a folder that it has to itself."""
+    home = entry.module.removeprefix("fedassay.").replace(".", "/") + ".py"
+    folder = home.rpartition("/")[0]
+    return path == home or (folder not in SHARED and path.startswith(f"{folder}/"))
+
+
+def _literals(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def _sources() -> dict[str, Path]:
+    files = {str(path.relative_to(ROOT)): path for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    corridor = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ROOMS)
+    return files | {str(path.relative_to(ROOT)): path for path in corridor}
+
+
+@pytest.fixture(scope="module")
+def named() -> set[tuple[str, str]]:
+    """Files and the names of components of others that stand in them."""
+    owners: dict[str, list[Entry]] = {}
+    for entry in _components():
+        owners.setdefault(entry.name, []).append(entry)
+    found = set()
+    for name, path in _sources().items():
+        for literal in _literals(path) & set(owners):
+            if not any(_is_own(name, entry) for entry in owners[literal]):
+                found.add((name, literal))
+    return found
+
+
+def test_no_file_names_a_component_of_another(named: set[tuple[str, str]]) -> None:
+    assert sorted(named - set(OTHERS)) == []
+
+
+def test_what_is_excepted_is_there(named: set[tuple[str, str]]) -> None:
+    assert sorted(set(OTHERS) - named) == []
+
+
+def test_the_scan_sees_the_house() -> None:
+    sources = _sources()
+    assert len(sources) > 200
+    assert {path.partition("/")[0] for path in sources} == {*ROOMS, "src"}
+    assert len(_components()) >= 25
