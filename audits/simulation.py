@@ -18,6 +18,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
 
 
 def fresh_clients(task: MethodInput, fresh: Records) -> tuple[Records, ...]:
@@ -52,6 +53,11 @@ def fresh_clients(task: MethodInput, fresh: Records) -> tuple[Records, ...]:
         fresh.take(np.array(sorted(rows), np.int64), client.name)
         for rows, client in zip(chosen, task.clients, strict=True)
     )
+
+
+def control_seeds(context: AuditContext, *path: str | int) -> Seeds:
+    """Streams of what the cells of one seed share: their own would hang on which cell comes first."""
+    return Seeds(context.seeds.seed or 0).child("controls", *path)
 
 
 def pooled(clients: Sequence[Records], name: str = "private") -> Records:
