@@ -15,6 +15,9 @@ from fedassay.records.record import Metric, Picture, Series
 WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
 
+NEAR_COPY = 40.0
+"""PSNR in dB above which an image is a near copy of a record."""
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -106,7 +106,7 @@ def near_copy(case: Case) -> Decision | None:
 def explained_by_others(case: Case) -> Decision | None:
     """What shows as well without the release need not come from it."""
     result = case.result
-    if not result.test.beats or result.explained is None:
+    if result.explained is None or result.near_copies or not (result.test.beats or result.test.alone):
         return None
     return "inconclusive", f"{result.explained.reason}; {result.shown}"
 

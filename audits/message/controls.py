@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.message.truth import pooled
+from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
@@ -24,7 +25,7 @@ CONTROL_RECORDS = 4
 def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
     """A few private records with distinct features, the same ones for every cell of a seed."""
     everything = pooled(context.clients)
-    chosen = np.random.default_rng(0).permutation(len(everything))[: 4 * size]
+    chosen = control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
 
@@ -90,7 +91,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
 def noised_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """Class sums and second moment under noise ten times as long as they are: nothing is left to read."""
     plain = _sums(records, context, encode, counts=False)
-    rng = np.random.default_rng(1)
+    rng = control_seeds(context, "message", "noise").numpy()
     fields = {}
     for name, item in plain.fields.items():
         scale = 10 * float(np.abs(item.values).max())

@@ -108,8 +108,8 @@ class ReconstructionAudit(Parameters):
             ("negative", self._simulated(name, context), truth.images),
         ):
             judged |= self._judged_sets(name, kind, images, target, truth, context)
-        beaten = any(judged["result", selection].test.beats for selection in ("oracle_all", "oracle"))
-        if beaten and len(truth.images) >= 4:
+        tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
+        if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
             judged |= self._judged_sets(
                 name, "others", *self._others(reconstruction, truth, context), truth, context
             )
@@ -259,10 +259,7 @@ class ReconstructionAudit(Parameters):
             + f", one-sided 95 % corrected for {context.bounds} tests",
         )
 
-    def _pictures(
-        self, judged: Closeness, source: str, selection: str, context: AuditContext
-    ) -> tuple[Picture, ...]:
-        scored = judged.scored
+    def _pictures(self, scored: Scored, source: str, selection: str, context: AuditContext) -> tuple[Picture, ...]:
         count = min(self.pictures, scored.top)
         if count == 0:
             return ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Explanation, LeakTest, Result
+from fedassay.audits.evidence import NEAR_COPY, Control, Explanation, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.permutation import Gap, gap
 from fedassay.audits.stats.resampling import (
@@ -26,9 +26,6 @@ _UNITS = {"psnr": "dB"}
 
 _DOUBTED = 0.05
 """p-value of other private images up to which they may explain that private ones are closer than fresh ones."""
-
-_NEAR_COPY = 40.0
-"""PSNR in dB above which a reconstruction is a near copy."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Closeness:
     def near_copies(self) -> int:
         """Targets that count and whose reconstruction is a near copy."""
         best = np.argsort(-self.scored.rank, kind="stable")[: self.scored.top]
-        return int((self.scored.values["psnr"][best] > _NEAR_COPY).sum())
+        return int((self.scored.values["psnr"][best] > NEAR_COPY).sum())
 
     def control(self, release: str) -> Control:
         """As a control."""
