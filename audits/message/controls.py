@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message.truth import pooled
+from fedassay.audits.message.truth import pooled, unheld
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.audit import AttackResult, AuditContext
 from fedassay.data.records import Records
@@ -23,8 +23,15 @@ CONTROL_RECORDS = 4
 
 
 def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
-    """A few private records with distinct features, the same ones for every cell of a seed."""
-    everything = pooled(context.clients)
+    """A few private records with distinct features, the same ones for every cell of a seed.
+
+    Where the clients' records are not known, of those that no client holds: arithmetic is the same on any.
+
+    Raises:
+        NotRunError: There are none of either.
+    """
+    held = [client for client in context.clients if len(client)]
+    everything = pooled(held) if held else unheld(context)
     chosen = control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)

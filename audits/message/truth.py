@@ -16,6 +16,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Metric, unmeasured
+from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
@@ -133,8 +134,15 @@ def pooled(clients: Sequence[Records]) -> Records:
 
 
 def unheld(context: AuditContext) -> Records:
-    """Records that no client holds, as anybody might: the fresh ones, else the public, else the test records."""
-    return next(part for part in (context.fresh, context.public, context.test) if part is not None and len(part))
+    """Records that no client holds, as anybody might: the fresh ones, else the public, else the test records.
+
+    Raises:
+        NotRunError: There is none.
+    """
+    for part in (context.fresh, context.public, context.test):
+        if part is not None and len(part):
+            return part
+    raise NotRunError("there is no record that no client holds")
 
 
 def class_means(context: AuditContext, encode: Callable[[Records], Matrix]) -> Matrix:
