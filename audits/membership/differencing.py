@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
-from fedassay.audits.membership.verdict import informed_finding
+from fedassay.audits.membership.verdict import Releases, informed_finding
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
@@ -72,17 +72,16 @@ def differencing(context: AuditContext, trials: int) -> Finding:
             kinds["negative"][side].append(_nearer(released(third, "real", trial), *guesses))
     if min(len(part) for part in kinds["audited"]) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
-    found = {name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()}
-    return informed_finding(
+    scores = {name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()}
+    releases = Releases(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
-        context,
-        found["audited"],
-        (found["positive"], "the same client's features, sent as they are"),
-        (found["negative"], "releases that hold neither of the two records"),
-        None,
+        scores["audited"],
+        (scores["positive"], "the same client's features, sent as they are"),
+        (scores["negative"], "releases that hold neither of the two records"),
         "all other records, both candidates and the method are known; the run's random streams are not",
     )
+    return informed_finding(releases, None, context)
 
 
 def _nearer(real: Released, outside: Released, inside: Released) -> float:

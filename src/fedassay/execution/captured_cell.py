@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedassay.audits.claim.ledger_claim import ledger_finding
+from fedassay.audits.evidence import Subject
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
+from fedassay.audits.verdict import not_run
 from fedassay.backbones.base import Backbone
 from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
 from fedassay.contracts.method import MethodInput, Outcome
@@ -340,4 +342,4 @@ def _digest(folder: Path) -> str:
 
 
 def _not_run(audit: str, attack: str | None, reason: str) -> Finding:
-    return Finding(audit=audit, attack=attack, verdict="not_run", reason=reason)
+    return not_run(Subject(audit, attack), reason)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from fedassay.audits.evidence import Subject
 from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.verdict import admitted, not_run
 from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
 from fedassay.contracts.membership import MembershipGame, make_game, visible
 from fedassay.contracts.method import MethodInput, Outcome
@@ -188,8 +190,8 @@ class Work:
                 before = len(self.errors)
                 with self._stage(audit.label if attack is None else f"{audit.label}:{attack.label}"):
                     try:
-                        found = audit.build.assess(results.get(attack.label) if attack else None, context)
-                        findings += found
+                        made = audit.build.assess(results.get(attack.label) if attack else None, context)
+                        findings += admitted(audit.name, made)
                     except NotRunError as error:
                         findings.append(_not_run(audit, attack, str(error)))
                 if len(self.errors) > before:
@@ -298,7 +300,7 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
 
 def _not_run(audit: Component, attack: Component | None, reason: str) -> Finding:
     name = None if attack is None else attack.name
-    return Finding(audit=audit.name, attack=name, verdict="not_run", reason=reason)
+    return not_run(Subject(audit.name, name), reason)
 
 
 def _privacy(cell: Cell, outcome: Outcome | None, findings: list[Finding], smallest: int) -> CellPrivacy:
