@@ -123,7 +123,7 @@ class Result:
     Attributes:
         test: Of whether more is shown than the baseline.
         shown: The figures; they stand in every reason.
-        leak: What a leak means here, as a clause.
+        leak: What a leak means here, as a clause; empty: the figures say it.
         clear: What no leak means here; empty: the figures say it.
         about: What was released, said before every reason.
         worse: What the result is significantly worse than; empty where it is not.
@@ -136,7 +136,7 @@ class Result:
 
     test: LeakTest
     shown: str
-    leak: str
+    leak: str = ""
     clear: str = ""
     about: str = ""
     worse: str = ""

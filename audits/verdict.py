@@ -100,7 +100,7 @@ def near_copy(case: Case) -> Decision | None:
     result = case.result
     if not (result.test.beats and result.near_copies):
         return None
-    return "leak", f"{result.leak}, {result.near_copies} as near copies: {result.shown}"
+    return "leak", _said(result.leak and f"{result.leak}, {result.near_copies} as near copies", result.shown)
 
 
 def explained_by_others(case: Case) -> Decision | None:
@@ -114,7 +114,7 @@ def explained_by_others(case: Case) -> Decision | None:
 def leak_found(case: Case) -> Decision | None:
     """The test rejects at the corrected level, and nothing above stands in the way."""
     result = case.result
-    return ("leak", f"{result.leak}: {result.shown}") if result.test.beats else None
+    return ("leak", _said(result.leak, result.shown)) if result.test.beats else None
 
 
 def suspected(case: Case) -> Decision | None:
@@ -138,8 +138,12 @@ def undecidable(case: Case) -> Decision | None:
 def no_leak(case: Case) -> Decision | None:
     """Every control held, and the test is silent at both levels."""
     result = case.result
-    clear = f"{result.clear}: {result.shown}" if result.clear else result.shown
+    clear = _said(result.clear, result.shown)
     return "no_leak_found", f"{clear}; the positive control was caught ({case.positives[0].shown})"
+
+
+def _said(clause: str, figures: str) -> str:
+    return f"{clause}: {figures}" if clause else figures
 
 
 LADDER: tuple[Rule, ...] = (
@@ -217,7 +221,7 @@ def conclude_claim(subject: Subject, ground: Ground, figures: Figures) -> Findin
         return _make(subject, ground.verdict, ground.reason, figures, None, None)
     if isinstance(ground, TrainingVerdict):
         return _make(subject, "unsound", ground.reason, figures, ground.positive, ground.negative)
-    silent = Result(by_arithmetic(False), ground.ledger, "")
+    silent = Result(by_arithmetic(False), ground.ledger)
     case = Case(silent, (ground.positive,), ground.negative)
     failed = negative_control_flagged(case) or positive_control_missed(case)
     verdict, reason = failed or (ground.verdict, ground.reason)

@@ -200,7 +200,6 @@ def _result(recovered: _Recovered, ours: Recovery) -> Result:
     return Result(
         test=ours.test,
         shown=shown,
-        leak="single records come back",
         about=recovered.about,
         worse="the class means" if ours.worse else "",
         near_copies=matched.exact,

@@ -73,11 +73,10 @@ def _arithmetic(source: VectorSource, context: AuditContext, controls: Records) 
         Subject("message", "message_algebra", source.name, "all"),
         Result(
             test=by_arithmetic(certain > 0),
-            shown=f"{certain} of {size} vectors from {senders} sender(s) are single records' features as they are "
+            shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
-            leak="single records are sent",
             near_copies=certain,
-            undecided=f"the vectors may be single records' features; {_NO_RECORDS}",
+            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}",
         ),
         {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
         "exact means that the messages declare no noise on what the vectors were computed from",
@@ -169,7 +168,7 @@ def _factors(result: AttackResult, context: AuditContext, controls: Records) -> 
         undecided = "not tried on all messages"
     return _concluded(
         Subject("message", result.attack, result.attack, "all"),
-        Result(test=by_arithmetic(sure > 0), shown=shown, leak="single records come back", undecided=undecided),
+        Result(test=by_arithmetic(sure > 0), shown=shown, undecided=undecided),
         {"expected_error": _expected(expected), "relative_error": unmeasured(_NO_RECORDS)},
         "features are not negative and hold zeros, as after a rectifier",
         f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
@@ -228,7 +227,6 @@ def _histograms(result: AttackResult, context: AuditContext, controls: Records) 
             shown=f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"
             if certain
             else f"label histograms were estimated ({_listed(evidence)})",
-            leak="label histograms are given away",
             undecided=f"label histograms could only be estimated, and {_NO_RECORDS}",
         ),
         {

@@ -192,6 +192,5 @@ def _result(gain: _Gain, evidence: str) -> Result:
         test=gain.test,
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
         f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s)",
-        leak="label histograms are given away",
         worse="the public histogram" if gain.worse else "",
     )

@@ -48,7 +48,6 @@ def structure_finding(
         Result(
             test=by_arithmetic(bool(disclosing)),
             shown=shown,
-            leak="the messages give away what they do not name",
             undecided="whether noise was left out, the messages alone do not say"
             if "missing_noise" in rules
             else "",
