@@ -16,6 +16,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.seeds import Seeds
 
 
 def differencing(context: AuditContext, trials: int) -> Finding:
@@ -38,15 +39,9 @@ def differencing(context: AuditContext, trials: int) -> Finding:
         raise NotRunError("no client has two records")
     seeds = context.seeds.child("membership", "differencing")
     owner = min(held, key=len)
-    index = next(i for i, client in enumerate(context.clients) if client.name == owner.name)
 
     def released(records: Records, *path: str | int) -> Released:
-        clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
-        clients[index] = records
-        try:
-            return what_leaves(context.rerun(clients, seeds.child(*path)), owner.name)
-        except FedassayError as error:
-            raise NotRunError(f"the method cannot be run on {owner.name} alone: {error}") from None
+        return _alone(context, owner.name, records, seeds.child(*path))
 
     kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "positive", "negative")}
     with context.progress.step("informed adversary") as advance:
@@ -82,6 +77,17 @@ def differencing(context: AuditContext, trials: int) -> Finding:
         "all other records, both candidates and the method are known; the run's random streams are not",
     )
     return informed_finding(releases, None, context)
+
+
+def _alone(context: AuditContext, owner: str, records: Records, seeds: Seeds) -> Released:
+    """What the owner sends of these records, where all other clients hold none."""
+    clients = [
+        records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.clients
+    ]
+    try:
+        return what_leaves(context.rerun(clients, seeds), owner)
+    except FedassayError as error:
+        raise NotRunError(f"the method cannot be run on {owner} alone: {error}") from None
 
 
 def _nearer(real: Released, outside: Released, inside: Released) -> float:
