@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedassay.audits.evidence import NEAR_COPY, WORSE, Explanation, Figures, Result, Subject
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
+from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import control_seeds, pooled, raw_view
@@ -57,8 +57,8 @@ class _Setting:
 
     result: AttackResult
     pool: Pool
-    positive: Shown
-    negative: Shown
+    positive: ImageMatch
+    negative: ImageMatch
     context: AuditContext
 
 
@@ -135,7 +135,7 @@ class InversionAudit(Parameters):
             negative=setting.negative.control("raw features of records that no client holds"),
         )
 
-    def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> Shown | None:
+    def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> ImageMatch | None:
         """Images of other records of the same clients; None where clients are too small for it."""
         rng = context.seeds.numpy("inversion", "others", source.name)
         records, sets = alike(source, context, rng)
@@ -170,7 +170,7 @@ class InversionAudit(Parameters):
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, context: AuditContext) -> tuple[Shown, Shown]:
+    def _controls(self, pool: Pool, held_out: Records, context: AuditContext) -> tuple[ImageMatch, ImageMatch]:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
 
         Raises:
@@ -214,7 +214,7 @@ class InversionAudit(Parameters):
         context.shared[key] = both = (controls[0], controls[1])
         return both
 
-    def _metrics(self, values: _Values, shown: Shown, rng: np.random.Generator) -> dict[str, Metric]:
+    def _metrics(self, values: _Values, shown: ImageMatch, rng: np.random.Generator) -> dict[str, Metric]:
         """Of the images themselves, and against fresh records."""
         metrics = {key: self._metric(part, key, rng) for key, part in values.items()}
         metrics["psnr_each"] = self._metric(shown.each, "psnr", rng)
@@ -224,7 +224,7 @@ class InversionAudit(Parameters):
         return metrics
 
     def _context_metrics(
-        self, made: Reconstruction, used: Ints, shown: Shown, setting: _Setting, rng: np.random.Generator
+        self, made: Reconstruction, used: Ints, shown: ImageMatch, setting: _Setting, rng: np.random.Generator
     ) -> dict[str, Metric]:
         """How well the images fit their vectors, and what the adversary could show without inversion."""
         context, pool = setting.context, setting.pool
@@ -242,7 +242,7 @@ class InversionAudit(Parameters):
             )
         return metrics
 
-    def _values(self, shown: Shown, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
+    def _values(self, shown: ImageMatch, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
         """Every metric of the images, and of fresh records in the place of the true ones, shape (k,) each."""
         ours = context.similarity.measure(pool.images[shown.records], shown.images)
         parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
@@ -254,7 +254,7 @@ class InversionAudit(Parameters):
         return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values), unit=unit)
 
 
-def _explanation(shown: Shown, others: Shown | None, domain: Interval | None) -> Explanation | None:
+def _explanation(shown: ImageMatch, others: ImageMatch | None, domain: Interval | None) -> Explanation | None:
     """Whether what makes a client's other images close to its records may be all that makes the shown ones so.
 
     As far as twice its reach: what is shown may be smoother than an image of one record, and so closer to all.
@@ -270,7 +270,7 @@ def _explanation(shown: Shown, others: Shown | None, domain: Interval | None) ->
     )
 
 
-def _result(shown: Shown, explanation: Explanation | None) -> Result:
+def _result(shown: ImageMatch, explanation: Explanation | None) -> Result:
     return Result(
         test=shown.test,
         shown=shown.words,
@@ -281,7 +281,7 @@ def _result(shown: Shown, explanation: Explanation | None) -> Result:
     )
 
 
-def _gain_of_others(others: Shown, domain: Interval) -> Metric:
+def _gain_of_others(others: ImageMatch, domain: Interval) -> Metric:
     return Metric(
         value=domain.value,
         low=domain.low,
@@ -292,7 +292,7 @@ def _gain_of_others(others: Shown, domain: Interval) -> Metric:
     )
 
 
-def _assumptions(source: VectorSource, others: Shown | None, context: AuditContext) -> tuple[str, ...]:
+def _assumptions(source: VectorSource, others: ImageMatch | None, context: AuditContext) -> tuple[str, ...]:
     return (
         "PSNR and SSIM on the data range 255",
         "an image is held against the closest of the records behind it, in PSNR"
@@ -307,7 +307,7 @@ def _assumptions(source: VectorSource, others: Shown | None, context: AuditConte
     )
 
 
-def _targets(shown: Shown) -> Series:
+def _targets(shown: ImageMatch) -> Series:
     return Series(
         title="PSNR of each image (dB)",
         columns={"psnr": tuple(shown.psnr.tolist()), "fresh": tuple(shown.fresh_psnr.tolist())},

@@ -54,7 +54,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ImageMatch:
     """Inverted images with the records that they are held against.
 
     Attributes:
@@ -126,15 +126,15 @@ def candidates(source: VectorSource, context: AuditContext) -> list[Ints]:
     rows = np.concatenate([np.arange(len(client)) for client in context.clients])
     labels = np.concatenate([client.labels for client in context.clients])
     numbers = {client.name: i for i, client in enumerate(context.clients)}
-    found = []
+    sets = []
     for sender, row, label in zip(source.senders, source.rows, source.labels, strict=True):
         usable = np.full(len(owners), sender == AGGREGATE) | (owners == numbers.get(sender, -1))
         if row >= 0:
             usable &= rows == row
         elif label >= 0:
             usable &= labels == label
-        found.append(np.flatnonzero(usable))
-    return found
+        sets.append(np.flatnonzero(usable))
+    return sets
 
 
 def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
@@ -173,7 +173,7 @@ def hold(
     between: bool,
     tests: int,
     draws: int,
-) -> Shown:
+) -> ImageMatch:
     """Hold images against the records that they may show, and against others of the same classes.
 
     Args:
@@ -211,7 +211,7 @@ def hold(
     exchanged = np.array([above[rows, chosen(_exchanged(padded, pool, rng))].mean() for _ in range(count)])
     fresh = np.stack([chosen(_exchanged(padded, pool, rng, only_fresh=True)) for _ in range(_PARTS)])
     inside = [float(table[row, part].mean()) for row, part in enumerate(sets)]
-    return Shown(
+    return ImageMatch(
         images=images,
         records=own,
         psnr=table[rows, own],

@@ -161,10 +161,10 @@ class ReconstructionAudit(Parameters):
         seeds = context.seeds.child("reconstruction", "simulated")
         seen = view(context.rerun(clients, seeds).transcript, context.threat)
         try:
-            found = [item for item in context.attack(seen).reconstructions if item.source.name == name]
+            made = [item for item in context.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
-            found = []
-        item = found[0] if found else _only(context.attack(raw_view([pooled(clients, "control")], context)))
+            made = []
+        item = made[0] if made else _only(context.attack(raw_view([pooled(clients, "control")], context)))
         return item.images[:, 0]
 
     def _truth(self, context: AuditContext) -> Truth:
@@ -214,12 +214,12 @@ class ReconstructionAudit(Parameters):
         wrong[order] = np.roll(order, 1)
         negative = _only(context.attack(raw_view([records.take(wrong)], context)))
         known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
-        found = {}
+        controls = {}
         for kind, raw in (("positive", positive), ("negative", negative)):
             selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
             for selection, scored in selections.items():
-                found[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
-        return found
+                controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
+        return controls
 
     def _finding(
         self,
