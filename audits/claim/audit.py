@@ -32,7 +32,7 @@ from fedassay.audits.claim.verdict import ground_of
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.verdict import conclude_claim, not_run
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
@@ -62,7 +62,7 @@ class DpClaimAudit(Parameters):
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: the three numbers and the verdict."""
         claim = context.outcome.transcript.claim
         if isinstance(claim, NoClaim):

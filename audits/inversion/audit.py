@@ -23,11 +23,11 @@ from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
-from fedassay.audits.simulation import control_seeds, pooled, raw_view
+from fedassay.audits.simulation import control_seeds, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
 from fedassay.audits.verdict import conclude, not_run
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
-from fedassay.data.records import Records
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import Finding, Metric, Series, unmeasured
 from fedassay.support.errors import NotRunError
@@ -78,9 +78,8 @@ class InversionAudit(Parameters):
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding a source of vectors."""
-        assert result is not None
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
         pool, held_out = self._records(context)
@@ -158,7 +157,7 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
         """
-        private = pooled(context.clients)
+        private = joined("private", context.clients)
         usable = np.flatnonzero(np.isin(context.test.labels, private.labels))
         order = control_seeds(context, "inversion", "fresh").numpy().permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
@@ -170,19 +169,18 @@ class InversionAudit(Parameters):
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, context: AuditContext) -> tuple[ImageMatch, ImageMatch]:
+    def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> tuple[ImageMatch, ImageMatch]:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
 
         Raises:
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
         key = f"inversion control/{self}/{context.attack_key}/{context.bounds}"
-        kept = context.shared.get(key)
+        kept = context.workplace.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        assert context.attack is not None
         rng = control_seeds(context, "inversion", "records").numpy()
-        private = pooled(context.clients)
+        private = joined("private", context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
         result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
         made = next(item for item in result.reconstructions if item.source.name == "raw")
@@ -211,7 +209,7 @@ class InversionAudit(Parameters):
                     draws=self.draws,
                 )
             )
-        context.shared[key] = both = (controls[0], controls[1])
+        context.workplace.shared[key] = both = (controls[0], controls[1])
         return both
 
     def _metrics(self, values: _Values, shown: ImageMatch, rng: np.random.Generator) -> dict[str, Metric]:

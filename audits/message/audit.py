@@ -32,7 +32,7 @@ from fedassay.audits.message.truth import (
 )
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import conclude, not_run
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
@@ -75,16 +75,15 @@ class MessageAudit(Parameters):
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding a source of vectors, one on what messages say of counts, one on label histograms."""
-        assert result is not None
         if result.attack == "label_distribution":
             return [histogram_finding(result, context, self.draws)]
         if result.attack == "message_algebra":
             return [*self._algebra(result, context), structure_finding(result, context)]
         return [self._factors(result, context)]
 
-    def _factors(self, result: AttackResult, context: AuditContext) -> Finding:
+    def _factors(self, result: AttackResult, context: AttackedContext) -> Finding:
         senders = [str(name) for name in result.artifacts["senders"]]
         vectors = np.asarray(result.artifacts["vectors"], np.float64)
         limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
@@ -98,7 +97,7 @@ class MessageAudit(Parameters):
         )
         return self._of_vectors(recovered, result, context)
 
-    def _algebra(self, result: AttackResult, context: AuditContext) -> list[Finding]:
+    def _algebra(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         parts = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
         parts += [
@@ -112,7 +111,7 @@ class MessageAudit(Parameters):
             for part in parts
         ]
 
-    def _of_vectors(self, recovered: _Recovered, result: AttackResult, context: AuditContext) -> Finding:
+    def _of_vectors(self, recovered: _Recovered, result: AttackResult, context: AttackedContext) -> Finding:
         """Match to all records of the senders (repeats are ignored), run the controls, conclude."""
         source, vectors = recovered.source, recovered.vectors
         subject = Subject("message", result.attack, source.name, "all")
@@ -158,10 +157,9 @@ class MessageAudit(Parameters):
         )
 
     def _positive(
-        self, name: str, context: AuditContext, encode: Callable[[Records], Matrix], means: Matrix
+        self, name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
     ) -> Recovery:
         """The attack on exact statistics of a few records; the same for every cell that encodes alike."""
-        assert context.attack is not None
         records = control_records(context)
         features = encode(records)
         make = sums_view if name == _FACTORS else algebra_view

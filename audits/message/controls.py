@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message.truth import pooled, unheld
 from fedassay.audits.simulation import control_seeds
-from fedassay.contracts.audit import AttackResult, AuditContext
-from fedassay.data.records import Records
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.data.records import Records, joined
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
@@ -26,12 +25,9 @@ def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Recor
     """A few private records with distinct features, the same ones for every cell of a seed.
 
     Where the clients' records are not known, of those that no client holds: arithmetic is the same on any.
-
-    Raises:
-        NotRunError: There are none of either.
     """
     held = [client for client in context.clients if len(client)]
-    everything = pooled(held) if held else unheld(context)
+    everything = joined("clients", held) if held else context.fresh
     chosen = control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
@@ -39,12 +35,11 @@ def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Recor
 
 def view_of(messages: list[Message], context: AuditContext) -> View:
     """A view of these messages under the plan's threat model."""
-    return View(tuple(messages), context.classes, context.threat)
+    return View(tuple(messages), context.classes, context.view.threat)
 
 
-def attacked(context: AuditContext, view: View) -> AttackResult:
+def attacked(context: AttackedContext, view: View) -> AttackResult:
     """The attack on a control, or an empty result where it finds nothing to work on."""
-    assert context.attack is not None
     try:
         return context.attack(view)
     except NotRunError:

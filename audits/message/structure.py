@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
-from fedassay.audits.verdict import conclude, inconclusive
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.audits.verdict import conclude
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.records.record import Finding, Metric
-from fedassay.support.errors import NotRunError
 
 _RECORDS = {"rank", "derivable_counts"}
 
 
 def structure_finding(
-    result: AttackResult, context: AuditContext, controls: AuditContext | None = None
+    result: AttackResult, context: AttackedContext, controls: AttackedContext | None = None
 ) -> Finding:
     """What arithmetic says of numbers of records, and of protections that are not there.
 
@@ -39,10 +38,7 @@ def structure_finding(
     ]
     shown = _summary(result, disclosing or range(len(rules))) or "no rule applies to these messages"
     subject, figures = Subject("message", result.attack, "structure", "all"), Figures(_metrics(rules, right))
-    try:
-        positive, negative = _controls(controls or context, encoder(context) or _plain)
-    except NotRunError as error:
-        return inconclusive(subject, f"no record to make a control of: {error}; {shown}", figures)
+    positive, negative = _controls(controls or context, encoder(context) or _plain)
     return conclude(
         subject,
         Result(
@@ -69,7 +65,9 @@ def _metrics(rules: Sequence[str], right: Mapping[int, bool]) -> dict[str, Metri
     return figures
 
 
-def _controls(source: AuditContext, encode: Callable[[Records], NDArray[np.float64]]) -> tuple[Control, Control]:
+def _controls(
+    source: AttackedContext, encode: Callable[[Records], NDArray[np.float64]]
+) -> tuple[Control, Control]:
     """Exact sums of a few records, whose number follows from them, and the same under much noise.
 
     The rules are about arithmetic, whatever the features: where the method's own cannot be had, the backbone's

@@ -117,6 +117,10 @@ class Plan(Frozen):
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
     resources: Resources = Resources()
 
+    def __hash__(self) -> int:
+        """A key of caches. Equality also looks at the entries, which are dictionaries and have no hash."""
+        return hash((self.name, self.seeds, self.data, self.clients, self.backbone, self.privacy, self.threat))
+
     @model_validator(mode="before")
     @classmethod
     def _normalise(cls, given: Any) -> Any:
