@@ -17,6 +17,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
 
 
 def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
@@ -51,6 +52,11 @@ def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
         fresh.take(np.array(sorted(rows), np.int64), client.name)
         for rows, client in zip(chosen, context.clients, strict=True)
     )
+
+
+def control_seeds(context: AuditContext, *path: str | int) -> Seeds:
+    """Streams of what the cells of one seed share: their own would hang on which cell comes first."""
+    return Seeds(context.seeds.seed or 0).child("controls", *path)
 
 
 def raw_view(owners: Sequence[Records], context: AuditContext) -> View:

@@ -29,23 +29,17 @@ from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics,
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.training import TrainingFacts, training_facts
-from fedassay.audits.claim.verdict import claim_verdict
+from fedassay.audits.claim.verdict import ground_of
+from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.audits.verdict import conclude_claim, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    Metric,
-    NegativeControl,
-    PositiveControl,
-    Series,
-    unmeasured,
-)
+from fedassay.records.record import Finding, Metric, Series, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
@@ -83,17 +77,15 @@ class DpClaimAudit(Parameters):
         except NotRunError as error:
             why = str(error)
         training = training_facts(context.steps, context.outcome.transcript)
-        found = claim_verdict(claim, accounted, observation, why, training, context)
         return [
-            Finding(
-                audit="dp_claim",
-                source=None if observation is None else observation.about,
-                metrics=_metrics(claim, accounted, observation, why) | _measured(training),
-                controls=Controls() if observation is None else _controls(observation),
-                verdict=found.verdict,
-                reason=found.reason,
-                assumptions=_assumptions(claim, observation, context.bounds),
-                series={} if observation is None else {"bounds": _series(observation)},
+            conclude_claim(
+                Subject("dp_claim", source=None if observation is None else observation.about),
+                ground_of(claim, accounted, observation, why, training, context),
+                Figures(
+                    metrics=_metrics(claim, accounted, observation, why) | _measured(training),
+                    assumptions=_assumptions(claim, observation, context.bounds),
+                    series={} if observation is None else {"bounds": _series(observation)},
+                ),
             )
         ]
 
@@ -141,7 +133,7 @@ def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:
 def _no_claim(claim: NoClaim, accounted: Accounted) -> Finding:
     metrics = accounted_metrics(accounted)
     metrics |= {"claimed": unmeasured("no claim"), "observed": unmeasured("no claim to hold against an attack")}
-    return Finding(audit="dp_claim", metrics=metrics, verdict="not_run", reason=f"no claim: {claim.reason}")
+    return not_run(Subject("dp_claim"), f"no claim: {claim.reason}", Figures(metrics))
 
 
 def _metrics(
@@ -167,26 +159,6 @@ def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
             reason="noise added in DP-SGD steps over the declared, measured as they were taken",
         )
     }
-
-
-def _controls(observation: Observation) -> Controls:
-    positive, negative = observation.positive, observation.negative
-    return Controls(
-        positive=PositiveControl(
-            release=positive.release,
-            caught=positive.above,
-            value=positive.bounds.observed.epsilon,
-            n=2 * positive.bounds.n,
-            detail=positive.detail,
-        ),
-        negative=NegativeControl(
-            release=negative.release,
-            flagged=negative.above,
-            value=negative.bounds.observed.epsilon,
-            n=2 * negative.bounds.n,
-            detail=negative.detail,
-        ),
-    )
 
 
 def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fedassay.audits.claim.training import TrainingFacts
-from fedassay.audits.claim.verdict import claim_verdict, listed
+from fedassay.audits.claim.verdict import ground_of, listed
+from fedassay.audits.evidence import Figures, Subject
+from fedassay.audits.verdict import conclude_claim, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted, account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
@@ -32,24 +34,20 @@ def ledger_finding(
         training: What the steps of DP-SGD did, or None.
     """
     metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {why}")}
+    subject = Subject(audit)
     if isinstance(claim, NoClaim):
         metrics |= {"claimed": unmeasured("no claim")}
-        return Finding(audit=audit, metrics=metrics, verdict="not_run", reason=f"no claim: {claim.reason}")
+        return not_run(subject, f"no claim: {claim.reason}", Figures(metrics))
     metrics |= {"claimed": Metric(value=claim.epsilon)}
     if claim.delta == 0:
         reason = "a claim of pure differential privacy (delta = 0) is not audited"
-        return Finding(audit=audit, metrics=metrics, verdict="not_run", reason=reason)
-    found = claim_verdict(claim, accounted, None, why, training, context)
-    return Finding(
-        audit=audit,
-        metrics=metrics,
-        verdict=found.verdict,
-        reason=found.reason,
-        assumptions=(
-            claim_words(claim),
-            f"accounted: everything that leaves, the worst record of any client, {rests_on}",
-        ),
+        return not_run(subject, reason, Figures(metrics))
+    assumptions = (
+        claim_words(claim),
+        f"accounted: everything that leaves, the worst record of any client, {rests_on}",
     )
+    ground = ground_of(claim, accounted, None, why, training, context)
+    return conclude_claim(subject, ground, Figures(metrics, assumptions=assumptions))
 
 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:

@@ -1,6 +1,6 @@
-"""From claimed, accounted and observed epsilon to a verdict and its reason in plain words.
+"""From claimed, accounted and observed epsilon to what a verdict on the claim stands on, in plain words.
 
-- `inconclusive`: a control failed.
+- `inconclusive`: a control failed (`fedassay.audits.verdict`).
 - `unsound`: the claim is disproved: a lower bound at confidence 1 - 0.05/m exceeds it (m the number of
   bounds in the run), or a field that one record changes leaves without any noise, or a training by DP-SGD
   adds less noise, clips less or samples more than the ledger was told.
@@ -18,36 +18,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.training import TrainingFacts
+from fedassay.audits.evidence import Control, Ground, LedgerVerdict, RunsVerdict, TrainingVerdict
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
-from fedassay.records.record import Verdict
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores
 
 
-class Judged(NamedTuple):
-    """A verdict and its reason."""
-
-    verdict: Verdict
-    reason: str
-
-
-def claim_verdict(
+def ground_of(
     claim: PrivacyClaim,
     accounted: Accounted,
     observation: Observation | None,
     why: str,
     training: TrainingFacts | None,
     context: AuditContext,
-) -> Judged:
-    """Judge a claim.
+) -> Ground:
+    """What the verdict on a claim stands on.
 
     Args:
         claim: What is claimed.
@@ -60,49 +53,57 @@ def claim_verdict(
     ledger = _ledger_words(claim, accounted, context.outcome.transcript)
     over = accounted.epsilon > claim.epsilon * _SLACK
     if training is not None and training.broken:
-        return Judged("unsound", f"{training.broken}: the ledger's total is not this training's; {ledger}")
+        reason = f"{training.broken}: the ledger's total is not this training's; {ledger}"
+        controls = () if observation is None else controls_of(observation)
+        return TrainingVerdict(reason, *controls)
     measured = "" if training is None else f"; {training.shown}"
     if observation is None:
         if over:
-            return Judged("unsupported", f"{ledger}; no attack tested it: {why}{measured}")
+            return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}{measured}")
         rests = "the ledger alone" if training is None else "the ledger and on measured steps"
-        return Judged("sound", f"{ledger}; this rests on {rests}, no attack tested it: {why}{measured}")
-    failed = _failed_control(observation)
-    if failed:
-        return Judged("inconclusive", f"{failed}; {ledger}")
+        return LedgerVerdict("sound", f"{ledger}; this rests on {rests}, no attack tested it: {why}{measured}")
+    verdict, reason = _observed(claim, accounted, observation, ledger, context.bounds)
+    if verdict == "sound":
+        reason += measured
+    return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
+
+
+def _observed(
+    claim: PrivacyClaim, accounted: Accounted, observation: Observation, ledger: str, tests: int
+) -> tuple[Literal["sound", "unsupported", "unsound"], str]:
+    """What measured runs say where both controls hold."""
     bounds, shown = observation.bounds, _shown(observation)
-    level = f"at confidence 1 - 0.05/{context.bounds}"
+    level = f"at confidence 1 - 0.05/{tests}"
     if bounds.certain:
-        return Judged("unsound", f"{ledger}; {shown}")
+        return "unsound", f"{ledger}; {shown}"
     if bounds.judged > accounted.epsilon * _SLACK:
-        verdict: Verdict = "unsound" if bounds.judged > claim.epsilon else "unsupported"
-        return Judged(
-            verdict,
+        return "unsound" if bounds.judged > claim.epsilon else "unsupported", (
             f"an attack shows at least {bounds.judged:.4g} {level}, more than the {accounted.epsilon:.4g} that "
-            f"the ledger adds up to: the mechanism is not what the method declares (claimed {claim.epsilon:g})",
+            f"the ledger adds up to: the mechanism is not what the method declares (claimed {claim.epsilon:g})"
         )
     if bounds.proven > claim.epsilon or bounds.judged > claim.epsilon * _MARGIN:
         words = f"an attack shows at least {bounds.judged:.4g} {level}, above the claimed {claim.epsilon:g}"
-        return Judged("unsound", f"{words}; {ledger}")
-    if over:
-        return Judged("unsupported", f"{ledger}; {shown}")
+        return "unsound", f"{words}; {ledger}"
+    if accounted.epsilon > claim.epsilon * _SLACK:
+        return "unsupported", f"{ledger}; {shown}"
     gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
-    return Judged("sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}{measured}")
+    return "sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}"
 
 
-def _failed_control(observation: Observation) -> str:
-    positive, negative = observation.positive, observation.negative
-    if negative.above:
-        return (
-            f"the negative control was flagged: {negative.release} show {negative.bounds.judged:.3g}, "
-            f"a {negative.detail}"
+def controls_of(observation: Observation) -> tuple[Control, Control]:
+    """The positive and the negative control of measured runs."""
+    positive, negative = (
+        Control(
+            control.release,
+            detected=control.above,
+            shown=f"{control.release} show {control.bounds.judged:.3g}, a {control.detail}",
+            value=control.bounds.observed.epsilon,
+            n=2 * control.bounds.n,
+            detail=control.detail,
         )
-    if not positive.above:
-        return (
-            f"the positive control was not caught: {positive.release} show {positive.bounds.judged:.3g}, "
-            f"a {positive.detail}"
-        )
-    return ""
+        for control in (observation.positive, observation.negative)
+    )
+    return positive, negative
 
 
 def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:

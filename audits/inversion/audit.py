@@ -11,36 +11,29 @@ of the same clients are held against the records, too: what is no closer than th
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.audits.evidence import NEAR_COPY, WORSE, Explanation, Figures, Result, Subject
 from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
+from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
-from fedassay.audits.simulation import raw_view
+from fedassay.audits.simulation import control_seeds, raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    Metric,
-    NegativeControl,
-    Picture,
-    PositiveControl,
-    Series,
-    Verdict,
-    unmeasured,
-)
+from fedassay.records.record import Finding, Metric, Series, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints, Parameters
 
@@ -49,8 +42,27 @@ _UNITS = {"psnr": "dB"}
 _DOUBTED = 0.05
 """p-value of other records' images up to which they may explain what is seen."""
 
-_Control = tuple[Shown, Shown]
-"""Positive and negative; the records of the positive one are positions among the private records."""
+_Values = dict[str, NDArray[np.float64]]
+"""Metric name to one value an image, shape (k,)."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What every source of one attack is held against.
+
+    Attributes:
+        result: The attack's images.
+        pool: Private and fresh records.
+        positive: Images of raw features of private records, which are positions in the pool.
+        negative: Images of raw features of records that nobody holds.
+        context: The cell.
+    """
+
+    result: AttackResult
+    pool: Pool
+    positive: ImageMatch
+    negative: ImageMatch
+    context: AuditContext
 
 
 @register("audit", "inversion")
@@ -73,35 +85,58 @@ class InversionAudit(Parameters):
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
         pool, held_out = self._records(context)
-        positive, negative = self._controls(pool, held_out, context)
-        findings = []
-        for made in result.reconstructions:
-            sets = candidates(made.source, context)
-            used = np.flatnonzero([len(part) > 0 for part in sets])
-            if len(used) < 2:
-                reason = (
-                    f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
-                )
-                findings.append(_not_run(result.attack, made.source.name, reason))
-                continue
-            shown = hold(
-                made.images[used, 0],
-                made.source.vectors[used].astype(np.float64),
-                [sets[i] for i in used],
-                pool,
-                context.seeds.numpy("inversion", made.source.name),
-                between=made.source.name in BETWEEN,
-                tests=context.bounds,
-                draws=self.draws,
-            )
-            pictures = figure(made, shown, positive, result.reconstructions, pool, context, self.pictures)
-            others = self._others(made.source, pool, context)
-            findings.append(
-                self._finding(made, used, shown, positive, negative, others, pool, context, result, pictures)
-            )
-        return findings
+        setting = _Setting(result, pool, *self._controls(pool, held_out, context), context)
+        return [self._of_source(made, setting) for made in result.reconstructions]
 
-    def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> Shown | None:
+    def _of_source(self, made: Reconstruction, setting: _Setting) -> Finding:
+        """Hold the images of one source against the records that they may show."""
+        context, source = setting.context, made.source
+        sets = candidates(source, context)
+        used = np.flatnonzero([len(part) > 0 for part in sets])
+        subject = Subject(
+            "inversion", setting.result.attack, source.name, "nearest" if source.name in BETWEEN else "own"
+        )
+        if len(used) < 2:
+            reason = f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
+            return not_run(replace(subject, selection=None), reason)
+        shown = hold(
+            made.images[used, 0],
+            source.vectors[used].astype(np.float64),
+            [sets[i] for i in used],
+            setting.pool,
+            context.seeds.numpy("inversion", source.name),
+            between=source.name in BETWEEN,
+            tests=context.bounds,
+            draws=self.draws,
+        )
+        others = self._others(source, setting.pool, context)
+        rng = context.seeds.numpy("inversion", "bootstrap", source.name)
+        values, baseline = self._values(shown, setting.pool, context)
+        metrics = self._metrics(values, shown, rng)
+        domain = None if others is None else resampled(len(others.gain), mean_of(others.gain), rng)
+        if others is not None and domain is not None:
+            metrics["psnr_gain_others"] = _gain_of_others(others, domain)
+        metrics |= self._context_metrics(made, used, shown, setting, rng)
+        for key, remark in context.similarity.remarks.items():
+            metrics[key] = (
+                metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
+            )
+        everything = setting.result.reconstructions
+        return conclude(
+            subject,
+            _result(shown, _explanation(shown, others, domain)),
+            Figures(
+                metrics=metrics,
+                baseline={key: self._metric(part, key, rng) for key, part in baseline.items()},
+                assumptions=_assumptions(source, others, context),
+                pictures=figure(made, shown, setting.positive, everything, setting.pool, context, self.pictures),
+                series={"targets": _targets(shown)},
+            ),
+            positive=setting.positive.control("raw features of single records that clients hold"),
+            negative=setting.negative.control("raw features of records that no client holds"),
+        )
+
+    def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> ImageMatch | None:
         """Images of other records of the same clients; None where clients are too small for it."""
         rng = context.seeds.numpy("inversion", "others", source.name)
         records, sets = alike(source, context, rng)
@@ -126,7 +161,7 @@ class InversionAudit(Parameters):
         """
         private = joined("private", context.clients)
         usable = np.flatnonzero(np.isin(context.test.labels, private.labels))
-        order = np.random.default_rng(0).permutation(usable)
+        order = control_seeds(context, "inversion", "fresh").numpy().permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
         if len(rest) < 20:
             raise NotRunError(
@@ -136,7 +171,7 @@ class InversionAudit(Parameters):
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> _Control:
+    def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> tuple[ImageMatch, ImageMatch]:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
 
         Raises:
@@ -146,7 +181,7 @@ class InversionAudit(Parameters):
         kept = context.workplace.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        rng = np.random.default_rng(0)
+        rng = control_seeds(context, "inversion", "records").numpy()
         private = joined("private", context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
         result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
@@ -176,44 +211,28 @@ class InversionAudit(Parameters):
                     draws=self.draws,
                 )
             )
-        context.workplace.shared[key] = found = (controls[0], controls[1])
-        return found
+        context.workplace.shared[key] = both = (controls[0], controls[1])
+        return both
 
-    def _finding(
-        self,
-        made: Reconstruction,
-        used: Ints,
-        shown: Shown,
-        positive: Shown,
-        negative: Shown,
-        others: Shown | None,
-        pool: Pool,
-        context: AuditContext,
-        result: AttackResult,
-        pictures: tuple[Picture, ...],
-    ) -> Finding:
-        name = made.source.name
-        rng = context.seeds.numpy("inversion", "bootstrap", name)
-        values, baseline = self._values(shown, pool, context)
+    def _metrics(self, values: _Values, shown: ImageMatch, rng: np.random.Generator) -> dict[str, Metric]:
+        """Of the images themselves, and against fresh records."""
         metrics = {key: self._metric(part, key, rng) for key, part in values.items()}
         metrics["psnr_each"] = self._metric(shown.each, "psnr", rng)
         metrics["psnr_gain"] = self._metric(shown.psnr - shown.fresh_psnr, "psnr", rng).model_copy(
             update={"reason": f"over fresh records of the class; permutation p = {shown.p:.2g}"}
         )
-        domain = None if others is None else resampled(len(others.gain), mean_of(others.gain), rng)
-        if others is not None and domain is not None:
-            metrics["psnr_gain_others"] = Metric(
-                value=domain.value,
-                low=domain.low,
-                high=domain.high,
-                n=len(others.gain),
-                unit="dB",
-                reason=f"images of the same clients' other records; permutation p = {others.p:.2g}",
-            )
-        explained = shown.beats and others is not None and domain is not None and _explains(others, domain, shown)
-        misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)[used]
-        metrics["misfit"] = Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
-        if len(context.attacker):
+        return metrics
+
+    def _context_metrics(
+        self, made: Reconstruction, used: Ints, shown: ImageMatch, setting: _Setting, rng: np.random.Generator
+    ) -> dict[str, Metric]:
+        """How well the images fit their vectors, and what the adversary could show without inversion."""
+        context, pool = setting.context, setting.pool
+        misfit = np.asarray(setting.result.scores[f"misfit/{made.source.name}"], np.float64)[used]
+        metrics = {
+            "misfit": Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
+        }
+        if context.attacker is not None and len(context.attacker):
             near = nearest_feature(
                 made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
             )
@@ -221,110 +240,75 @@ class InversionAudit(Parameters):
             metrics["psnr_nearest_own"] = self._metric(plain, "psnr", rng).model_copy(
                 update={"reason": "the attacker's own image with the nearest feature, without inversion"}
             )
-        for key, remark in context.similarity.remarks.items():
-            metrics[key] = (
-                metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
-            )
-        verdict, reason = _verdict(shown, positive, negative, others if explained else None)
-        return Finding(
-            audit="inversion",
-            attack=result.attack,
-            source=name,
-            selection="nearest" if name in BETWEEN else "own",
-            metrics=metrics,
-            baseline={key: self._metric(part, key, rng) for key, part in baseline.items()},
-            controls=Controls(
-                positive=PositiveControl(
-                    release="raw features of single records that clients hold",
-                    caught=positive.beats,
-                    value=_gain(positive),
-                    n=len(positive.psnr),
-                    detail="dB PSNR over fresh records of the class",
-                ),
-                negative=NegativeControl(
-                    release="images of other records of the same clients"
-                    if explained
-                    else "raw features of records that no client holds",
-                    flagged=negative.beats or explained,
-                    value=_gain(others if explained and others is not None else negative),
-                    n=len((others if explained and others is not None else negative).psnr),
-                    detail="dB PSNR over fresh records of the class",
-                ),
-            ),
-            verdict=verdict,
-            reason=reason,
-            assumptions=(
-                "PSNR and SSIM on the data range 255",
-                "an image is held against the closest of the records behind it, in PSNR"
-                if name in BETWEEN
-                else "an image is held against the record of the closest feature among those behind it",
-                "baseline: fresh (test) records of the same classes, matched alike",
-                f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
-                f"5 %, corrected for {context.bounds} tests",
-                "no client could be halved: its records are taken to be of the fresh ones' distribution"
-                if others is None
-                else "no leak: what images of other records of the same clients show as well",
-            ),
-            pictures=pictures,
-            series={
-                "targets": Series(
-                    title="PSNR of each image (dB)",
-                    columns={"psnr": tuple(shown.psnr.tolist()), "fresh": tuple(shown.fresh_psnr.tolist())},
-                )
-            },
-        )
+        return metrics
 
-    def _values(
-        self, shown: Shown, pool: Pool, context: AuditContext
-    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+    def _values(self, shown: ImageMatch, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
         """Every metric of the images, and of fresh records in the place of the true ones, shape (k,) each."""
         ours = context.similarity.measure(pool.images[shown.records], shown.images)
         parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
 
     def _metric(self, values: NDArray[np.float64], name: str, rng: np.random.Generator) -> Metric:
-        found = resampled(len(values), mean_of(values), rng, draws=self.draws)
+        mean = resampled(len(values), mean_of(values), rng, draws=self.draws)
         unit = _UNITS.get(name, "")
-        return Metric(value=found.value, low=found.low, high=found.high, n=len(values), unit=unit)
+        return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values), unit=unit)
 
 
-def _explains(others: Shown, domain: Interval, shown: Shown) -> bool:
+def _explanation(shown: ImageMatch, others: ImageMatch | None, domain: Interval | None) -> Explanation | None:
     """Whether what makes a client's other images close to its records may be all that makes the shown ones so.
 
     As far as twice its reach: what is shown may be smoother than an image of one record, and so closer to all.
     """
-    return others.p <= _DOUBTED and float(shown.gain.mean()) <= 2 * domain.high
-
-
-def _verdict(shown: Shown, positive: Shown, negative: Shown, others: Shown | None) -> tuple[Verdict, str]:
-    """What is said, `others` being images that explain what is shown, if any do."""
-    ours = f"{_said(shown)}, {len(shown.psnr)} images"
-    if negative.beats:
-        return "inconclusive", f"the negative control was flagged ({_said(negative)}); {ours}"
-    if not positive.beats:
-        return "inconclusive", f"the attack is too weak here: raw features show {_said(positive)}; {ours}"
-    if others is not None:
-        return "inconclusive", (
-            f"clients' records may differ from fresh ones without any release: images of their other records gain "
-            f"{others.gain.mean():.2f} dB over those of other classes or clients (p = {others.p:.2g}), and "
-            f"{shown.gain.mean():.2f} dB is no more than that explains; {ours}"
-        )
-    if shown.beats:
-        return "leak", f"images are closer to the records behind them than to fresh ones: {ours}"
-    control = f"{_said(positive)}, {len(positive.psnr)} images"
-    return "no_leak_found", f"{ours}; the positive control was caught ({control})"
-
-
-def _said(shown: Shown) -> str:
-    return (
-        f"PSNR {shown.psnr.mean():.2f} dB against {shown.fresh_psnr.mean():.2f} for fresh records of the class "
-        f"(p = {shown.p:.2g})"
+    if others is None or domain is None or others.p > _DOUBTED or float(shown.gain.mean()) > 2 * domain.high:
+        return None
+    control = others.control("images of other records of the same clients")
+    return Explanation(
+        "clients' records may differ from fresh ones without any release: images of their other records gain "
+        f"{others.gain.mean():.2f} dB over those of other classes or clients (p = {others.p:.2g}), and "
+        f"{shown.gain.mean():.2f} dB is no more than that explains",
+        replace(control, detected=True),
     )
 
 
-def _gain(shown: Shown) -> float:
-    return float((shown.psnr - shown.fresh_psnr).mean())
+def _result(shown: ImageMatch, explanation: Explanation | None) -> Result:
+    return Result(
+        test=shown.test,
+        shown=shown.words,
+        leak="images are closer to the records behind them than to fresh ones",
+        worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
+        explained=explanation,
+        near_copies=int((shown.psnr > NEAR_COPY).sum()),
+    )
 
 
-def _not_run(attack: str, source: str, reason: str) -> Finding:
-    return Finding(audit="inversion", attack=attack, source=source, verdict="not_run", reason=reason)
+def _gain_of_others(others: ImageMatch, domain: Interval) -> Metric:
+    return Metric(
+        value=domain.value,
+        low=domain.low,
+        high=domain.high,
+        n=len(others.gain),
+        unit="dB",
+        reason=f"images of the same clients' other records; permutation p = {others.p:.2g}",
+    )
+
+
+def _assumptions(source: VectorSource, others: ImageMatch | None, context: AuditContext) -> tuple[str, ...]:
+    return (
+        "PSNR and SSIM on the data range 255",
+        "an image is held against the closest of the records behind it, in PSNR"
+        if source.name in BETWEEN
+        else "an image is held against the record of the closest feature among those behind it",
+        "baseline: fresh (test) records of the same classes, matched alike",
+        f"leak: closer in PSNR to the true records than to others of their classes, permutation test at "
+        f"5 %, corrected for {context.bounds} tests",
+        "no client could be halved: its records are taken to be of the fresh ones' distribution"
+        if others is None
+        else "no leak: what images of other records of the same clients show as well",
+    )
+
+
+def _targets(shown: ImageMatch) -> Series:
+    return Series(
+        title="PSNR of each image (dB)",
+        columns={"psnr": tuple(shown.psnr.tolist()), "fresh": tuple(shown.fresh_psnr.tolist())},
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, candidates
+from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, candidates
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
 from fedassay.records.record import Picture, PictureColumn
@@ -15,8 +15,8 @@ from fedassay.support.types import Images
 
 def figure(
     made: Reconstruction,
-    shown: Shown,
-    positive: Shown,
+    shown: ImageMatch,
+    positive: ImageMatch,
     everything: Sequence[Reconstruction],
     pool: Pool,
     context: AuditContext,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, LeakTest, by_p_value
 from fedassay.audits.message.truth import Matrix
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
@@ -53,7 +54,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ImageMatch:
     """Inverted images with the records that they are held against.
 
     Attributes:
@@ -66,7 +67,8 @@ class Shown:
         gain: PSNR of each image to its record, over that to fresh ones in the same place, both over what images of
             other records have to them, shape (k,): the mean of this is what the test is about.
         p: One-sided p-value of "no closer to the true records than to others of their classes".
-        level: What p has to reach, corrected for the tests of the run.
+        p_farther: The same of "no farther".
+        tests: Tests in the run, which levels are corrected for.
     """
 
     images: Images
@@ -77,12 +79,32 @@ class Shown:
     fresh_psnr: Matrix
     gain: Matrix
     p: float
-    level: float
+    p_farther: float
+    tests: int
 
     @property
-    def beats(self) -> bool:
-        """Whether the images know more of these records than their classes."""
-        return self.p <= self.level
+    def test(self) -> LeakTest:
+        """Of whether the images know more of these records than their classes."""
+        return by_p_value(self.p, self.tests)
+
+    @property
+    def words(self) -> str:
+        """The figures that the verdict rests on."""
+        return (
+            f"PSNR {self.psnr.mean():.2f} dB against {self.fresh_psnr.mean():.2f} for fresh records of the class "
+            f"(p = {self.p:.2g}), {len(self.psnr)} images"
+        )
+
+    def control(self, release: str) -> Control:
+        """As a control."""
+        return Control(
+            release,
+            detected=self.test.beats,
+            shown=self.words,
+            value=float((self.psnr - self.fresh_psnr).mean()),
+            n=len(self.psnr),
+            detail="dB PSNR over fresh records of the class",
+        )
 
 
 def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matrix] | None) -> Pool:
@@ -104,15 +126,15 @@ def candidates(source: VectorSource, context: AuditContext) -> list[Ints]:
     rows = np.concatenate([np.arange(len(client)) for client in context.clients])
     labels = np.concatenate([client.labels for client in context.clients])
     numbers = {client.name: i for i, client in enumerate(context.clients)}
-    found = []
+    sets = []
     for sender, row, label in zip(source.senders, source.rows, source.labels, strict=True):
         usable = np.full(len(owners), sender == AGGREGATE) | (owners == numbers.get(sender, -1))
         if row >= 0:
             usable &= rows == row
         elif label >= 0:
             usable &= labels == label
-        found.append(np.flatnonzero(usable))
-    return found
+        sets.append(np.flatnonzero(usable))
+    return sets
 
 
 def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
@@ -151,7 +173,7 @@ def hold(
     between: bool,
     tests: int,
     draws: int,
-) -> Shown:
+) -> ImageMatch:
     """Hold images against the records that they may show, and against others of the same classes.
 
     Args:
@@ -189,7 +211,7 @@ def hold(
     exchanged = np.array([above[rows, chosen(_exchanged(padded, pool, rng))].mean() for _ in range(count)])
     fresh = np.stack([chosen(_exchanged(padded, pool, rng, only_fresh=True)) for _ in range(_PARTS)])
     inside = [float(table[row, part].mean()) for row, part in enumerate(sets)]
-    return Shown(
+    return ImageMatch(
         images=images,
         records=own,
         psnr=table[rows, own],
@@ -198,7 +220,8 @@ def hold(
         fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
         gain=np.asarray(above[rows, own] - above[rows, fresh].mean(axis=0)),
         p=(1 + int((exchanged >= value - 1e-9).sum())) / (1 + count),
-        level=0.05 / tests,
+        p_farther=(1 + int((exchanged <= value + 1e-9).sum())) / (1 + count),
+        tests=tests,
     )
 
 

@@ -26,13 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
-from fedassay.audits.membership.roc import Told, allowed_by, told_in_one_release
-from fedassay.audits.membership.verdict import finding, not_run
+from fedassay.audits.membership.roc import Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.verdict import REPLACED, finding, membership
 from fedassay.audits.simulation import fresh_clients
+from fedassay.audits.verdict import not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -66,6 +68,25 @@ class _Negative:
     words: str
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The attack's answers about the audited release and about both controls.
+
+    Attributes:
+        result: On the audited release.
+        truth: Which candidates are members, shape (n,).
+        blocks: The exchangeable group of each, shape (n,).
+        positives: On a release that gives members away, by source.
+        negative: On releases to which all are strangers; None where none could be made.
+    """
+
+    result: AttackResult
+    truth: Bools
+    blocks: NDArray[np.str_]
+    positives: Mapping[str, AttackResult]
+    negative: _Negative | None
+
+
 @register("audit", "membership")
 class MembershipAudit(Parameters):
     """Are members told from others, and better than the claim of privacy allows."""
@@ -85,61 +106,56 @@ class MembershipAudit(Parameters):
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(context)
         # The method runs again for it, which is for nothing where nothing was scored.
-        negative = self._negative(context, truth, blocks) if result.scores else None
-        positives = {
-            source: self._positive(source, context) for source in {key.split("/")[0] for key in result.scores}
-        }
-        found = []
-        for key in result.scores:
-            source, test = key.split("/")
-            found.append(self._finding(source, test, result, positives[source], negative, truth, blocks, context))
-        if not found:
-            found.append(not_run(None, None, "; ".join(result.notes)))
-        found += informed_findings(context, trials=self.trials, releases=self.releases)
+        asked = _Asked(
+            result,
+            truth,
+            blocks,
+            {source: self._positive(source, context) for source in {key.split("/")[0] for key in result.scores}},
+            self._negative(context, truth, blocks) if result.scores else None,
+        )
+        findings = [self._finding(key, asked, context) for key in result.scores]
+        if not findings:
+            findings.append(not_run(membership(None, None), "; ".join(result.notes)))
+        findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
-            found.append(canary_finding(context, self.canaries))
-        return found
+            findings.append(canary_finding(context, self.canaries))
+        return findings
 
-    def _finding(
-        self,
-        source: str,
-        test: str,
-        result: AttackResult,
-        positive: AttackResult,
-        negative: _Negative | None,
-        truth: Bools,
-        blocks: NDArray[np.str_],
-        context: AuditContext,
-    ) -> Finding:
-        key = f"{source}/{test}"
-        scores = result.scores[key]
+    def _finding(self, key: str, asked: _Asked, context: AuditContext) -> Finding:
+        """What one test shows of one source."""
+        source, test = key.split("/")
+        scores, truth = asked.result.scores[key], asked.truth
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
-            return not_run(source, test, "fewer than 4 members or strangers could be scored")
+            return not_run(membership(source, test), "fewer than 4 members or strangers could be scored")
         claim = context.outcome.transcript.claim
         allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
         delta = 0.0 if allowed is None else allowed.delta
         rng = context.seeds.numpy("membership", key)
 
-        def told(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Told:
-            given = np.asarray(values, np.float64)
-            return told_in_one_release(given, members, groups, rng, delta=delta, tests=context.bounds)
+        def separation(values: NDArray[np.floating], members: Bools, groups: NDArray[np.str_]) -> Separation:
+            return separate_one_release(
+                np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=context.bounds
+            )
 
-        ours = told(scores, truth, blocks)
-        leaks = told(positive.scores[key], truth, blocks) if key in positive.scores else None
-        words = "the truth shuffled among the candidates of each client and label"
-        if negative is not None and key in negative.scores:
-            words = negative.words
-            silent = told(negative.scores[key], truth, negative.blocks)
+        ours = separation(scores, truth, asked.blocks)
+        leaking = asked.positives[source].scores.get(key)
+        if leaking is None:
+            positive = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
-            silent = told(scores, _shuffled(truth, blocks, rng), blocks)
+            positive = separation(leaking, truth, asked.blocks).control(WORDS[source])
+        words = "the truth shuffled among the candidates of each client and label"
+        if asked.negative is not None and key in asked.negative.scores:
+            words = asked.negative.words
+            silent = separation(asked.negative.scores[key], truth, asked.negative.blocks)
+        else:
+            silent = separation(scores, _shuffled(truth, asked.blocks, rng), asked.blocks)
         return finding(
-            source,
-            test,
+            membership(source, test),
             ours,
-            (leaks, WORDS[source]),
-            (silent, words),
             allowed,
-            adjacency="for one replaced record of the same label",
+            positive=positive,
+            silent=(silent, words),
+            observed_for=REPLACED,
             assumptions=(
                 "candidates: as many members as strangers (test role), client by client and label by label; the "
                 "adversary knows the method and how many records of each class a client has",
@@ -175,8 +191,7 @@ class MembershipAudit(Parameters):
         for number, half in enumerate((first, second)):
             clients = tuple(client.take(rows) for client, rows in zip(context.clients, half, strict=True))
             asked = strangers(candidates, clients, truth, blocks, free, rng)
-            found = self._asked(clients, context, number).scores
-            for key, values in found.items():
+            for key, values in self._asked(clients, context, number).scores.items():
                 scores.setdefault(key, np.full(len(truth), np.nan))[asked] = values[asked]
             for row in np.flatnonzero(asked):
                 groups[row] = f"{number}/{blocks[row]}"

@@ -22,16 +22,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize, without
-from fedassay.audits.membership.verdict import not_run
+from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
+from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import auc
+from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel, label_logits
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Finding, Metric
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 
@@ -44,10 +47,34 @@ LEAST = 20
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Lower bounds on epsilon from one run: at 95 %, and at the corrected level."""
+    """Lower bounds on epsilon from one run: at 95 %, at 1 - `ALONE`, and at the corrected level."""
 
     shown: float
+    alone: float
     corrected: float
+    count: int
+
+    def control(self, release: str) -> Control:
+        """As a control: whether the bound is above 0."""
+        shown = f"epsilon at least {self.shown:.3g} from {self.count} canaries"
+        return Control(release, self.corrected > 0, shown, self.shown, self.count, "lower bound on epsilon")
+
+
+@dataclass(frozen=True, eq=False)
+class _Planted:
+    """One run with canaries in it.
+
+    Attributes:
+        canaries: All of them.
+        included: Which ones joined, shape (m,).
+        score: What the owner's network makes of each over what others make of it, shape (m,).
+        owner: Name of the client that they joined.
+    """
+
+    canaries: Records
+    included: NDArray[np.bool_]
+    score: Matrix
+    owner: str
 
 
 def canary_finding(context: AuditContext, count: int) -> Finding:
@@ -58,12 +85,15 @@ def canary_finding(context: AuditContext, count: int) -> Finding:
         count: Canaries m, as many as test records allow.
     """
     try:
-        return _planted(context, count)
+        claim = _audited_claim(context)
+        rng = context.seeds.numpy("membership", "canaries")
+        return _finding(_planted(context, count, rng), claim, context, rng)
     except NotRunError as error:
-        return not_run("canaries", "one_run", str(error))
+        return not_run(membership("canaries", "one_run"), str(error))
 
 
-def _planted(context: AuditContext, count: int) -> Finding:
+def _audited_claim(context: AuditContext) -> PrivacyClaim:
+    """The claim, where one run can bound what it speaks of."""
     claim = context.outcome.transcript.claim
     if not isinstance(claim, PrivacyClaim):
         raise NotRunError("no claim of privacy to hold canaries against")
@@ -71,7 +101,11 @@ def _planted(context: AuditContext, count: int) -> Finding:
         raise NotRunError(f"a canary is added or not, which a claim under {claim.adjacency} does not speak of")
     if not context.outcome.networks:
         raise NotRunError("the method sends no whole classifier that canaries could be scored by")
-    rng = context.seeds.numpy("membership", "canaries")
+    return claim
+
+
+def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Planted:
+    """Run the method with the canaries whose coins say so, and without any."""
     canaries = make_canaries(context, count, rng)
     included = rng.random(len(canaries)) < 0.5
     seeds = context.seeds.child("membership", "canaries")
@@ -85,54 +119,53 @@ def _planted(context: AuditContext, count: int) -> Finding:
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
             usual.append(label_logits(_network(context, owner, owner, seeds.child("reference", number)), canaries))
-    score = score - np.mean(usual, axis=0)
-    memory = label_logits(memorize(canaries.take(np.flatnonzero(included)), context.classes), canaries)
+    return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
+
+
+def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng: np.random.Generator) -> Finding:
+    included, count = planted.included, len(planted.canaries)
+    memory = label_logits(
+        memorize(planted.canaries.take(np.flatnonzero(included)), context.classes), planted.canaries
+    )
 
     def bounds(values: Matrix, coins: NDArray[np.bool_]) -> _Bounds:
-        shown, corrected = (
+        shown, alone, corrected = (
             one_run_fdp_bound(values, coins, delta=claim.delta, confidence=c, family="approximate").epsilon or 0.0
-            for c in (0.95, 1 - 0.05 / context.bounds)
+            for c in (0.95, 1 - ALONE, 1 - 0.05 / context.bounds)
         )
-        return _Bounds(shown, corrected)
+        return _Bounds(shown, alone, corrected, count)
 
-    ours, leaks = bounds(score, included), bounds(memory, included)
-    silent = bounds(score, rng.random(len(canaries)) < 0.5)
-    verdict, reason = _verdict(ours, leaks, silent, claim, context.accounted.epsilon, len(canaries))
-    area = auc(score[~included], score[included])
-    estimator = f"one run with {len(canaries)} canaries at {owner.name}, 95 % one-sided lower bound"
-    return Finding(
-        audit="membership",
-        attack="membership",
-        source="canaries",
-        selection="one_run",
-        metrics={
-            "claimed": Metric(value=claim.epsilon),
-            "accounted": Metric(value=context.accounted.epsilon, reason=context.accounted.reason),
-            "observed": Metric(value=ours.shown, n=len(canaries), reason=estimator),
-            "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
-        },
-        controls=Controls(
-            positive=PositiveControl(
-                release="a classifier that memorized the canaries that joined",
-                caught=leaks.corrected > 0,
-                value=leaks.shown,
-                n=len(canaries),
-                detail="lower bound on epsilon",
+    ours, positive = bounds(planted.score, included), bounds(memory, included)
+    negative = bounds(planted.score, rng.random(count) < 0.5)
+    area = auc(planted.score[~included], planted.score[included])
+    estimator = f"one run with {count} canaries at {planted.owner}, 95 % one-sided lower bound"
+    return conclude(
+        membership("canaries", "one_run"),
+        Result(
+            test=LeakTest(
+                beats=ours.corrected > claim.epsilon,
+                alone=ours.alone > claim.epsilon,
+                words=f"epsilon at least {ours.alone:.3g}",
             ),
-            negative=NegativeControl(
-                release="the same scores, against coins drawn after the run",
-                flagged=silent.corrected > 0,
-                value=silent.shown,
-                n=len(canaries),
-                detail="lower bound on epsilon",
+            shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
+            f"{ours.corrected:.3g}, accounted {context.accounted.epsilon:.3g}, claimed {claim.epsilon:g}",
+            leak="canaries show more than is claimed",
+            worse="guessing" if area.high is not None and area.high < 0.5 else "",
+        ),
+        Figures(
+            metrics={
+                "claimed": Metric(value=claim.epsilon),
+                "accounted": Metric(value=context.accounted.epsilon, reason=context.accounted.reason),
+                "observed": Metric(value=ours.shown, n=count, reason=estimator),
+                "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
+            },
+            assumptions=(
+                "canaries: test images under wrong labels; scored by the last network that the client sends, less "
+                f"the mean of {_REFERENCES} runs without canaries",
             ),
         ),
-        verdict=verdict,
-        reason=reason,
-        assumptions=(
-            "canaries: test images under wrong labels; scored by the last network that the client sends, less the "
-            f"mean of {_REFERENCES} runs without canaries",
-        ),
+        positive=positive.control("a classifier that memorized the canaries that joined"),
+        negative=negative.control("the same scores, against coins drawn after the run"),
     )
 
 
@@ -159,22 +192,3 @@ def _network(context: AuditContext, owner: Records, records: Records, seeds: See
     if not seen:
         raise NotRunError("the threat model sees no classifier")
     return seen[max(seen)]
-
-
-def _verdict(
-    ours: _Bounds, positive: _Bounds, negative: _Bounds, claim: PrivacyClaim, accounted: float, count: int
-) -> tuple[Verdict, str]:
-    shown = (
-        f"observed epsilon at least {ours.shown:.3g} (95 %), accounted {accounted:.3g}, claimed {claim.epsilon:g}"
-    )
-    power = f"{count} canaries that are all known by heart show {positive.shown:.3g}"
-    if negative.corrected > 0:
-        return (
-            "inconclusive",
-            f"the negative control was flagged (epsilon at least {negative.corrected:.3g}); {shown}",
-        )
-    if positive.corrected <= 0:
-        return "inconclusive", f"the positive control was not caught: {power}; {shown}"
-    if ours.corrected > claim.epsilon:
-        return "leak", f"canaries show more than is claimed, at the corrected level {ours.corrected:.3g}: {shown}"
-    return "no_leak_found", f"{shown}; {power}"

@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
-from fedassay.audits.membership.verdict import informed_finding
+from fedassay.audits.membership.verdict import Releases, informed_finding
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.seeds import Seeds
 
 
 def differencing(context: AuditContext, trials: int) -> Finding:
@@ -36,15 +37,9 @@ def differencing(context: AuditContext, trials: int) -> Finding:
         raise NotRunError("no client has two records")
     seeds = context.seeds.child("membership", "differencing")
     owner = min(held, key=len)
-    index = next(i for i, client in enumerate(context.clients) if client.name == owner.name)
 
     def released(records: Records, *path: str | int) -> Released:
-        clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
-        clients[index] = records
-        try:
-            return what_leaves(context.rerun(clients, seeds.child(*path)), owner.name)
-        except FedassayError as error:
-            raise NotRunError(f"the method cannot be run on {owner.name} alone: {error}") from None
+        return _alone(context, owner.name, records, seeds.child(*path))
 
     kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "positive", "negative")}
     with context.workplace.progress.step("informed adversary") as advance:
@@ -70,17 +65,27 @@ def differencing(context: AuditContext, trials: int) -> Finding:
             kinds["negative"][side].append(_nearer(released(third, "real", trial), *guesses))
     if min(len(part) for part in kinds["audited"]) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
-    found = {name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()}
-    return informed_finding(
+    scores = {name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()}
+    releases = Releases(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
-        context,
-        found["audited"],
-        (found["positive"], "the same client's features, sent as they are"),
-        (found["negative"], "releases that hold neither of the two records"),
-        None,
+        scores["audited"],
+        (scores["positive"], "the same client's features, sent as they are"),
+        (scores["negative"], "releases that hold neither of the two records"),
         "all other records, both candidates and the method are known; the run's random streams are not",
     )
+    return informed_finding(releases, None, context)
+
+
+def _alone(context: AuditContext, owner: str, records: Records, seeds: Seeds) -> Released:
+    """What the owner sends of these records, where all other clients hold none."""
+    clients = [
+        records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.clients
+    ]
+    try:
+        return what_leaves(context.rerun(clients, seeds), owner)
+    except FedassayError as error:
+        raise NotRunError(f"the method cannot be run on {owner} alone: {error}") from None
 
 
 def _nearer(real: Released, outside: Released, inside: Released) -> float:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from fedassay.audits.membership.differencing import differencing
 from fedassay.audits.membership.statistics import real_records, worst_case
-from fedassay.audits.membership.verdict import not_run
+from fedassay.audits.membership.verdict import membership
+from fedassay.audits.verdict import not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding
@@ -35,7 +36,7 @@ def informed_findings(context: AuditContext, *, trials: int, releases: int) -> l
             return []
         if not context.outcome.mechanisms:
             reason = "the method names no noised statistic that could be released by itself"
-            return [not_run("informed", "worst_case", reason)]
+            return [not_run(membership("informed", "worst_case"), reason)]
         return [
             _guarded("worst_case", lambda: worst_case(context, claim, releases)),
             _guarded("real_records", lambda: real_records(context, claim, releases)),
@@ -47,4 +48,4 @@ def _guarded(selection: str, find: Callable[[], Finding]) -> Finding:
     try:
         return find()
     except NotRunError as error:
-        return not_run("informed", selection, str(error))
+        return not_run(membership("informed", selection), str(error))

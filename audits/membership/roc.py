@@ -17,15 +17,18 @@ in one replaced record, and its bound holds for one release. A claim for `add_re
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, LeakTest, by_p_value
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
+from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.exchange.release import PrivacyClaim
@@ -66,8 +69,8 @@ def allowed_by(claim: PrivacyClaim, *, replaced: bool) -> Allowed:
 
 
 @dataclass(frozen=True)
-class Told:
-    """How well members are told from others.
+class Separation:
+    """How well members can be told from strangers.
 
     Attributes:
         outside: Scores of strangers.
@@ -75,8 +78,10 @@ class Told:
         area: AUC.
         p: The smaller of two one-sided p-values of "no better than chance", doubled; the threshold test counts as
             the level at which it was made.
-        beats: Whether that is below 0.05 over the number of tests.
+        p_below: One-sided p-value of "no worse than chance", for the whole curve.
+        tests: Number of tests in the run, which levels are corrected for.
         bound: Lower bound on epsilon at 95 %, for the game's neighbours.
+        alone: The same at confidence 1 - `ALONE`.
         corrected: The same at confidence 1 - 0.05 / tests.
         reach: The most that so many scores can show at that corrected confidence.
     """
@@ -85,8 +90,10 @@ class Told:
     inside: Matrix
     area: Rate
     p: float
-    beats: bool
+    p_below: float
+    tests: int
     bound: EpsilonBound
+    alone: EpsilonBound
     corrected: EpsilonBound
     reach: float
 
@@ -96,8 +103,34 @@ class Told:
         assert self.area.value is not None
         return self.area.value
 
+    @property
+    def words(self) -> str:
+        """The figures that every reason holds."""
+        return f"AUC {self.value:.3f} [{self.area.low:.3f}, {self.area.high:.3f}]"
 
-def told_in_one_release(
+    @property
+    def above_chance(self) -> LeakTest:
+        """Of whether members are told from strangers at all."""
+        return by_p_value(self.p, self.tests)
+
+    def exceeds(self, allowed: Allowed) -> LeakTest:
+        """Of whether they are told better than a claim allows."""
+        alone, corrected = self.alone.epsilon or 0.0, self.corrected.epsilon or 0.0
+        return LeakTest(
+            beats=corrected > allowed.epsilon,
+            alone=alone > allowed.epsilon,
+            words=f"epsilon at least {alone:.3g}, above {allowed.words},",
+        )
+
+    def control(self, release: str) -> Control:
+        """As a control: whether members are told from strangers at all."""
+        shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
+        return Control(
+            release, self.above_chance.beats, shown, self.value, len(self.inside) + len(self.outside), "AUC"
+        )
+
+
+def separate_one_release(
     scores: Matrix,
     members: Bools,
     blocks: NDArray[np.generic],
@@ -105,7 +138,7 @@ def told_in_one_release(
     *,
     delta: float,
     tests: int,
-) -> Told:
+) -> Separation:
     """Judge the scores of candidates of one release.
 
     Args:
@@ -132,20 +165,18 @@ def told_in_one_release(
     # Which of a pair comes first is a fair coin of our own: the guess must not know it.
     heads = rng.random(len(gains)) < 0.5
     signed = np.where(heads, gains, -gains)
-    level = 0.05 / tests
 
     def bound(values: Matrix, confidence: float) -> EpsilonBound:
         if len(values) < 2:
             return EpsilonBound(0.0, confidence, "one run (f-DP)")
         return one_run_fdp_bound(values, heads, delta=delta, confidence=confidence, family="approximate")
 
-    perfect = bound(np.where(heads, 1.0, -1.0), 1 - level).epsilon or 0.0
-    return _told(
-        scores[~members], scores[members], bound(signed, 0.95), bound(signed, 1 - level), perfect, rng, level
-    )
+    perfect = bound(np.where(heads, 1.0, -1.0), 1 - 0.05 / tests).epsilon or 0.0
+    bounds = _at_levels(lambda confidence, _: bound(signed, confidence), rng, tests)
+    return _separation(scores[~members], scores[members], bounds, perfect, rng, tests)
 
 
-def told_in_many_releases(
+def separate_many_releases(
     outside: Matrix,
     inside: Matrix,
     rng: np.random.Generator,
@@ -153,7 +184,7 @@ def told_in_many_releases(
     delta: float,
     tests: int,
     gaussian: tuple[Matrix, Matrix] | None = None,
-) -> Told:
+) -> Separation:
     """Judge scores that are each of a release of its own: bounds from independent trials.
 
     Args:
@@ -161,41 +192,48 @@ def told_in_many_releases(
         inside: Scores where it was, shape (n1,), n1 at least 4.
         rng: Splits them.
         delta: In [0, 1).
-        tests: As in `told_in_one_release`.
+        tests: As in `separate_one_release`.
         gaussian: Those of the scores that should be normal with equal spread, at least 20 a side: epsilon is
             bounded from these by the Gaussian-DP estimate, where they pass its checks.
     """
-    level = 0.05 / tests
     if gaussian is not None and min(len(side) for side in gaussian) >= 20 and delta > 0:
-        shown, corrected = (gdp_bound(*gaussian, delta=delta, confidence=c) for c in (0.95, 1 - level))
-        if shown.epsilon is not None and corrected.epsilon is not None:
-            return _told(outside, inside, shown, corrected, math.inf, rng, level)
+        bounds = _at_levels(
+            lambda confidence, _: gdp_bound(*gaussian, delta=delta, confidence=confidence), rng, tests
+        )
+        if all(bound.epsilon is not None for bound in bounds):
+            return _separation(outside, inside, bounds, math.inf, rng, tests)
 
-    def bound(zero: Matrix, one: Matrix, confidence: float) -> EpsilonBound:
-        return threshold_bound(zero, one, delta=delta, rng=rng, confidence=confidence)
+    def bound(zero: Matrix, one: Matrix, confidence: float, halves: np.random.Generator) -> EpsilonBound:
+        return threshold_bound(zero, one, delta=delta, rng=halves, confidence=confidence)
 
-    reach = bound(np.zeros(len(outside)), np.ones(len(inside)), 1 - level).epsilon or 0.0
-    return _told(
-        outside, inside, bound(outside, inside, 0.95), bound(outside, inside, 1 - level), reach, rng, level
-    )
+    level = 0.05 / tests
+    reach = bound(np.zeros(len(outside)), np.ones(len(inside)), 1 - level, rng).epsilon or 0.0
+    bounds = _at_levels(lambda confidence, halves: bound(outside, inside, confidence, halves), rng, tests)
+    return _separation(outside, inside, bounds, reach, rng, tests)
 
 
-def _told(
-    outside: Matrix,
-    inside: Matrix,
-    bound: EpsilonBound,
-    corrected: EpsilonBound,
-    reach: float,
-    rng: np.random.Generator,
-    level: float,
-) -> Told:
+_Bounds = tuple[EpsilonBound, EpsilonBound, EpsilonBound]
+"""At 95 %, at 1 - `ALONE`, and at the corrected level."""
+
+
+def _at_levels(
+    bound: Callable[[float, np.random.Generator], EpsilonBound], rng: np.random.Generator, tests: int
+) -> _Bounds:
+    # The one in the middle draws from a stream of its own, so that the others are what they are without it.
+    return bound(0.95, rng), bound(1 - ALONE, rng.spawn(1)[0]), bound(1 - 0.05 / tests, rng)
+
+
+def _separation(
+    outside: Matrix, inside: Matrix, bounds: _Bounds, reach: float, rng: np.random.Generator, tests: int
+) -> Separation:
     from scipy.stats import mannwhitneyu
 
-    ranked = float(mannwhitneyu(inside, outside, alternative="greater").pvalue)
+    above, below = (float(mannwhitneyu(inside, outside, alternative=side).pvalue) for side in ("greater", "less"))
+    level = 0.05 / tests
     # The low corner, which an area hardly sees: an event that members are likelier to be in.
     corner = threshold_bound(outside, inside, delta=0.0, rng=rng, confidence=1 - level / 2).epsilon or 0.0
-    p = min(1.0, 2 * ranked, level if corner > 0 and _higher(outside, inside) else 1.0)
-    return Told(outside, inside, auc(outside, inside), p, p <= level, bound, corrected, reach)
+    p = min(1.0, 2 * above, level if corner > 0 and _higher(outside, inside) else 1.0)
+    return Separation(outside, inside, auc(outside, inside), p, below, tests, *bounds, reach)
 
 
 def _higher(outside: Matrix, inside: Matrix) -> bool:
@@ -205,17 +243,17 @@ def _higher(outside: Matrix, inside: Matrix) -> bool:
     return float(np.mean(inside >= top)) > float(np.mean(outside >= top))
 
 
-def metrics(told: Told, adjacency: str) -> dict[str, Metric]:
+def metrics(separation: Separation, adjacency: str) -> dict[str, Metric]:
     """`auc`, `tpr_at_1pct`, `tpr_at_0.1pct` and `observed`."""
-    found = {"auc": _metric(told.area)}
+    figures = {"auc": _metric(separation.area)}
     for name, rate in RATES.items():
-        found[name] = _metric(tpr_at_fpr(told.outside, told.inside, rate))
-    found["observed"] = Metric(
-        value=told.bound.epsilon,
-        n=len(told.outside) + len(told.inside),
-        reason=f"{told.bound.estimator}, 95 % one-sided lower bound on epsilon, {adjacency}",
+        figures[name] = _metric(tpr_at_fpr(separation.outside, separation.inside, rate))
+    figures["observed"] = Metric(
+        value=separation.bound.epsilon,
+        n=len(separation.outside) + len(separation.inside),
+        reason=f"{separation.bound.estimator}, 95 % one-sided lower bound on epsilon, {adjacency}",
     )
-    return found
+    return figures
 
 
 def baseline(allowed: Allowed | None) -> dict[str, Metric]:
@@ -228,24 +266,24 @@ def baseline(allowed: Allowed | None) -> dict[str, Metric]:
         reason = f"the most that {allowed.words} allows"
         rates = tpr_bound_approx_dp(allowed.epsilon, allowed.delta, grid)
     area = float(np.trapezoid(rates, grid))
-    found = {"auc": Metric(value=min(1.0, area), reason=reason)}
+    rates_by_name = {"auc": Metric(value=min(1.0, area), reason=reason)}
     for name, rate in RATES.items():
         top = rate if allowed is None else float(tpr_bound_approx_dp(allowed.epsilon, allowed.delta, rate))
-        found[name] = Metric(value=top, reason=reason)
-    return found
+        rates_by_name[name] = Metric(value=top, reason=reason)
+    return rates_by_name
 
 
-def roc_series(told: Told) -> Series:
+def roc_series(separation: Separation) -> Series:
     """The curve with its Clopper-Pearson band at each threshold, thinned to what a page can show."""
-    curve = roc_curve(told.outside, told.inside)
+    curve = roc_curve(separation.outside, separation.inside)
     rows = np.arange(len(curve.fpr))
     if len(rows) > _POINTS:
         # Dense where both rates are small, which is what the logarithmic axes show.
         rows = np.unique(
             np.concatenate([np.geomspace(1, len(rows), _POINTS).astype(np.int64) - 1, [len(rows) - 1]])
         )
-    hits = np.rint(curve.tpr[rows] * len(told.inside))
-    band = clopper_pearson(hits, len(told.inside))
+    hits = np.rint(curve.tpr[rows] * len(separation.inside))
+    band = clopper_pearson(hits, len(separation.inside))
     return Series(
         title="Receiver operating characteristic",
         columns={

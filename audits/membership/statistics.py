@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.membership.roc import allowed_by
-from fedassay.audits.membership.verdict import Scores, informed_finding
+from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -93,16 +93,19 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
         variants.append(_on(experiment, pair))
     if not variants:
         raise NotRunError("no test record can stand in for one of the client's")
-    width = sum(flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0]), strict=True))
+    width = sum(
+        flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0], rng), strict=True)
+    )
     size = int(min(releases, _CELLS // max(1, 2 * width)))
     words = f"{name}, at {owner.name}, for {len(variants)} of {len(rows)} real records in turn"
     return _of_experiments("real_records", words, variants, context, claim, size)
 
 
-def _exact(experiment: Experiment) -> tuple[Matrix, ...]:
+def _exact(experiment: Experiment, rng: np.random.Generator) -> tuple[Matrix, ...]:
+    """What the mechanism gives out with its noise off."""
     pair = experiment.neighbours
     off = (0.0,) * len(experiment.sigmas)
-    return experiment.release(pair.features1, pair.labels1, off, np.random.default_rng(0), 1)
+    return experiment.release(pair.features1, pair.labels1, off, rng, 1)
 
 
 def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
@@ -159,19 +162,18 @@ def _of_experiments(
     audited = parts("audited", variants)
     # The record that its noise protects least, known before anything is drawn.
     worst = audited[int(np.argmax([variant.mu for variant in variants]))]
-    return informed_finding(
+    scored = Releases(
         selection,
         words,
-        context,
         _joined(audited),
         (_joined(parts("positive", weak)), "the same with a tenth of the noise that the claim needs"),
         (silent, "the same with the record out on both sides"),
-        allowed,
         "releases are scored by their exact likelihood ratio, before projection or rounding; all other records "
         "and the noise's law are known; the Gaussian-DP estimate of epsilon, of the record protected least, rests "
         "on normal scores, as these are",
         gaussian=worst,
     )
+    return informed_finding(scored, allowed, context)
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:

@@ -1,194 +1,180 @@
-"""From how well members are told, in a release and in its controls, to a verdict, its reason and a finding."""
+"""From how well members are told from strangers, in a release and in its controls, to a finding."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fedassay.audits.evidence import WORSE, Control, Explanation, Figures, Result, Subject
 from fedassay.audits.membership.roc import (
     Allowed,
-    Told,
+    Separation,
     baseline,
     metrics,
     roc_series,
-    told_in_many_releases,
+    separate_many_releases,
 )
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.audit import AuditContext
-from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Finding
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
 
+_DOUBTED = 0.05
+"""p-value of the negative control up to which it may explain what the result shows."""
 
-def informed_finding(
-    selection: str,
-    about: str,
-    context: AuditContext,
-    audited: Scores,
-    positive: tuple[Scores, str],
-    negative: tuple[Scores, str],
-    allowed: Allowed | None,
-    assumption: str,
-    gaussian: Scores | None = None,
-) -> Finding:
-    """What the informed adversary found by many independent releases.
 
-    Args:
+@dataclass(frozen=True)
+class Releases:
+    """Many independent releases and what the informed adversary makes of them.
+
+    Attributes:
         selection: How it attacked.
         about: What was released.
-        context: The outcome that is audited.
         audited: Its scores of the audited releases.
         positive: Those of releases that leak, and what they are.
         negative: Those of releases that cannot leak, and what they are.
-        allowed: What a claim allows; None: nothing is claimed.
         assumption: What it knows, and what scores rest on.
         gaussian: Scores that are normal, for the Gaussian-DP estimate of epsilon.
     """
+
+    selection: str
+    about: str
+    audited: Scores
+    positive: tuple[Scores, str]
+    negative: tuple[Scores, str]
+    assumption: str
+    gaussian: Scores | None = None
+
+
+def informed_finding(releases: Releases, allowed: Allowed | None, context: AuditContext) -> Finding:
+    """What the informed adversary shows by many independent releases.
+
+    Args:
+        releases: Their scores.
+        allowed: What a claim allows; None: nothing is claimed.
+        context: The outcome that is audited.
+    """
     delta = 0.0 if allowed is None else allowed.delta
 
-    def told(scores: Scores, what: str, normal: Scores | None = None) -> Told:
-        rng = context.seeds.numpy("membership", selection, "halves", what)
-        return told_in_many_releases(*scores, rng, delta=delta, tests=context.bounds, gaussian=normal)
+    def separation(scores: Scores, what: str, normal: Scores | None = None) -> Separation:
+        rng = context.seeds.numpy("membership", releases.selection, "halves", what)
+        return separate_many_releases(*scores, rng, delta=delta, tests=context.bounds, gaussian=normal)
 
+    (leaking, leaks), (silent, silence) = releases.positive, releases.negative
+    neighbours = "for the claim's neighbours" if allowed is not None else REPLACED
     return finding(
-        "informed",
-        selection,
-        told(audited, "ours", gaussian),
-        (told(positive[0], "positive"), positive[1]),
-        (told(negative[0], "negative"), negative[1]),
+        membership("informed", releases.selection),
+        separation(releases.audited, "ours", releases.gaussian),
         allowed,
-        adjacency=(
-            "for the claim's neighbours" if allowed is not None else "for one replaced record of the same label"
-        ),
-        assumptions=(assumption,),
-        about=about,
+        positive=separation(leaking, "positive").control(leaks),
+        silent=(separation(silent, "negative"), silence),
+        observed_for=neighbours,
+        assumptions=(releases.assumption,),
+        about=releases.about,
     )
+
+
+REPLACED = "for one replaced record of the same label"
+"""The neighbours of a game without a claim."""
+
+
+def membership(source: str | None, selection: str | None) -> Subject:
+    """The subject of a finding of this audit."""
+    return Subject("membership", "membership", source, selection)
 
 
 def finding(
-    source: str,
-    selection: str,
-    ours: Told,
-    positive: tuple[Told | None, str],
-    negative: tuple[Told, str],
+    subject: Subject,
+    ours: Separation,
     allowed: Allowed | None,
     *,
-    adjacency: str,
+    positive: Control,
+    silent: tuple[Separation, str],
+    observed_for: str,
     assumptions: tuple[str, ...],
     about: str = "",
 ) -> Finding:
-    """What is found about one source by one test.
+    """What one test shows of one source.
 
     Args:
-        source: What was looked at.
-        selection: The test.
+        subject: What was looked at, by which test.
         ours: The audited release.
-        positive: A release that leaks, and what it is; None where the test does not apply to it.
-        negative: One that cannot leak, and what it is.
         allowed: What a claim allows; None: nothing is claimed.
-        adjacency: Which neighbours the observed epsilon is for, in words.
+        positive: A release that leaks; not detected where the test does not apply to it.
+        silent: A release that cannot leak, and what it is.
+        observed_for: Which neighbours the observed epsilon is for, in words.
         assumptions: What it rests on.
         about: What was released, said before the reason.
     """
-    (leaks, leaking), (silent, silence) = positive, negative
-    verdict, reason = judge(ours, leaks, silent, allowed)
-    return Finding(
-        audit="membership",
-        attack="membership",
-        source=source,
-        selection=selection,
-        metrics=metrics(ours, adjacency),
-        baseline=baseline(allowed),
-        controls=Controls(
-            positive=PositiveControl(
-                release=leaking,
-                caught=leaks is not None and leaks.beats,
-                value=None if leaks is None else leaks.value,
-                n=None if leaks is None else _size(leaks),
-                detail="AUC",
-            ),
-            negative=NegativeControl(
-                release=silence, flagged=silent.beats, value=silent.value, n=_size(silent), detail="AUC"
-            ),
-        ),
-        verdict=verdict,
-        reason=f"{about}: {reason}" if about else reason,
-        assumptions=assumptions,
-        series={"roc": roc_series(ours)},
+    negative, release = silent
+    control = negative.control(release)
+    return conclude(
+        subject,
+        result_of(ours, negative, allowed, about),
+        Figures(metrics(ours, observed_for), baseline(allowed), assumptions, series={"roc": roc_series(ours)}),
+        positive=positive,
+        negative=replace(control, shown=f"{control.shown}: members and strangers differ without any release"),
     )
 
 
-def not_run(source: str | None, selection: str | None, reason: str) -> Finding:
-    """That a source could not be looked at by a test, and why."""
-    return Finding(
-        audit="membership",
-        attack="membership",
-        source=source,
-        selection=selection,
-        verdict="not_run",
-        reason=reason,
-    )
-
-
-def judge(ours: Told, positive: Told | None, negative: Told, allowed: Allowed | None) -> tuple[Verdict, str]:
-    """A verdict and its reason.
+def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, about: str = "") -> Result:
+    """A release for the ladder.
 
     Args:
         ours: The audited release.
-        positive: A release that leaks; None where the test does not apply to it.
-        negative: One that cannot.
+        negative: One that cannot leak.
         allowed: What a claim allows; None: nothing is claimed, and any better than chance is a leak.
+        about: What was released.
     """
-    shown = f"AUC {ours.value:.3f} [{ours.area.low:.3f}, {ours.area.high:.3f}]"
-    if negative.beats:
-        return "inconclusive", (
-            f"the negative control was flagged (AUC {negative.value:.3f}): members and strangers differ "
-            f"without any release; {shown}"
-        )
-    if positive is None or not positive.beats:
-        seen = "it could not be attacked" if positive is None else f"AUC {positive.value:.3f}"
-        return "inconclusive", f"the positive control was not caught ({seen}): the attack is too weak; {shown}"
-    power = f"the positive control was caught at AUC {positive.value:.3f}"
-    corrected = ours.corrected.epsilon or 0.0
-    leaks = ours.beats if allowed is None else corrected > allowed.epsilon
-    if leaks and _explained(ours, negative):
-        return "inconclusive", (
-            f"members and strangers may differ without any release: the negative control shows AUC "
-            f"{negative.value:.3f} (p = {negative.p:.2g}), and {shown} is no more than that explains"
-        )
+    worse = "chance" if ours.p_below <= WORSE else ""
+    explained = _explanation(ours, negative)
     if allowed is None:
-        if leaks:
-            return "leak", f"members are told from strangers: {shown}, p = {ours.p:.2g}"
-        return "no_leak_found", f"members are not told from strangers: {shown}; {power}"
-    if leaks:
-        return "leak", (
-            f"members are told better than the claim allows: {shown}, epsilon at least {corrected:.3g} at the "
-            f"corrected level, and {allowed.words} is claimed"
+        return Result(
+            test=ours.above_chance,
+            shown=f"{ours.words}, p = {ours.p:.2g}",
+            leak="members are told from strangers",
+            clear="members are not told from strangers",
+            about=about,
+            worse=worse,
+            explained=explained,
         )
-    if not ours.beats:
-        return "no_leak_found", f"members are not told from strangers: {shown}; {power}"
-    if ours.reach <= allowed.epsilon:
-        return "inconclusive", (
-            f"members are told from strangers ({shown}), but so many trials cannot show more than epsilon "
-            f"{ours.reach:.3g}, below what is claimed: {allowed.words}"
-        )
-    return "no_leak_found", (
-        f"members are told from strangers, but no better than {allowed.words} allows: {shown}, epsilon at least "
-        f"{corrected:.3g}; {power}"
+    clear, undecided = "members are not told from strangers", ""
+    if ours.above_chance.beats:
+        clear = f"members are told from strangers, but no better than {allowed.words} allows"
+        if ours.reach <= allowed.epsilon:
+            undecided = (
+                f"members are told from strangers, but so many trials cannot show more than epsilon "
+                f"{ours.reach:.3g}, below what is claimed: {allowed.words}"
+            )
+    return Result(
+        test=ours.exceeds(allowed),
+        shown=f"{ours.words}, epsilon at least {ours.corrected.epsilon or 0.0:.3g} at the corrected level, and "
+        f"{allowed.words} is claimed",
+        leak="members are told better than the claim allows",
+        clear=clear,
+        about=about,
+        worse=worse,
+        explained=explained,
+        undecided=undecided,
     )
 
 
-def _explained(ours: Told, negative: Told) -> bool:
-    """Whether what tells strangers from strangers may be all that tells members from strangers.
+def _explanation(ours: Separation, negative: Separation) -> Explanation | None:
+    """Whether members may be told from strangers by the same that tells strangers from each other.
 
     The negative control is held against the corrected level; a lesser difference is doubted at 5 %, and as far as
     twice its reach in standard deviations, since it comes from half of the records under twice the noise.
     """
-    if negative.p > 0.05 or negative.area.high is None:
-        return False
-    return bool(ndtri(ours.value) <= 2 * ndtri(negative.area.high))
-
-
-def _size(told: Told) -> int:
-    return len(told.inside) + len(told.outside)
+    if negative.p > _DOUBTED or negative.area.high is None:
+        return None
+    if ndtri(ours.value) > 2 * ndtri(negative.area.high):
+        return None
+    return Explanation(
+        "members and strangers may differ without any release: the negative control shows AUC "
+        f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains"
+    )

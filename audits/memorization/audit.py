@@ -22,37 +22,31 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.memorization.controls import Redrawn, halves, overfit
 from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
-    Judged,
+    Memory,
     by_client,
     histogram_of,
     judge,
     metrics_of,
+    negative_control,
+    positive_control,
+    result_of,
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
+from fedassay.audits.verdict import conclude, inconclusive
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    NegativeControl,
-    Picture,
-    PictureColumn,
-    PositiveControl,
-    Verdict,
-)
+from fedassay.records.record import Finding, Picture, PictureColumn
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
-
-_DOUBTED = 0.05
-"""p-value of the negative control up to which training records that are closer, but not copied, are no leak."""
 
 
 @register("audit", "memorization")
@@ -98,18 +92,15 @@ class MemorizationAudit(Parameters):
                 continue
             names.append(own.name)
             count = max(1, round(self.factor * len(own)))
-            given = (own, matched, held.take(kept), self._search(context, self.closest))
-            scores.append(score(generator, count, *given, seeds.child(own.name), context.workplace.progress))
+            records = (own, matched, held.take(kept), self._search(context, self.closest))
+            scores.append(score(generator, count, *records, seeds.child(own.name), context.workplace.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
-        judged = self._judge(scores, context, seeds.numpy("test"))
-        return [
-            self._finding(
-                judged, names, self._positive(unseen, context), self._negative(owners, dealt, context), context
-            )
-        ]
+        memory = self._judge(scores, context, seeds.numpy("test"))
+        positive, negative = self._positive(unseen, context), self._negative(owners, dealt, context)
+        return [self._finding(memory, names, positive, negative, context)]
 
     def _search(self, context: AuditContext, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, context.workplace.device, closest)
@@ -120,14 +111,14 @@ class MemorizationAudit(Parameters):
             distinct(joined("heldout", [context.fresh, context.test])), joined("private", context.clients)
         )
 
-    def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Judged:
+    def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Memory:
         return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
 
-    def _positive(self, unseen: Records, context: AuditContext) -> Judged:
+    def _positive(self, unseen: Records, context: AuditContext) -> Memory:
         """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
         key = f"memorization control/{self.model_dump_json()}/{context.bounds}"
         made = context.workplace.shared.get(key)
-        if isinstance(made, Judged):
+        if isinstance(made, Memory):
             return made
         # Not the cell's own stream: which cell comes first depends on the number of workers.
         seeds = Seeds(context.seeds.seed or 0).child("memorization", "control")
@@ -145,14 +136,23 @@ class MemorizationAudit(Parameters):
             progress=context.workplace.progress,
         )
         count = max(1, round(self.factor * len(records)))
-        given = (records, matched, unseen.take(held), self._search(context, 0))
-        found = score(generator, count, *given, seeds.child("images"), context.workplace.progress)
-        made = context.workplace.shared[key] = self._judge([found], context, seeds.numpy("test"))
+        search = self._search(context, 0)
+        scores = score(
+            generator,
+            count,
+            records,
+            matched,
+            unseen.take(held),
+            search,
+            seeds.child("images"),
+            context.workplace.progress,
+        )
+        made = context.workplace.shared[key] = self._judge([scores], context, seeds.numpy("test"))
         return made
 
     def _negative(
         self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
-    ) -> Judged | None:
+    ) -> Memory | None:
         """Either half of a client's images in the place of generated ones, asked about the other half.
 
         Nothing of that half is in them. If it lies closer to them than held-out records do, these are not of the
@@ -169,91 +169,49 @@ class MemorizationAudit(Parameters):
                 if len(matched) < 2:
                     continue
                 count = max(1, round(self.factor * len(shown)))
-                given = (rest, matched, unseen.take(kept), self._search(context, 0))
+                records = (rest, matched, unseen.take(kept), self._search(context, 0))
                 drawn = Redrawn(own.images[shown])
                 scores.append(
-                    score(drawn, count, *given, seeds.child(own.name, number), context.workplace.progress)
+                    score(drawn, count, *records, seeds.child(own.name, number), context.workplace.progress)
                 )
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
         self,
-        judged: Judged,
+        memory: Memory,
         names: Sequence[str],
-        positive: Judged,
-        negative: Judged | None,
+        positive: Memory,
+        negative: Memory | None,
         context: AuditContext,
     ) -> Finding:
-        values, heldout = judged.training, judged.heldout
-        copies = int((values < self.threshold).sum())
-        shown = (
-            f"{copies} of {len(values)} generated images score under {self.threshold:g} (smallest "
-            f"{values.min():.2f}; against held-out records {int((heldout < self.threshold).sum())} and "
-            f"{heldout.min():.2f}); {judged.shown}"
+        source = names[0] if len(names) == 1 else f"{len(names)} generators"
+        subject = Subject("memorization", source=source, selection="all")
+        figures = Figures(
+            metrics={**metrics_of(memory.training, self.threshold), **tested_metrics(memory)},
+            baseline=metrics_of(memory.heldout, self.threshold),
+            assumptions=self._assumptions(memory, context),
+            pictures=self._pictures(memory.scores, context),
+            series={
+                "scores": histogram_of(memory.training, memory.heldout),
+                "clients": by_client(memory, names),
+            },
         )
-        # A claim allows membership some room, and what of it is used is for the audits of claims to say.
-        claimed = context.privacy.private
-        verdict: Verdict = "no_leak_found"
-        reason = f"no generated image is a copy: {shown}"
-        if judged.separated and claimed:
-            reason = f"{reason}; {judged.apart}, which is membership, not memorization"
+        caught = positive_control(positive)
         if negative is None:
-            verdict, reason = "inconclusive", f"too few records for a negative control; {shown}"
-        elif negative.flagged or (negative.separated and not claimed):
-            which = negative.shown if negative.flagged else negative.apart
-            verdict, reason = "inconclusive", f"the negative control was flagged ({which}); {shown}"
-        elif not positive.flagged:
-            verdict, reason = "inconclusive", f"a model that knows its images by heart was missed; {shown}"
-        elif judged.flagged:
-            verdict, reason = "leak", f"training records are given back: {shown}"
-        elif judged.separated and not claimed and negative.gap.p <= _DOUBTED:
-            verdict = "inconclusive"
-            reason = (
-                f"{judged.apart}, but so may records that no generator saw (p = {negative.gap.p:.2g}): {shown}"
-            )
-        elif judged.separated and not claimed:
-            verdict, reason = "leak", f"{judged.apart}: {shown}"
-        elif copies:
-            verdict, reason = (
-                "inconclusive",
-                f"low scores, but not of training records more than of others: {shown}",
-            )
-        known = positive.training
-        return Finding(
-            audit="memorization",
-            source=names[0] if len(names) == 1 else f"{len(names)} generators",
-            selection="all",
-            metrics={**metrics_of(values, self.threshold), **tested_metrics(judged)},
-            baseline=metrics_of(heldout, self.threshold),
-            controls=Controls(
-                positive=PositiveControl(
-                    release=f"a diffusion model overfitted on {positive.gap.n[0]} of the private images",
-                    caught=positive.flagged,
-                    value=positive.copied.value,
-                    n=positive.copied.n[0],
-                    detail=f"{positive.shown}; {int((known < self.threshold).sum())} of {len(known)} images under "
-                    f"{self.threshold:g}",
-                ),
-                negative=None
-                if negative is None
-                else NegativeControl(
-                    release="either half of each client's images as if generated, asked about the other half",
-                    flagged=negative.flagged or (negative.separated and not claimed),
-                    value=negative.copied.value,
-                    n=negative.copied.n[0],
-                    detail=negative.shown,
-                ),
-            ),
-            verdict=verdict,
-            reason=reason,
-            assumptions=self._assumptions(judged, context),
-            pictures=self._pictures(judged.scores, context),
-            series={"scores": histogram_of(values, heldout), "clients": by_client(judged, names)},
+            reason = f"too few records for a negative control; {memory.shown}"
+            return inconclusive(subject, reason, figures, positive=caught)
+        claimed = context.privacy.private
+        return conclude(
+            subject,
+            result_of(memory, negative, claimed=claimed),
+            figures,
+            positive=caught,
+            negative=negative_control(negative, claimed=claimed),
         )
 
-    def _assumptions(self, judged: Judged, context: AuditContext) -> tuple[str, ...]:
-        fewest = min(each.neighbours for each in judged.scores)
-        found = [
+    def _assumptions(self, memory: Memory, context: AuditContext) -> tuple[str, ...]:
+        fewest = min(each.neighbours for each in memory.scores)
+        lines = [
             f"{self.factor:g} generated images a training record; adaptive distance over {self.neighbours} "
             f"neighbours, alpha {self.alpha:g}, Euclidean on pixels; duplicates dropped",
             "given back: nearest record of a generated image with a score under the threshold, among training and "
@@ -262,19 +220,19 @@ class MemorizationAudit(Parameters):
             "heldout_gap asks for less: whether training records are closer at all, which is membership, not yet "
             "memorization",
         ]
-        held = sum(len(each.heldout_closeness) for each in judged.scores)
-        trained = sum(each.trained for each in judged.scores)
+        held = sum(len(each.heldout_closeness) for each in memory.scores)
+        trained = sum(each.trained for each in memory.scores)
         if held < trained:
-            found.append(
+            lines.append(
                 f"only {held} held-out records for {trained} training records: the test takes as many of each; "
                 "the two columns of scores are over galleries of different size"
             )
         if fewest < self.neighbours:
-            found.append(
+            lines.append(
                 f"a client has only {fewest} records: its scores run over these and are not comparable with those "
                 f"over {self.neighbours} neighbours"
             )
-        return tuple(found)
+        return tuple(lines)
 
     def _pictures(self, scores: Sequence[Scores], context: AuditContext) -> tuple[Picture, ...]:
         if not self.closest:

@@ -8,33 +8,37 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, Explanation, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
 from fedassay.audits.stats.stratified import stratified_gap
 from fedassay.records.record import Metric, Series
 
+_DOUBTED = 0.05
+"""p-value of the negative control up to which training records that are closer, but not copied, are no leak."""
+
 _DRAWN = 20_000
 _MOST_CLASSES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Scores of one set of generators, and the tests on them.
+class Memory:
+    """Scores of one set of generators, and the tests on what they remember.
 
     Attributes:
         scores: By client.
         copied: Share of training records that are given back, less that of held-out records.
         gap: How much smaller the smallest scores of training records are than those of held-out ones.
         threshold: Scores below count as copies.
-        level: Level of one test, corrected for the number of tests in the run.
+        tests: Number of tests in the run, which levels are corrected for.
     """
 
     scores: tuple[Scores, ...]
     copied: Gap
     gap: Gap
     threshold: float
-    level: float
+    tests: int
 
     @property
     def training(self) -> NDArray[np.float64]:
@@ -47,14 +51,19 @@ class Judged:
         return np.concatenate([each.heldout for each in self.scores])
 
     @property
-    def flagged(self) -> bool:
-        """Whether more training than held-out records are given back."""
-        return self.copied.p <= self.level
+    def given_back(self) -> LeakTest:
+        """Of whether more training than held-out records are given back."""
+        return by_p_value(self.copied.p, self.tests)
 
     @property
-    def separated(self) -> bool:
-        """Whether training records lie closer to generated images than held-out ones, copies or not."""
-        return self.gap.p <= self.level
+    def closer(self) -> LeakTest:
+        """Of whether training records lie closer to generated images than held-out ones, copies or not."""
+        return by_p_value(self.gap.p, self.tests)
+
+    @property
+    def copies(self) -> int:
+        """Generated images that score under the threshold."""
+        return int((self.training < self.threshold).sum())
 
     @property
     def apart(self) -> str:
@@ -77,7 +86,7 @@ class Judged:
 
 def judge(
     scores: Sequence[Scores], threshold: float, rng: np.random.Generator, *, tests: int, draws: int
-) -> Judged:
+) -> Memory:
     """Test all generators together; a stratum is a class of one client.
 
     Args:
@@ -99,7 +108,77 @@ def judge(
 
     copied = tested((ours < threshold).astype(np.float64), (theirs < threshold).astype(np.float64))
     # A small score is close.
-    return Judged(tuple(scores), copied, tested(-ours, -theirs), threshold, 0.05 / tests)
+    return Memory(tuple(scores), copied, tested(-ours, -theirs), threshold, tests)
+
+
+def result_of(memory: Memory, negative: Memory, *, claimed: bool) -> Result:
+    """The generators for the ladder.
+
+    Args:
+        memory: Of the audited generators.
+        negative: Of images that know nothing of the records they are asked about.
+        claimed: Whether a claim of privacy allows membership some room. What of it is used is for the audits of
+            claims to say; only what is given back is a leak then.
+    """
+    values, heldout = memory.training, memory.heldout
+    shown = (
+        f"{memory.copies} of {len(values)} generated images score under {memory.threshold:g} (smallest "
+        f"{values.min():.2f}; against held-out records {int((heldout < memory.threshold).sum())} and "
+        f"{heldout.min():.2f}); {memory.shown}"
+    )
+    copied, closer = memory.given_back, memory.closer
+    only_closer = not copied.beats and (closer.beats or closer.alone)
+    if only_closer and not claimed:
+        test = LeakTest(closer.beats, copied.alone or closer.alone, closer.words)
+        leak, explained = memory.apart, _explanation(negative)
+    else:
+        test, leak, explained = copied, "training records are given back", None
+        if only_closer:
+            shown = f"{shown}; {memory.apart}, which is membership, not memorization"
+    return Result(
+        test=test,
+        shown=shown,
+        leak=leak,
+        clear="no generated image is a copy",
+        worse="held-out records" if memory.gap.high < 0 else "",
+        explained=explained,
+        undecided="low scores, but not of training records more than of others" if memory.copies else "",
+    )
+
+
+def _explanation(negative: Memory) -> Explanation | None:
+    if negative.gap.p > _DOUBTED:
+        return None
+    return Explanation(
+        "training records lie closer to generated images than held-out ones, but so may records that no "
+        f"generator saw (p = {negative.gap.p:.2g})"
+    )
+
+
+def positive_control(memory: Memory) -> Control:
+    """A model that was made to remember, as a control."""
+    known = memory.training
+    return Control(
+        f"a diffusion model overfitted on {memory.gap.n[0]} of the private images",
+        detected=memory.given_back.beats,
+        shown=f"a model that knows its images by heart; {memory.shown}",
+        value=memory.copied.value,
+        n=memory.copied.n[0],
+        detail=f"{memory.shown}; {memory.copies} of {len(known)} images under {memory.threshold:g}",
+    )
+
+
+def negative_control(memory: Memory, *, claimed: bool) -> Control:
+    """Images that know nothing of the records they are asked about, as a control."""
+    copied = memory.given_back.beats
+    return Control(
+        "either half of each client's images as if generated, asked about the other half",
+        detected=copied or (memory.closer.beats and not claimed),
+        shown=memory.shown if copied else memory.apart,
+        value=memory.copied.value,
+        n=memory.copied.n[0],
+        detail=memory.shown,
+    )
 
 
 def metrics_of(values: NDArray[np.float64], threshold: float) -> dict[str, Metric]:
@@ -115,24 +194,24 @@ def metrics_of(values: NDArray[np.float64], threshold: float) -> dict[str, Metri
     }
 
 
-def tested_metrics(judged: Judged) -> dict[str, Metric]:
+def tested_metrics(memory: Memory) -> dict[str, Metric]:
     """Metrics of both tests."""
     return {
-        "copied": _tested(judged.copied, "share of training records given back, less held-out ones"),
-        "heldout_gap": _tested(judged.gap, "smallest scores of records, held-out less training"),
+        "copied": _tested(memory.copied, "share of training records given back, less held-out ones"),
+        "heldout_gap": _tested(memory.gap, "smallest scores of records, held-out less training"),
     }
 
 
-def by_client(judged: Judged, names: Sequence[str]) -> Series:
+def by_client(memory: Memory, names: Sequence[str]) -> Series:
     """One row a client."""
-    scores = judged.scores
+    scores = memory.scores
     return Series(
         title="Memorization scores by client",
         columns={
             "client": tuple(names),
             "generated": tuple(float(len(each.training)) for each in scores),
             "smallest": tuple(float(each.training.min()) for each in scores),
-            "under_threshold": tuple(float((each.training < judged.threshold).sum()) for each in scores),
+            "under_threshold": tuple(float((each.training < memory.threshold).sum()) for each in scores),
             "held_out_records": tuple(float(len(each.heldout_closeness)) for each in scores),
         },
     )

@@ -13,10 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -24,15 +26,8 @@ from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    Metric,
-    NegativeControl,
-    PositiveControl,
-    Verdict,
-    unmeasured,
-)
+from fedassay.exchange.view import View
+from fedassay.records.record import Finding, Metric, unmeasured
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""
@@ -54,7 +49,7 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
     if not says_remarks(result):
         return [*findings, *(_arithmetic(part, result.attack, context, controls) for part in result.vectors)]
     known = replace(context, clients=(controls,))
-    read = (*result.vectors, *_raw(context.view))
+    read = (*result.vectors, *_raw(context.view, context))
     findings += [_arithmetic(part, result.attack, context, controls, rules=True) for part in read]
     return [*findings, structure_finding(result, context, controls=known)]
 
@@ -63,9 +58,10 @@ def _encode(records: Records) -> Matrix:
     return np.asarray(records.features, np.float64)
 
 
-def _raw(view: object) -> tuple[VectorSource, ...]:
-    found = sources(view, np.random.default_rng(0))  # type: ignore[arg-type]
-    return tuple(part for part in found if part.name == "raw")
+def _raw(view: View, context: AuditContext) -> tuple[VectorSource, ...]:
+    """Features that are sent as they are."""
+    parts = sources(view, context.seeds.numpy("message", "sources"))
+    return tuple(part for part in parts if part.name == "raw")
 
 
 def _arithmetic(
@@ -77,38 +73,35 @@ def _arithmetic(
     """
     size = len(source.vectors)
     certain = int(_certain(source, context).sum()) if rules else 0
-    positive, caught = _recovers(source.name, context, controls)
+    error, caught = _recovers(source.name, context, controls)
     empty = attacked(context, noised_view(controls, context, _encode))
     flagged = any(part.name == source.name and len(part.vectors) for part in empty.vectors)
     senders = len(set(source.senders))
-    shown = f"{certain} vectors from {senders} sender(s) are single records' features as they are ({source.name})"
-    verdict: Verdict = "leak"
-    if flagged:
-        verdict, shown = "inconclusive", f"the negative control was flagged; {shown}"
-    elif not caught:
-        verdict, shown = "inconclusive", f"the attack does not recover records that are known; {shown}"
-    elif not certain:
-        verdict = "inconclusive"
-        shown = f"{size} vectors may be single records' features ({source.name}); {_NO_RECORDS}"
-    return _finding(
-        attack,
-        source.name,
-        {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
-        Controls(
-            positive=PositiveControl(
-                release="messages of the same form, made of records that are known",
-                caught=caught,
-                value=positive,
-                detail="median relative error",
-            ),
-            negative=NegativeControl(
-                release="their sums under noise ten times as large", flagged=flagged, detail="no vector comes out"
-            ),
+    return _concluded(
+        Subject("message", attack, source.name, "all"),
+        Result(
+            test=by_arithmetic(certain > 0),
+            shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
+            f"({source.name})",
+            near_copies=certain,
+            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}",
         ),
-        verdict,
-        shown,
-        ("exact means that the messages declare no noise on what the vectors were computed from",),
+        {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
+        "exact means that the messages declare no noise on what the vectors were computed from",
+        positive=_recovery("messages of the same form, made of records that are known", error, caught),
+        negative=Control(
+            "their sums under noise ten times as large",
+            detected=flagged,
+            shown="vectors come out of noise",
+            detail="no vector comes out",
+        ),
     )
+
+
+def _recovery(release: str, error: float | None, caught: bool, n: int | None = None) -> Control:
+    """A release of known records as a control, by the median relative error at which they came back."""
+    shown = "no known record came back" if error is None else f"known records came back at an error of {error:.2g}"
+    return Control(release, caught, shown, error, n, "median relative error")
 
 
 def _certain(source: VectorSource, context: AuditContext) -> np.ndarray:
@@ -139,7 +132,7 @@ def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[f
     """Median relative error of the same attack on records that are known, and whether that is recovery."""
     if name == "raw":
         fields = {"features": MessageField(controls.features, "features", exact())}
-        parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context))
+        parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context), context)
     else:
         parts = attacked(context, algebra_view(controls, context, _encode)).vectors
     vectors = [part.vectors for part in parts if part.name == name]
@@ -154,9 +147,9 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
         return None, False
     features = _encode(controls)
     truth = [(np.arange(len(vectors)), features, controls.labels)]
-    found = match(vectors.astype(np.float64), np.full(len(vectors), -1), truth, features.mean(axis=0)[None])
-    median = float(np.median(found.errors))
-    return median, 2 * len(found.errors) >= size and median < NEAR
+    matched = match(vectors.astype(np.float64), np.full(len(vectors), -1), truth, features.mean(axis=0)[None])
+    median = float(np.median(matched.errors))
+    return median, 2 * len(matched.errors) >= size and median < NEAR
 
 
 def _factors(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
@@ -172,53 +165,43 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     wrong = np.asarray(
         attacked(context, sums_view(dense, context, _encode)).scores.get("expected_error", ()), np.float64
     )
-    flagged = bool((wrong < EXACT).any())
-    tried = f"{sure} of {records:.0f} records' features follow from second moments"
-    shown = f"{tried}: independent runs agree to a relative error of {np.median(expected):.2g}" if sure else tried
+    shown = f"{sure} of {records:.0f} records' features follow from second moments"
+    if sure:
+        shown += f": independent runs agree to a relative error of {np.median(expected):.2g}"
     limits = [str(reason) for reason in result.artifacts["reasons"] if str(reason)]
-    verdict: Verdict = "leak" if sure else "no_leak_found"
-    if flagged:
-        verdict, shown = "inconclusive", f"the negative control was flagged: runs agree on what is wrong; {shown}"
-    elif not caught:
-        verdict, shown = "inconclusive", f"the attack does not recover records that are known; {shown}"
-    elif not sure and (len(expected) or any("max_records" in reason for reason in limits)):
-        verdict = "inconclusive"
-        shown += f"; {len(expected)} vectors agree less closely, and {_NO_RECORDS}" if len(expected) else ""
     if limits and not sure:
         shown += f"; not tried: {limits[0]}"
-    return _finding(
-        result.attack,
-        result.attack,
-        {
-            "expected_error": Metric(
-                value=float(np.median(expected)) if len(expected) else None,
-                n=len(expected),
-                reason="from the agreement of runs, without truth" if len(expected) else "no vector came out",
-            ),
-            "relative_error": unmeasured(_NO_RECORDS),
-        },
-        Controls(
-            positive=PositiveControl(
-                release=f"exact sums and second moment of {len(controls)} records that are known, in float64",
-                caught=caught,
-                value=median,
-                n=len(controls),
-                detail="median relative error",
-            ),
-            negative=NegativeControl(
-                release="the same of features without any zero, which no factorization can tell apart",
-                flagged=flagged,
-                value=float(np.median(wrong)) if len(wrong) else None,
-                n=len(wrong),
-                detail="median expected error",
-            ),
+    undecided = f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}" if len(expected) else ""
+    if not undecided and any("max_records" in reason for reason in limits):
+        undecided = "not tried on all messages"
+    return _concluded(
+        Subject("message", result.attack, result.attack, "all"),
+        Result(test=by_arithmetic(sure > 0), shown=shown, undecided=undecided),
+        {"expected_error": _expected(expected), "relative_error": unmeasured(_NO_RECORDS)},
+        "features are not negative and hold zeros, as after a rectifier",
+        f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
+        positive=_recovery(
+            f"exact sums and second moment of {len(controls)} records that are known, in float64",
+            median,
+            caught,
+            len(controls),
         ),
-        verdict,
-        shown,
-        (
-            "features are not negative and hold zeros, as after a rectifier",
-            f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
+        negative=Control(
+            "the same of features without any zero, which no factorization can tell apart",
+            detected=bool((wrong < EXACT).any()),
+            shown="runs agree on what is wrong",
+            value=float(np.median(wrong)) if len(wrong) else None,
+            n=len(wrong),
+            detail="median expected error",
         ),
+    )
+
+
+def _expected(errors: Matrix) -> Metric:
+    return Metric(
+        value=float(np.median(errors)) if len(errors) else None,
+        n=len(errors),
+        reason="from the agreement of runs, without truth" if len(errors) else "no vector came out",
     )
 
 
@@ -237,49 +220,56 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
         for item in message.fields.values()
         if item.kind in {"class_counts", "labels"} and (noise_of(item) > 0 or item.release.mechanism != "exact")
     }
-    told = [
+    certain = [
         sender
         for sender, why in zip(senders, evidence, strict=True)
         if why in _CERTAIN and not (why in {"labels", "sent"} and sender in noisy)
     ]
-    single = [sender for sender in told if sender != AGGREGATE]
+    single = [sender for sender in certain if sender != AGGREGATE]
+    whose = f"{len(single)} client(s)" if single else "all clients together"
+    positive, negative = _histogram_controls(context, controls)
+    return _concluded(
+        Subject("message", result.attack, "label_histograms", "all"),
+        Result(
+            test=by_arithmetic(bool(certain)),
+            shown=f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"
+            if certain
+            else f"label histograms were estimated ({_listed(evidence)})",
+            undecided=f"label histograms could only be estimated, and {_NO_RECORDS}",
+        ),
+        {
+            "senders_told": Metric(value=float(len(certain)), n=len(senders)),
+            "total_variation": unmeasured(_NO_RECORDS),
+        },
+        "counts without declared noise are the true ones",
+        positive=positive,
+        negative=negative,
+    )
+
+
+def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Control, Control]:
+    """Exact counts, from which the histogram must follow, and sums under much noise, from which none may."""
     counts = np.bincount(controls.labels, minlength=context.classes)
     fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
-    found = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
-    distance = None if found is None else float(np.abs(found[0] - counts / counts.sum()).sum() / 2)
+    known = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
+    distance = None if known is None else float(np.abs(known[0] - counts / counts.sum()).sum() / 2)
     unclear = attacked(context, noised_view(controls, context, _encode)).artifacts.get(
         "evidence", np.zeros(0, np.str_)
     )
-    flagged = any(str(why) in _CERTAIN for why in unclear)
-    whose = f"{len(single)} client(s)" if single else "all clients together"
-    shown = f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"
-    verdict: Verdict = "leak"
-    if flagged or distance is None or distance > EXACT:
-        verdict, shown = "inconclusive", f"a control failed; {shown}"
-    elif not told:
-        verdict = "inconclusive"
-        shown = f"label histograms could only be estimated ({_listed(evidence)}), and {_NO_RECORDS}"
-    return _finding(
-        result.attack,
-        "label_histograms",
-        {
-            "senders_told": Metric(value=float(len(told)), n=len(senders)),
-            "total_variation": unmeasured(_NO_RECORDS),
-        },
-        Controls(
-            positive=PositiveControl(
-                release="exact class counts of records that are known",
-                caught=distance is not None and distance <= EXACT,
-                value=distance,
-                detail="total variation distance",
-            ),
-            negative=NegativeControl(
-                release="their sums under noise ten times as large", flagged=flagged, detail="no count follows"
-            ),
+    return (
+        Control(
+            "exact class counts of records that are known",
+            detected=distance is not None and distance <= EXACT,
+            shown="no histogram came back" if distance is None else f"total variation distance {distance:.2g}",
+            value=distance,
+            detail="total variation distance",
         ),
-        verdict,
-        shown,
-        ("counts without declared noise are the true ones",),
+        Control(
+            "their sums under noise ten times as large",
+            detected=any(str(why) in _CERTAIN for why in unclear),
+            shown="counts follow from noise",
+            detail="no count follows",
+        ),
     )
 
 
@@ -287,23 +277,13 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(name.replace("_", " ") for name in names))
 
 
-def _finding(
-    attack: str,
-    source: str,
+def _concluded(
+    subject: Subject,
+    result: Result,
     metrics: dict[str, Metric],
-    controls: Controls,
-    verdict: Verdict,
-    reason: str,
-    assumptions: tuple[str, ...],
+    *assumptions: str,
+    positive: Control,
+    negative: Control,
 ) -> Finding:
-    return Finding(
-        audit="message",
-        attack=attack,
-        source=source,
-        selection="all",
-        metrics=metrics,
-        controls=controls,
-        verdict=verdict,
-        reason=reason,
-        assumptions=(_NO_RECORDS, *assumptions),
-    )
+    figures = Figures(metrics, assumptions=(_NO_RECORDS, *assumptions))
+    return conclude(subject, result, figures, positive=positive, negative=negative)

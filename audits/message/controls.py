@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
@@ -22,9 +23,13 @@ CONTROL_RECORDS = 4
 
 
 def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
-    """A few private records with distinct features, the same ones for every cell of a seed."""
-    everything = joined("clients", context.clients)
-    chosen = np.random.default_rng(0).permutation(len(everything))[: 4 * size]
+    """A few private records with distinct features, the same ones for every cell of a seed.
+
+    Where the clients' records are not known, of those that no client holds: arithmetic is the same on any.
+    """
+    held = [client for client in context.clients if len(client)]
+    everything = joined("clients", held) if held else context.fresh
+    chosen = control_seeds(context, "message", "records").numpy().permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
 
@@ -89,7 +94,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
 def noised_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """Class sums and second moment under noise ten times as long as they are: nothing is left to read."""
     plain = _sums(records, context, encode, counts=False)
-    rng = np.random.default_rng(1)
+    rng = control_seeds(context, "message", "noise").numpy()
     fields = {}
     for name, item in plain.fields.items():
         scale = 10 * float(np.abs(item.values).max())

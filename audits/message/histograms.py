@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, Figures, LeakTest, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import view_of
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
-from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Finding, Metric
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
 
@@ -51,11 +53,27 @@ class _Gain:
         return float((self.baseline - self.ours).mean())
 
     @property
-    def beats(self) -> bool:
-        """Whether the estimates are closer than the baseline."""
-        if self.read and self.value > CLEAR:
-            return True
-        return self.value > CLEAR if self.interval is None else self.interval.corrected_low > 0
+    def test(self) -> LeakTest:
+        """Of whether the estimates are closer than the baseline."""
+        if self.interval is None or (self.read and self.value > CLEAR):
+            return by_arithmetic(self.value > CLEAR)
+        return LeakTest(self.interval.corrected_low > 0, self.interval.alone_low > 0, "the distance saved")
+
+    @property
+    def worse(self) -> bool:
+        """Whether they are farther off than the baseline."""
+        return self.interval is not None and self.interval.high < 0
+
+    def control(self, release: str) -> Control:
+        """As a control."""
+        return Control(
+            release,
+            detected=self.test.beats,
+            shown=f"it saves {self.value:.3f} of the distance",
+            value=float(self.ours.mean()),
+            n=len(self.ours),
+            detail="total variation distance",
+        )
 
 
 def histogram_finding(result: AttackResult, context: AttackedContext, draws: int) -> Finding:
@@ -85,37 +103,21 @@ def histogram_finding(result: AttackResult, context: AttackedContext, draws: int
     negative = _gain(estimates, fresh, prior, rng, context, draws)
     positive = _positive(context, prior, rng, draws)
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
-    verdict, reason = _verdict(gain, positive, negative, evidence)
-    return Finding(
-        audit="message",
-        attack=result.attack,
-        source="label_histograms",
-        selection="all",
-        metrics={"total_variation": _metric(gain.ours, rng, draws)},
-        baseline={"total_variation": _metric(gain.baseline, rng, draws)},
-        controls=Controls(
-            positive=PositiveControl(
-                release="exact class counts of the same clients",
-                caught=positive.beats,
-                value=float(positive.ours.mean()),
-                n=len(positive.ours),
-                detail="total variation distance",
-            ),
-            negative=NegativeControl(
-                release="histograms of as many fresh (test) records, held against the same estimates",
-                flagged=negative.beats,
-                value=float(negative.ours.mean()),
-                n=len(negative.ours),
-                detail="total variation distance",
+    return conclude(
+        Subject("message", result.attack, "label_histograms", "all"),
+        _result(gain, evidence),
+        Figures(
+            metrics={"total_variation": _metric(gain.ours, rng, draws)},
+            baseline={"total_variation": _metric(gain.baseline, rng, draws)},
+            assumptions=(
+                "baseline: the label histogram of records that no client holds",
+                f"leak: closer than the baseline, one-sided 95 %, corrected for {context.bounds} tests; for a "
+                "single histogram, or where one is read exactly from what leaves without noise, by more than "
+                f"{CLEAR:g}",
             ),
         ),
-        verdict=verdict,
-        reason=reason,
-        assumptions=(
-            "baseline: the label histogram of records that no client holds",
-            f"leak: closer than the baseline, one-sided 95 %, corrected for {context.bounds} tests; for a single "
-            f"histogram, or where one is read exactly from what leaves without noise, by more than {CLEAR:g}",
-        ),
+        positive=positive.control("exact class counts of the same clients"),
+        negative=negative.control("histograms of as many fresh (test) records, held against the same estimates"),
     )
 
 
@@ -153,8 +155,8 @@ def _positive(context: AttackedContext, prior: Matrix, rng: np.random.Generator,
         )
         for client in clients
     ]
-    found = context.attack(view_of(messages, context))
-    gain = _gain(np.asarray(found.artifacts["histograms"], np.float64), true, prior, rng, context, draws)
+    again = context.attack(view_of(messages, context))
+    gain = _gain(np.asarray(again.artifacts["histograms"], np.float64), true, prior, rng, context, draws)
     return replace(gain, read=bool((gain.ours < _ROUNDING).any()))
 
 
@@ -175,24 +177,14 @@ def _histogram(labels: Ints, classes: int) -> Matrix:
 def _metric(values: Matrix, rng: np.random.Generator, draws: int) -> Metric:
     if len(values) < 2:
         return Metric(value=float(values[0]), n=1)
-    found = resampled(len(values), mean_of(values), rng, draws=draws)
-    return Metric(value=found.value, low=found.low, high=found.high, n=len(values))
+    mean = resampled(len(values), mean_of(values), rng, draws=draws)
+    return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values))
 
 
-def _verdict(gain: _Gain, positive: _Gain, negative: _Gain, evidence: str) -> tuple[Verdict, str]:
-    shown = (
-        f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
-        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s)"
+def _result(gain: _Gain, evidence: str) -> Result:
+    return Result(
+        test=gain.test,
+        shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
+        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s)",
+        worse="the public histogram" if gain.worse else "",
     )
-    if negative.beats:
-        return "inconclusive", f"the negative control was flagged (it gains {negative.value:.3f}); {shown}"
-    if not positive.beats:
-        return "inconclusive", (
-            f"exact counts of these clients are no closer to their histograms than the public one (gain "
-            f"{positive.value:.3f}): the clients are too alike to tell; {shown}"
-        )
-    if gain.beats:
-        return "leak", shown
-    if gain.interval is not None and gain.interval.high < 0:
-        return "inconclusive", f"the estimates are worse than the public histogram; {shown}"
-    return "no_leak_found", f"{shown}; with exact counts {positive.ours.mean():.3f}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
-from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Finding, Metric
 
 _RECORDS = {"rank", "derivable_counts"}
 
@@ -27,14 +29,33 @@ def structure_finding(
         context: With the records that the truth is taken from; without any for captured messages.
         controls: A context with the records that controls are made of, where `context` has none.
     """
-    encode = encoder(context)
     rules = [str(rule) for rule in result.artifacts["rules"]]
     right = _right(result, context)
-    told = [
+    # A number that is not the true one gives nothing away.
+    disclosing = [
         number
-        for number, tells in enumerate(result.artifacts["discloses"])
-        if tells and right.get(number, True)  # a number that is not the true one tells nothing
+        for number, discloses in enumerate(result.artifacts["discloses"])
+        if discloses and right.get(number, True)
     ]
+    shown = _summary(result, disclosing or range(len(rules))) or "no rule applies to these messages"
+    subject, figures = Subject("message", result.attack, "structure", "all"), Figures(_metrics(rules, right))
+    positive, negative = _controls(controls or context, encoder(context) or _plain)
+    return conclude(
+        subject,
+        Result(
+            test=by_arithmetic(bool(disclosing)),
+            shown=shown,
+            undecided="whether noise was left out, the messages alone do not say"
+            if "missing_noise" in rules
+            else "",
+        ),
+        figures,
+        positive=positive,
+        negative=negative,
+    )
+
+
+def _metrics(rules: Sequence[str], right: Mapping[int, bool]) -> dict[str, Metric]:
     figures = {"rules_met": Metric(value=float(len(rules)), reason=", ".join(sorted(set(rules))))}
     if right:
         figures["counts_right"] = Metric(
@@ -42,42 +63,33 @@ def structure_finding(
             n=len(right),
             reason="derived numbers of records that are true",
         )
-    shows, source = Controls(), controls or context
-    # A transcript captured elsewhere comes without records to make controls of.
-    if any(len(client) for client in source.clients):
-        records = control_records(source)
-        # The rules are about arithmetic, whatever the features: where the method's own cannot be had, the
-        # backbone's serve.
-        encode = encode or _plain
-        caught = _says_records(attacked(context, algebra_view(records, context, encode)), len(records))
-        flagged = _says_records(attacked(context, noised_view(records, context, encode)), len(records))
-        shows = Controls(
-            positive=PositiveControl(
-                release=f"class sums and second moment of {len(records)} of the same records, without counts",
-                caught=caught,
-                detail="their number follows",
-            ),
-            negative=NegativeControl(
-                release="the same under noise ten times as large", flagged=flagged, detail="no number follows"
-            ),
-        )
-    verdict: Verdict = "leak" if told else "no_leak_found"
-    shown = _summary(result, told or range(len(rules))) or "no rule applies to these messages"
-    if shows.negative is not None and shows.negative.flagged:
-        verdict, shown = "inconclusive", f"the negative control was flagged; {shown}"
-    elif not told and (shows.positive is None or not shows.positive.caught):
-        verdict, shown = "inconclusive", f"no control shows that the rules work here; {shown}"
-    elif not told and "missing_noise" in rules:
-        verdict, shown = "inconclusive", f"whether noise was left out, the messages alone do not say; {shown}"
-    return Finding(
-        audit="message",
-        attack=result.attack,
-        source="structure",
-        selection="all",
-        metrics=figures,
-        controls=shows,
-        verdict=verdict,
-        reason=shown,
+    return figures
+
+
+def _controls(
+    source: AttackedContext, encode: Callable[[Records], NDArray[np.float64]]
+) -> tuple[Control, Control]:
+    """Exact sums of a few records, whose number follows from them, and the same under much noise.
+
+    The rules are about arithmetic, whatever the features: where the method's own cannot be had, the backbone's
+    serve.
+    """
+    records = control_records(source)
+    caught = _says_records(attacked(source, algebra_view(records, source, encode)), len(records))
+    flagged = _says_records(attacked(source, noised_view(records, source, encode)), len(records))
+    return (
+        Control(
+            f"class sums and second moment of {len(records)} records that are known, without counts",
+            detected=caught,
+            shown=f"the number of {len(records)} known records {'follows' if caught else 'does not follow'}",
+            detail="their number follows",
+        ),
+        Control(
+            "the same under noise ten times as large",
+            detected=flagged,
+            shown="a number of records is read from noise",
+            detail="no number follows",
+        ),
     )
 
 
@@ -115,9 +127,9 @@ def _says_records(result: AttackResult, size: int) -> bool:
 
 def _right(result: AttackResult, context: AuditContext) -> dict[int, bool]:
     """For each derived number of records, by the remark's position: is it the true one?"""
-    found = {}
+    right = {}
     for number, (_, sender, values) in _numbers(result).items():
         records = truth_of(context, sender)
         if records is not None:
-            found[number] = round(float(values.sum())) == len(records)
-    return found
+            right[number] = round(float(values.sum())) == len(records)
+    return right

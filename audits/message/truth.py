@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, LeakTest, by_arithmetic
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
 from fedassay.contracts.audit import AuditContext
@@ -57,8 +58,8 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Matched vectors with what a verdict rests on.
+class Recovery:
+    """How well vectors give records back, against the class means that anybody may know.
 
     Attributes:
         matched: The match.
@@ -69,9 +70,11 @@ class Judged:
     gain: Interval | None
 
     @property
-    def beats(self) -> bool:
-        """Whether single records came back, exactly or closer than what is known of their class."""
-        return self.matched.exact > 0 or (self.gain is not None and self.gain.corrected_low > 0)
+    def test(self) -> LeakTest:
+        """Of whether single records came back, exactly or closer than what is known of their class."""
+        if self.matched.exact > 0 or self.gain is None:
+            return by_arithmetic(self.matched.exact > 0)
+        return LeakTest(self.gain.corrected_low > 0, self.gain.alone_low > 0, "the gain over class means")
 
     @property
     def caught(self) -> bool:
@@ -83,6 +86,19 @@ class Judged:
     def worse(self) -> bool:
         """Whether the vectors are farther from the records than their class means."""
         return self.gain is not None and self.gain.high < 0 and self.matched.exact == 0
+
+    @property
+    def median(self) -> float | None:
+        """Median relative error, None where nothing was matched."""
+        return float(np.median(self.matched.errors)) if len(self.matched.errors) else None
+
+    def control(self, release: str, *, detected: bool) -> Control:
+        """As a control, which counts as detected by another rule where the release is known to leak."""
+        count = len(self.matched.errors)
+        shown = f"{count} of {self.matched.records} records matched"
+        if self.median is not None:
+            shown += f" at a median relative error of {self.median:.2g}"
+        return Control(release, detected, shown, self.median, count, "median relative error")
 
 
 def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
@@ -160,14 +176,14 @@ def match(
     )
 
 
-def judge(matched: Matched, rng: np.random.Generator, *, tests: int, draws: int) -> Judged:
+def judge(matched: Matched, rng: np.random.Generator, *, tests: int, draws: int) -> Recovery:
     """Bootstrap the gain over the baseline."""
     if len(matched.errors) < 2:
-        return Judged(matched, None)
+        return Recovery(matched, None)
     gain = resampled(
         len(matched.errors), mean_of(matched.baseline - matched.errors), rng, tests=tests, draws=draws
     )
-    return Judged(matched, gain)
+    return Recovery(matched, gain)
 
 
 def metrics(matched: Matched, rng: np.random.Generator, draws: int) -> tuple[dict[str, Metric], dict[str, Metric]]:
@@ -191,8 +207,8 @@ def metrics(matched: Matched, rng: np.random.Generator, draws: int) -> tuple[dic
 def _median(values: Matrix, rng: np.random.Generator, draws: int) -> Metric:
     if len(values) < 2:
         return Metric(value=float(values[0]), n=1)
-    found = resampled(len(values), _median_of(values), rng, draws=draws)
-    return Metric(value=found.value, low=found.low, high=found.high, n=len(values))
+    median = resampled(len(values), _median_of(values), rng, draws=draws)
+    return Metric(value=median.value, low=median.low, high=median.high, n=len(values))
 
 
 def _median_of(values: Matrix) -> Statistic:

@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.identified import identified
-from fedassay.audits.reconstruction.judging import Judged, explains, judge
-from fedassay.audits.reconstruction.judging import verdict as verdict_of
+from fedassay.audits.reconstruction.judging import Closeness, explains, judge, result_of
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,
@@ -26,7 +26,8 @@ from fedassay.audits.reconstruction.selections import (
     private_truth,
     set_selections,
 )
-from fedassay.audits.simulation import fresh_clients, raw_view
+from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -34,15 +35,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    NegativeControl,
-    Picture,
-    PictureColumn,
-    PositiveControl,
-    Series,
-)
+from fedassay.records.record import Finding, Picture, PictureColumn, Series
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
 
@@ -51,7 +44,7 @@ _SET_BASELINE = "baseline: the attacker's images, or fresh images matched with t
 _IDENTIFIED = "each recovered vector is held against the record whose feature it is, to a relative error of 1 %"
 
 
-_Compared = tuple[str, Judged, Judged, Judged, Judged | None]
+_Compared = tuple[str, Closeness, Closeness, Closeness, Closeness | None]
 """Selection, result, positive control, negative control, other private images if they explain the result."""
 
 
@@ -109,32 +102,31 @@ class ReconstructionAudit(Parameters):
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
         records, _, raw = self._raw_control(truth, context)
-        judged: dict[tuple[str, str], Judged] = {}
+        judged: dict[tuple[str, str], Closeness] = {}
         for kind, images, target in (
             ("result", reconstruction.images[:, 0], truth.images),
             ("positive", raw.images[:, 0], records.images),
             ("negative", self._simulated(name, context), truth.images),
         ):
             judged |= self._judged_sets(name, kind, images, target, truth, context)
-        beaten = any(judged["result", selection].beats for selection in ("oracle_all", "oracle"))
-        if beaten and len(truth.images) >= 4:
+        tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
+        if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
             judged |= self._judged_sets(
                 name, "others", *self._others(reconstruction, truth, context), truth, context
             )
         for selection in ("oracle_all", "oracle"):
-            found = judged["result", selection]
-            others = judged.get(("others", selection))
+            ours, others = judged["result", selection], judged.get(("others", selection))
             yield (
                 selection,
-                found,
+                ours,
                 judged["positive", selection],
                 judged["negative", selection],
-                others if others is not None and explains(others, found) else None,
+                others if others is not None and explains(others, ours) else None,
             )
 
     def _judged_sets(
         self, name: str, kind: str, images: Images, target: Images, truth: Truth, context: AuditContext
-    ) -> dict[tuple[str, str], Judged]:
+    ) -> dict[tuple[str, str], Closeness]:
         """Both set-level selections of one set of images, by its kind and the selection."""
         matched = self._matched(images, target, truth.fresh, context, f"{name}/{kind}")
         return {
@@ -168,10 +160,10 @@ class ReconstructionAudit(Parameters):
         seeds = context.seeds.child("reconstruction", "simulated")
         seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
         try:
-            found = [item for item in context.attack(seen).reconstructions if item.source.name == name]
+            made = [item for item in context.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
-            found = []
-        item = found[0] if found else _only(context.attack(raw_view([joined("control", clients)], context)))
+            made = []
+        item = made[0] if made else _only(context.attack(raw_view([joined("control", clients)], context)))
         return item.images[:, 0]
 
     def _truth(self, context: AuditContext) -> Truth:
@@ -185,7 +177,7 @@ class ReconstructionAudit(Parameters):
     def _top(self, n: int) -> int:
         return max(self.at_least, round(self.top * n))
 
-    def _judge(self, scored: Scored, context: AuditContext, path: str) -> Judged:
+    def _judge(self, scored: Scored, context: AuditContext, path: str) -> Closeness:
         rng = context.seeds.numpy("reconstruction", "bootstrap", path)
         return judge(scored, context.similarity, rng, tests=context.bounds, draws=self.draws)
 
@@ -199,7 +191,8 @@ class ReconstructionAudit(Parameters):
         if isinstance(kept, tuple):
             return kept
         size = min(self.control_records, len(truth.images))
-        chosen = np.sort(np.random.default_rng(0).permutation(len(truth.images))[:size])
+        rng = control_seeds(context, "reconstruction", "records").numpy()
+        chosen = np.sort(rng.permutation(len(truth.images))[:size])
         where = {owner: position for position, owner in enumerate(_owners(context.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
         records = joined("private", context.clients).take(positions, "control")
@@ -207,7 +200,7 @@ class ReconstructionAudit(Parameters):
         context.workplace.shared[key] = made
         return made
 
-    def _paired_controls(self, truth: Truth, context: AttackedContext) -> dict[tuple[str, str], Judged]:
+    def _paired_controls(self, truth: Truth, context: AttackedContext) -> dict[tuple[str, str], Closeness]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
         records, closest, positive = self._raw_control(truth, context)
         size = len(records)
@@ -217,12 +210,12 @@ class ReconstructionAudit(Parameters):
         wrong[order] = np.roll(order, 1)
         negative = _only(context.attack(raw_view([records.take(wrong)], context)))
         known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
-        found = {}
+        controls = {}
         for kind, raw in (("positive", positive), ("negative", negative)):
             selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
             for selection, scored in selections.items():
-                found[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
-        return found
+                controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
+        return controls
 
     def _finding(
         self,
@@ -231,55 +224,38 @@ class ReconstructionAudit(Parameters):
         compared: _Compared,
         context: AuditContext,
     ) -> Finding:
-        selection, judged, positive, negative, others = compared
-        verdict, reason = verdict_of(judged, positive, negative, others)
-        silent = negative if others is None else others
-        return Finding(
-            audit="reconstruction",
-            attack=attack,
-            source=source.name,
-            selection=selection,
-            metrics=judged.metrics,
-            baseline=judged.baseline,
-            controls=Controls(
-                positive=PositiveControl(
-                    release="raw features of the same records",
-                    caught=positive.beats,
-                    value=positive.metrics["ssim_gain"].value,
-                    n=positive.scored.top,
-                    detail="SSIM over the same baseline",
-                ),
-                negative=NegativeControl(
-                    release=(
-                        "raw features of the same records, shuffled"
-                        if source.paired
-                        else "the same method on records that no client holds"
-                        if others is None
-                        else "other private images in the place of reconstructions"
-                    ),
-                    flagged=negative.beats or others is not None,
-                    value=silent.metrics["ssim_gain"].value,
-                    n=silent.scored.top,
-                    detail="SSIM over the same baseline",
-                ),
+        selection, ours, positive, negative, others = compared
+        silent = (
+            "raw features of the same records, shuffled"
+            if source.paired
+            else "the same method on records that no client holds"
+        )
+        return conclude(
+            Subject("reconstruction", attack, source.name, selection),
+            result_of(ours, others),
+            Figures(
+                metrics=ours.metrics,
+                baseline=ours.baseline,
+                assumptions=self._assumptions(source, context),
+                pictures=self._pictures(ours.scored, source.name, selection, context),
+                series={"targets": _targets(ours.scored)},
             ),
-            verdict=verdict,
-            reason=reason,
-            assumptions=(
-                "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
-                _PAIRED_BASELINE if source.paired else _SET_BASELINE,
-                *([_IDENTIFIED] if source.paired and source.name != "raw" else []),
-                f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
-                "leak: mean SSIM above the baseline"
-                + ("" if source.paired else " and higher for private than for fresh images")
-                + f", one-sided 95 % corrected for {context.bounds} tests",
-            ),
-            pictures=self._pictures(judged, source.name, selection, context),
-            series={"targets": _targets(judged.scored)},
+            positive=positive.control("raw features of the same records"),
+            negative=negative.control(silent),
         )
 
-    def _pictures(self, judged: Judged, source: str, selection: str, context: AuditContext) -> tuple[Picture, ...]:
-        scored = judged.scored
+    def _assumptions(self, source: VectorSource, context: AuditContext) -> tuple[str, ...]:
+        return (
+            "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
+            _PAIRED_BASELINE if source.paired else _SET_BASELINE,
+            *([_IDENTIFIED] if source.paired and source.name != "raw" else []),
+            f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
+            "leak: mean SSIM above the baseline"
+            + ("" if source.paired else " and higher for private than for fresh images")
+            + f", one-sided 95 % corrected for {context.bounds} tests",
+        )
+
+    def _pictures(self, scored: Scored, source: str, selection: str, context: AuditContext) -> tuple[Picture, ...]:
         count = min(self.pictures, scored.top)
         if count == 0:
             return ()

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import Control, Figures, LeakTest, Result, Subject
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
+from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.registry import audit_facts
@@ -25,17 +27,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.records.record import (
-    Controls,
-    Finding,
-    Metric,
-    NegativeControl,
-    Picture,
-    PictureColumn,
-    PositiveControl,
-    Verdict,
-    unmeasured,
-)
+from fedassay.records.record import Finding, Metric, Picture, PictureColumn, unmeasured
 from fedassay.support.types import Floats, Images
 
 Matrix = NDArray[np.float64]
@@ -57,17 +49,25 @@ def captured_image_findings(
             on another view.
         known: Records of the plan that the attacker does not hold, for the controls.
     """
-    measure = "psnr" if _inverts(audit) else "ssim"
-    caught, flagged = (_control(measure, context, known, shuffled=shuffled) for shuffled in (False, True))
-    return [_judged(audit, item, result.attack, context, caught, flagged) for item in result.reconstructions]
-
-
-def _inverts(audit: str) -> bool:
     facts = audit_facts(audit)
-    return facts is not None and "inversions" in facts.judges
+    inverts = facts is not None and "inversions" in facts.judges
+    measure = "psnr" if inverts else "ssim"
+    what = "dB PSNR over other records of the class" if inverts else "SSIM over the nearest image"
+
+    def control(release: str, *, shuffled: bool) -> Control:
+        gain = _gain(measure, context, known, shuffled=shuffled)
+        shown = f"on known records it gains {gain.value:+.3f} {what} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        return Control(release, gain.corrected_low > 0, shown, gain.value, detail=what)
+
+    positive = control("features of the plan's own records", shuffled=False)
+    negative = control("features of other records of the plan", shuffled=True)
+    return [
+        _finding(Subject(audit, result.attack, item.source.name, "all"), item, context, positive, negative)
+        for item in result.reconstructions
+    ]
 
 
-def _control(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> Interval:
+def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> Interval:
     """How much closer images made from features of known records are to these than the baseline.
 
     As in the audits of `fedassay run`: of reconstructions, SSIM over the attacker's nearest image; of inversions,
@@ -85,95 +85,72 @@ def _control(measure: str, context: AttackedContext, known: Records, *, shuffled
     else:
         nearest = context.attacker.images[_nearest(known.features[order][rows], context.attacker.features)]
         theirs = context.similarity.measure(known.images[rows], nearest)[measure]
-    rng = np.random.default_rng(int(shuffled))
+    rng = context.seeds.numpy("captured", measure, "shuffled" if shuffled else "as sent")
     gain = difference(mean_of(ours), mean_of(theirs))
     return resampled(len(rows), gain, rng, tests=context.bounds, draws=_DRAWS)
 
 
 def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each record the next one of its class, cyclically; any next one where it is the only one."""
-    found = np.roll(np.arange(len(labels)), -1)
+    following = np.roll(np.arange(len(labels)), -1)
     for label in np.unique(labels):
         alike = np.flatnonzero(labels == label)
         if len(alike) > 1:
-            found[alike] = np.roll(alike, -1)
-    return found
+            following[alike] = np.roll(alike, -1)
+    return following
 
 
-def _judged(
-    audit: str, item: Reconstruction, attack: str, context: AuditContext, works: Interval, wrong: Interval
+def _finding(
+    subject: Subject, item: Reconstruction, context: AuditContext, positive: Control, negative: Control
 ) -> Finding:
     source, images = item.source, item.images[:, 0]
     nearest = _nearest(source.vectors, context.attacker.features)
     ours = _cosine(context.encode(images), source.vectors)
     theirs = _cosine(context.attacker.features[nearest], source.vectors)
-    rng = np.random.default_rng(0)
-    metrics = {"feature_cosine": _metric(ours, rng), "ssim_gain": unmeasured(_NO_IMAGES)}
-    fits = len(ours) > 1 and (
-        resampled(
-            len(ours), difference(mean_of(ours), mean_of(theirs)), rng, tests=context.bounds, draws=_DRAWS
-        ).corrected_low
-        > 0
-    )
-    caught, flagged = works.corrected_low > 0, wrong.corrected_low > 0
-    shown = (
-        f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
-        f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images"
-    )
-    what = "dB PSNR over other records of the class" if _inverts(audit) else "SSIM over the nearest image"
-    able = f"on known records it gains {works.value:+.3f} {what} [{works.low:+.3f}, {works.high:+.3f}]"
-    verdict: Verdict = "inconclusive"
-    if flagged:
-        reason = f"the negative control was flagged; {shown}"
-    elif not caught:
-        reason = f"the attack is too weak here: {able}; {shown}"
-    elif source.paired and fits:
-        verdict, reason = "leak", f"{shown}; {able}"
-    else:
-        why = "the images do not fit what was sent better than the attacker's own do; "
-        if not source.paired:
-            why = f"whose images they show cannot be said, since {_NO_IMAGES}; "
-        reason = f"{why}{shown}; {able}"
-    return Finding(
-        audit=audit,
-        attack=attack,
-        source=source.name,
-        selection="all",
-        metrics=metrics,
+    rng = context.seeds.numpy("captured", subject.audit, source.name)
+    figures = Figures(
+        metrics={"feature_cosine": _metric(ours, rng), "ssim_gain": unmeasured(_NO_IMAGES)},
         baseline={"feature_cosine": _metric(theirs, rng)},
-        controls=Controls(
-            positive=PositiveControl(
-                release="features of the plan's own records",
-                caught=caught,
-                value=works.value,
-                detail=what,
-            ),
-            negative=NegativeControl(
-                release="features of other records of the plan",
-                flagged=flagged,
-                value=wrong.value,
-                detail=what,
-            ),
-        ),
-        verdict=verdict,
-        reason=reason,
         assumptions=(
             _NO_IMAGES,
             "the system's features come from the plan's backbone, and the plan's records resemble the clients'",
         ),
-        pictures=_pictures(images, context.attacker.images[nearest], ours, source.name, attack, context),
+        pictures=_pictures(images, context.attacker.images[nearest], ours, subject, context),
     )
+    why = "the images do not fit what was sent better than the attacker's own do"
+    if not source.paired:
+        why = f"whose images they show cannot be said, since {_NO_IMAGES}"
+    result = Result(
+        test=_fits(ours, theirs, rng, context) if source.paired else LeakTest(beats=False, alone=False),
+        shown=f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
+        f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images; "
+        f"{positive.shown}",
+        leak="images fit the features that were sent",
+        undecided=why,
+    )
+    return conclude(subject, result, figures, positive=positive, negative=negative)
+
+
+def _fits(ours: Matrix, theirs: Matrix, rng: np.random.Generator, context: AuditContext) -> LeakTest:
+    """Whether images encode to what was sent, more nearly than the attacker's own."""
+    if len(ours) < 2:
+        return LeakTest(beats=False, alone=False)
+    gain = resampled(
+        len(ours), difference(mean_of(ours), mean_of(theirs)), rng, tests=context.bounds, draws=_DRAWS
+    )
+    return LeakTest(gain.corrected_low > 0, gain.alone_low > 0, "the gain in cosine")
 
 
 def _pictures(
-    images: Images, nearest: Images, cosines: Matrix, source: str, attack: str, context: AuditContext
+    images: Images, nearest: Images, cosines: Matrix, subject: Subject, context: AuditContext
 ) -> tuple[Picture, ...]:
     chosen = np.linspace(0, len(images) - 1, min(_PICTURES, len(images))).astype(np.int64)
     columns: Sequence[PictureColumn] = [
         PictureColumn(caption=f"vector {i}", metrics={"feature_cosine": float(cosines[i])}) for i in chosen
     ]
     rows = {"attacker's image": nearest[chosen], "reconstruction": images[chosen]}
-    return (context.workplace.grid((source,), f"{attack}: {source}", rows, columns),)
+    name = (str(subject.source),)
+    return (context.workplace.grid(name, f"{subject.attack}: {subject.source}", rows, columns),)
 
 
 def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:
@@ -192,5 +169,5 @@ def _cosine(first: Floats, second: Floats) -> Matrix:
 def _metric(values: Matrix, rng: np.random.Generator) -> Metric:
     if len(values) < 2:
         return Metric(value=float(values.mean()) if len(values) else None, n=len(values))
-    found = resampled(len(values), mean_of(values), rng, draws=_DRAWS)
-    return Metric(value=found.value, low=found.low, high=found.high, n=len(values))
+    mean = resampled(len(values), mean_of(values), rng, draws=_DRAWS)
+    return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values))

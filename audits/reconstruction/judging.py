@@ -1,16 +1,25 @@
-"""From a scored selection to metrics with intervals, and from three of them to a verdict."""
+"""From a scored selection to metrics with intervals, and to what the ladder asks of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.evidence import NEAR_COPY, Control, Explanation, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.permutation import Gap, gap
-from fedassay.audits.stats.resampling import Interval, Statistic, difference, mean_of, mean_of_top, resampled
-from fedassay.records.record import Metric, Verdict, unmeasured
+from fedassay.audits.stats.resampling import (
+    ALONE,
+    Interval,
+    Statistic,
+    difference,
+    mean_of,
+    mean_of_top,
+    resampled,
+)
+from fedassay.records.record import Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 
 _UNITS = {"psnr": "dB"}
@@ -20,7 +29,7 @@ _DOUBTED = 0.05
 
 
 @dataclass(frozen=True)
-class Judged:
+class Closeness:
     """One selection with its intervals.
 
     Attributes:
@@ -41,9 +50,37 @@ class Judged:
     level: float
 
     @property
-    def beats(self) -> bool:
-        """Whether it is closer than the baseline, and closer to private than to fresh images."""
-        return self.gain.corrected_low > 0 and (self.gap is None or self.gap.p <= self.level)
+    def test(self) -> LeakTest:
+        """Of whether it is closer than the baseline, and closer to private than to fresh images."""
+        over, gap = self.gain, self.gap
+        return LeakTest(
+            beats=over.corrected_low > 0 and (gap is None or gap.p <= self.level),
+            alone=over.alone_low > 0 and (gap is None or gap.p <= ALONE),
+            words="the gain" if gap is None else f"p = {gap.p:.2g} against fresh images",
+        )
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is farther from the private images than the baseline."""
+        high = self.metrics["ssim_gain"].high
+        return high is not None and high < 0
+
+    @property
+    def near_copies(self) -> int:
+        """Targets that count and whose reconstruction is a near copy."""
+        best = np.argsort(-self.scored.rank, kind="stable")[: self.scored.top]
+        return int((self.scored.values["psnr"][best] > NEAR_COPY).sum())
+
+    def control(self, release: str) -> Control:
+        """As a control."""
+        return Control(
+            release,
+            detected=self.test.beats,
+            shown=self.shown,
+            value=self.metrics["ssim_gain"].value,
+            n=self.scored.top,
+            detail="SSIM over the same baseline",
+        )
 
     @property
     def shown(self) -> str:
@@ -54,7 +91,9 @@ class Judged:
         return f"{over} (p = {self.gap.p:.2g})"
 
 
-def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int) -> Judged:
+def judge(
+    scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int
+) -> Closeness:
     """Bootstrap every metric of a selection, of its baseline, and the SSIM between the two.
 
     Args:
@@ -97,10 +136,10 @@ def judge(scored: Scored, similarity: Similarity, rng: np.random.Generator, *, t
     for name, remark in similarity.remarks.items():
         metrics[name] = _remarked(metrics.get(name), remark)
         baseline[name] = _remarked(baseline.get(name), remark)
-    return Judged(scored, metrics, baseline, gain, closeness, 0.05 / tests)
+    return Closeness(scored, metrics, baseline, gain, closeness, 0.05 / tests)
 
 
-def explains(others: Judged, judged: Judged) -> bool:
+def explains(others: Closeness, judged: Closeness) -> bool:
     """Whether images of other private records, shown in the place of reconstructions, come as close.
 
     They know nothing of the records they are held against but their distribution, which need not be that of fresh
@@ -124,24 +163,26 @@ def _fresh_metrics(
     }
 
 
-def verdict(
-    judged: Judged, positive: Judged, negative: Judged, others: Judged | None = None
-) -> tuple[Verdict, str]:
-    """What a selection says beside its two controls, and why; `others`, where given, `explains` it."""
-    ours, base = judged.metrics["ssim"].value, judged.baseline["ssim"].value
-    shown = f"SSIM {ours:.3f} against {base:.3f} for the baseline ({judged.shown})"
-    if negative.beats:
-        return "inconclusive", f"the negative control was flagged ({negative.shown}); {shown}"
-    if not positive.beats:
-        return "inconclusive", f"the attack is too weak here: raw features show {positive.shown}; {shown}"
-    if judged.beats and others is not None:
-        return "inconclusive", (
-            f"private images may differ from fresh ones without any release: other private images, shown in the "
-            f"place of reconstructions, give {others.shown}, and {shown} is no more than that explains"
+def result_of(closeness: Closeness, others: Closeness | None) -> Result:
+    """A selection for the ladder; `others`, where there are any, `explains` it."""
+    ours, base = closeness.metrics["ssim"].value, closeness.baseline["ssim"].value
+    explanation = None
+    if others is not None:
+        control = others.control("other private images in the place of reconstructions")
+        explanation = Explanation(
+            "private images may differ from fresh ones without any release, and the result is no more than that "
+            f"explains: other private images, shown in the place of reconstructions, give {others.shown}",
+            replace(control, detected=True),
         )
-    if judged.beats:
-        return "leak", f"reconstructions come closer than the baseline: {shown}"
-    return "no_leak_found", f"{shown}; the positive control was caught ({positive.shown})"
+    return Result(
+        test=closeness.test,
+        shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
+        leak="reconstructions come closer than the baseline",
+        worse="what needs no generator" if closeness.worse else "",
+        explained=explanation,
+        # A paired reconstruction has its record, and nothing else is held in its place.
+        near_copies=closeness.near_copies if closeness.gap is not None else 0,
+    )
 
 
 def _kept_mean(values: NDArray[np.float64], rank: NDArray[np.float64], top: int) -> Statistic:

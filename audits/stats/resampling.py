@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 Statistic = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """Maps row indices of shape (draws, n) to one value a draw, shape (draws,)."""
 
+ALONE = 0.01
+"""Level of a test that is looked at by itself, whatever else is tested in the run."""
+
 _BLOCK = 2_000_000
 
 
@@ -27,7 +30,8 @@ class Interval:
         value: The statistic on the sample itself.
         low: Lower end at 95 %.
         high: Upper end at 95 %.
-        corrected_low: Lower end of a one-sided interval at confidence 1 - alpha / tests.
+        corrected_low: Lower end of a one-sided interval at confidence 1 - 0.05 / tests.
+        alone_low: The same at confidence 1 - `ALONE`.
         n: Sample size.
     """
 
@@ -35,6 +39,7 @@ class Interval:
     low: float
     high: float
     corrected_low: float
+    alone_low: float
     n: int
 
 
@@ -74,14 +79,15 @@ def resampled(
         [statistic(rng.integers(0, n, size=(min(block, draws - start), n))) for start in range(0, draws, block)]
     )
     low, high = np.percentile(values, [2.5, 97.5])
-    level = 0.05 / tests
     rows = n if behind is None else behind
     # The bootstrap takes the spread of the rows for that of the population, which is n / (n - 1) of it.
     error = float(values.std(ddof=1)) * math.sqrt(rows / (rows - 1))
-    corrected = value - float(t.isf(level, rows - 1)) * error
-    if level * draws >= 10:
-        corrected = min(corrected, float(np.quantile(values, level)))
-    return Interval(value, float(low), float(high), corrected, n)
+
+    def low_at(level: float) -> float:
+        student = value - float(t.isf(level, rows - 1)) * error
+        return min(student, float(np.quantile(values, level))) if level * draws >= 10 else student
+
+    return Interval(value, float(low), float(high), low_at(0.05 / tests), low_at(ALONE), n)
 
 
 def mean_of(values: NDArray[np.float64]) -> Statistic:

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.audits.membership.roc import (
-    Told,
+    Separation,
     allowed_by,
     baseline,
     metrics,
     roc_series,
-    told_in_many_releases,
-    told_in_one_release,
+    separate_many_releases,
+    separate_one_release,
 )
 from fedassay.audits.stats.roc import tpr_at_fpr
 from fedassay.exchange.release import PrivacyClaim
@@ -32,7 +32,7 @@ def blocks_of(pairs: int, groups: int) -> tuple[NDArray[np.bool_], NDArray[np.st
     return members, np.repeat(np.array([f"client/{i % groups}" for i in range(pairs)]), 2)
 
 
-def one_release(seed: int, *, shift: float = 0.0, pairs: int = 60) -> Told:
+def one_release(seed: int, *, shift: float = 0.0, pairs: int = 60) -> Separation:
     """Scores tied together by one release: blocks have levels and spreads of their own."""
     rng = np.random.default_rng(seed)
     members, blocks = blocks_of(pairs, 5)
@@ -42,19 +42,19 @@ def one_release(seed: int, *, shift: float = 0.0, pairs: int = 60) -> Told:
     scores = np.array(
         [level[b] + spread[b] * (x + shift * m) for b, x, m in zip(blocks, noise, members, strict=True)]
     )
-    return told_in_one_release(scores, members, blocks, rng, delta=1e-5, tests=1)
+    return separate_one_release(scores, members, blocks, rng, delta=1e-5, tests=1)
 
 
 def test_silent_where_a_release_says_nothing() -> None:
     told = [one_release(seed) for seed in range(SEEDS)]
-    assert np.mean([each.beats for each in told]) <= ALLOWED
+    assert np.mean([each.above_chance.beats for each in told]) <= ALLOWED
     assert np.mean([(each.bound.epsilon or 0) > 0 for each in told]) <= ALLOWED
     assert abs(np.mean([each.value for each in told]) - 0.5) < 0.01
 
 
 def test_a_clear_shift_is_seen() -> None:
     told = [one_release(seed, shift=4.0) for seed in range(40)]
-    assert np.mean([each.beats for each in told]) > 0.9
+    assert np.mean([each.above_chance.beats for each in told]) > 0.9
     assert np.mean([(each.corrected.epsilon or 0) > 0.5 for each in told]) > 0.9
 
 
@@ -63,7 +63,7 @@ def test_a_corrected_level_is_smaller() -> None:
     members, blocks = blocks_of(100, 3)
     scores = members + rng.standard_normal(len(members))
     one, many = (
-        told_in_one_release(scores, members, blocks, np.random.default_rng(1), delta=0.0, tests=tests)
+        separate_one_release(scores, members, blocks, np.random.default_rng(1), delta=0.0, tests=tests)
         for tests in (1, 1000)
     )
     assert one.bound.epsilon == many.bound.epsilon
@@ -81,7 +81,7 @@ def test_the_bound_of_pairs_is_valid_and_close(epsilon: float) -> None:
         blocks = np.repeat(np.arange(400), 2)
         honest = rng.random(400) < 1 / (1 + math.exp(-epsilon))
         scores = np.where(np.repeat(honest, 2) == members, 1.0, 0.0)
-        told = told_in_one_release(scores, members, blocks, rng, delta=0.0, tests=1)
+        told = separate_one_release(scores, members, blocks, rng, delta=0.0, tests=1)
         found.append(told.bound.epsilon or 0.0)
     # Three numbers of guesses share the error, so the miss rate lies below the nominal one.
     assert np.mean(np.array(found) > epsilon) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
@@ -96,9 +96,9 @@ def test_independent_releases_bound_a_gaussian_mechanism() -> None:
         rng = np.random.default_rng(seed)
         zero = mu * rng.standard_normal(2000) - mu * mu / 2
         one = mu * rng.standard_normal(2000) + mu * mu / 2
-        told = told_in_many_releases(zero, one, rng, delta=delta, tests=1, gaussian=(zero, one))
+        told = separate_many_releases(zero, one, rng, delta=delta, tests=1, gaussian=(zero, one))
         found.append(told.bound.epsilon or 0.0)
-        threshold.append(told_in_many_releases(zero, one, rng, delta=delta, tests=1).bound.epsilon or 0.0)
+        threshold.append(separate_many_releases(zero, one, rng, delta=delta, tests=1).bound.epsilon or 0.0)
     assert np.mean(np.array(found) > truth) <= 0.13
     assert np.median(found) > 0.85 * truth
     assert max(threshold) <= truth
@@ -109,17 +109,17 @@ def test_independent_releases_are_silent_on_noise() -> None:
     flags = []
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
-        told = told_in_many_releases(rng.standard_normal(120), rng.standard_normal(120), rng, delta=1e-5, tests=1)
-        flags.append(told.beats)
+        told = separate_many_releases(rng.standard_normal(120), rng.standard_normal(120), rng, delta=1e-5, tests=1)
+        flags.append(told.above_chance.beats)
     assert np.mean(flags) <= ALLOWED
 
 
 def test_scores_without_noise_are_told_with_certainty() -> None:
-    told = told_in_many_releases(
+    told = separate_many_releases(
         np.full(100, -np.inf), np.full(100, np.inf), np.random.default_rng(0), delta=1e-5, tests=10
     )
     assert told.value == 1
-    assert told.beats
+    assert told.above_chance.beats
     assert told.corrected.epsilon == pytest.approx(told.reach)
 
 
@@ -166,7 +166,7 @@ def test_what_a_claim_allows_lies_between_guessing_and_certainty() -> None:
 
 def test_the_curve_is_thinned_but_keeps_its_ends() -> None:
     rng = np.random.default_rng(0)
-    told = told_in_many_releases(
+    told = separate_many_releases(
         rng.standard_normal(3000), 1 + rng.standard_normal(3000), rng, delta=1e-5, tests=1
     )
     columns = roc_series(told).columns

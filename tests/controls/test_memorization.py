@@ -205,7 +205,8 @@ def test_a_blind_positive_control_is_inconclusive(
     context = make_context(task, outcome=outcome, folder=tmp_path)
     (finding,) = replace_steps(QUICK, 1).assess(None, context)
     assert finding.verdict == "inconclusive"
-    assert "by heart was missed" in finding.reason
+    assert "positive control was not caught" in finding.reason
+    assert "by heart" in finding.reason
 
 
 def replace_steps(audit: MemorizationAudit, steps: int) -> MemorizationAudit:

@@ -230,7 +230,7 @@ def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, mak
 
 
 def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_context: MakeContext) -> None:
-    """Without records nothing is matched, and what arithmetic says stands without controls."""
+    """Without records nothing is matched; what arithmetic says stands, with controls of records at hand."""
     task = make_task(clients=2, records=20)
     outcome = FedCGS.model_validate({"secure_aggregation": "counts"}).run(task)
     context = make_context(replace(task, clients=()), outcome=outcome)
@@ -240,7 +240,8 @@ def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_context: M
     found = _assessed(context, MessageAlgebra())
     assert found["singletons"].verdict == "not_run"
     assert found["structure"].verdict == "leak"
-    assert found["structure"].controls.positive is None
+    assert found["structure"].controls.positive is not None
+    assert found["structure"].controls.positive.caught
     with pytest.raises(NotRunError, match="no sender in the view has records"):
         _assessed(context, LabelDistribution())
 

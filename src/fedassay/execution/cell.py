@@ -11,6 +11,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fedassay.audits.evidence import Subject
+from fedassay.audits.verdict import admitted, not_run
 from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import AttackAgain, AuditContext, Workplace
 from fedassay.contracts.membership import MembershipGame, make_game, no_questions, visible
@@ -106,7 +108,7 @@ class Work:
     ) -> list[Finding]:
         with self.stages(stage):
             try:
-                return assess()
+                return admitted(audit, assess())
             except NotRunError as error:
                 return [_not_run(audit, attack, str(error))]
         return [_not_run(audit, attack, "the audit failed; see errors")]
@@ -265,4 +267,4 @@ def _no_backbone(images: Images) -> Floats:
 
 def _not_run(audit: str, attack: Component[Attack] | None, reason: str) -> Finding:
     name = None if attack is None else attack.name
-    return Finding(audit=audit, attack=name, verdict="not_run", reason=reason)
+    return not_run(Subject(audit, name), reason)

@@ -53,7 +53,7 @@ def test_metrics_of_nothing_are_missing_with_a_reason() -> None:
         np.ones((1, 2)),
     )
     judged = judge(none, np.random.default_rng(0), tests=1, draws=200)
-    assert not judged.beats
+    assert not judged.test.beats
     assert not judged.caught
     ours, baseline = metrics(none, np.random.default_rng(0), 200)
     assert ours["relative_error"].value is None
@@ -69,5 +69,5 @@ def test_class_means_do_not_beat_themselves() -> None:
     means = np.stack([features[labels == label].mean(axis=0) for label in (0, 1)])
     found = match(means[labels], labels, [(np.arange(40), features, labels)], means)
     judged = judge(found, rng, tests=1, draws=400)
-    assert not judged.beats
+    assert not judged.test.beats
     assert not judged.worse

@@ -1,0 +1,192 @@
+"""What an audit hands to the ladder: what it speaks of, its result, its controls, and its figures.
+
+No verdict stands here and none can be written with these types; `fedassay.audits.verdict` makes it from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedassay.audits.stats.resampling import ALONE
+from fedassay.records.record import Metric, Picture, Series
+
+WORSE = 0.025
+"""Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
+
+NEAR_COPY = 40.0
+"""PSNR in dB above which an image is a near copy of a record."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a finding speaks of.
+
+    Attributes:
+        audit: Registered name of the audit.
+        attack: Registered name of the attack whose result was read, or None.
+        source: Which vectors or fields were attacked, or None.
+        selection: Which targets were scored, or None.
+    """
+
+    audit: str
+    attack: str | None = None
+    source: str | None = None
+    selection: str | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a finding shows beside its verdict; see `Finding` for each.
+
+    Attributes:
+        metrics: Measured figures by name.
+        baseline: The same for what needs no attack.
+        assumptions: What the verdict rests on.
+        pictures: Picture grids.
+        series: Data behind figures.
+    """
+
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    baseline: Mapping[str, Metric] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    series: Mapping[str, Series] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the audit's own test says of a release that is known to leak, or known not to.
+
+    Attributes:
+        release: What was released, in words.
+        detected: Whether the test found a leak in it, at the level of the result's own test.
+        shown: The figures behind that, for the reason.
+        value: The figure that is recorded.
+        n: Number of observations behind it.
+        detail: What the figure is.
+        own_shape: Whether it went the whole way of the result: the method's own messages, view and source.
+    """
+
+    release: str
+    detected: bool
+    shown: str
+    value: float | None = None
+    n: int | None = None
+    detail: str = ""
+    own_shape: bool = False
+
+
+@dataclass(frozen=True)
+class LeakTest:
+    """A one-sided test of "no more than the baseline shows", at two levels.
+
+    Attributes:
+        beats: Whether it rejects at the level corrected for the tests of the run.
+        alone: Whether it rejects at `ALONE`, as if it were the only test.
+        words: Its p-value or bound, for the reason.
+    """
+
+    beats: bool
+    alone: bool
+    words: str = ""
+
+
+def by_p_value(p: float, tests: int) -> LeakTest:
+    """A test by its p-value, in a run of so many tests."""
+    return LeakTest(p <= 0.05 / tests, p <= ALONE, f"p = {p:.2g}")
+
+
+def by_arithmetic(leaks: bool) -> LeakTest:
+    """A leak that is read off, or is not: nothing in it is left to chance, and no level corrects it."""
+    return LeakTest(leaks, leaks)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Something other than the release that shows as much as the result does.
+
+    Attributes:
+        reason: What it is and what it shows.
+        control: Recorded in the place of the negative control, where it is not that control itself.
+    """
+
+    reason: str
+    control: Control | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result beside its baseline, in numbers that a rule can read and words that a person can.
+
+    Attributes:
+        test: Of whether more is shown than the baseline.
+        shown: The figures; they stand in every reason.
+        leak: What a leak means here, as a clause; empty: the figures say it.
+        clear: What no leak means here; empty: the figures say it.
+        about: What was released, said before every reason.
+        worse: What the result is significantly worse than; empty where it is not.
+        ruin_expected: The release is of images and noised, so that ruined ones are what a control in the release's
+            own shape lets one expect. Never for an AUC.
+        explained: What else shows as much, or None.
+        near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
+        undecided: Why the absence of a leak cannot be concluded; empty where it can.
+    """
+
+    test: LeakTest
+    shown: str
+    leak: str = ""
+    clear: str = ""
+    about: str = ""
+    worse: str = ""
+    ruin_expected: bool = False
+    explained: Explanation | None = None
+    near_copies: int = 0
+    undecided: str = ""
+
+
+@dataclass(frozen=True)
+class LedgerVerdict:
+    """What the ledger alone says of a claim. It adds up what is declared and attacks nothing: no controls."""
+
+    verdict: Literal["sound", "unsupported"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainingVerdict:
+    """A training was measured and is not what the ledger was told, which disproves the claim without any attack.
+
+    Attributes:
+        reason: What differs.
+        positive: Of an attack that was run beside it, or None.
+        negative: Of the same.
+    """
+
+    reason: str
+    positive: Control | None = None
+    negative: Control | None = None
+
+
+@dataclass(frozen=True)
+class RunsVerdict:
+    """What measured runs on neighbouring data sets say of a claim, with the controls of the same attack.
+
+    Attributes:
+        verdict: Where both controls hold.
+        reason: Why.
+        ledger: What the ledger says, where a control failed.
+        positive: Releases that must be caught.
+        negative: Releases that must not be flagged.
+    """
+
+    verdict: Literal["sound", "unsupported", "unsound"]
+    reason: str
+    ledger: str
+    positive: Control
+    negative: Control
+
+
+Ground = LedgerVerdict | TrainingVerdict | RunsVerdict
+"""What a verdict on a claim may stand on."""

@@ -1,0 +1,292 @@
+"""The ladder: the only place where result, baseline and controls become a verdict, and where findings are made.
+
+A verdict is earned. `conclude` takes a result together with both controls of the same run, so that a `leak` or a
+`no_leak_found` without them cannot be written, and asks the rules of `LADDER` in their order; the first one that
+applies decides. What says nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own door,
+`conclude_claim`, because two of its grounds attack nothing: the ledger, and the measured steps of a training.
+
+A new audit measures, and hands over numbers and sentences; it never names a verdict:
+
+    return conclude(
+        Subject("my_audit", attack=result.attack),
+        Result(
+            test=by_p_value(p, context.bounds),
+            shown=f"p = {p:.2g} over {n} records",
+            leak="records come back",
+            clear="no record comes back",
+        ),
+        Figures(metrics={"share": Metric(value=share, n=n)}),
+        positive=Control("the records themselves", detected=p_of_records <= level, shown=...),
+        negative=Control("records that nobody holds", detected=p_of_nobody <= level, shown=...),
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fedassay.audits.evidence import (
+    Control,
+    Figures,
+    Ground,
+    LedgerVerdict,
+    Result,
+    Subject,
+    TrainingVerdict,
+    by_arithmetic,
+)
+from fedassay.audits.stats.resampling import ALONE
+from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
+from fedassay.support.errors import FedassayError
+
+
+class MissingControlsError(FedassayError):
+    """An audit concluded without a positive control that was caught and a negative one that was not flagged."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A result with its controls: what the rules of the ladder read.
+
+    Attributes:
+        result: The audited release.
+        positives: Releases that must be caught, at least one.
+        negative: One that must not be flagged.
+    """
+
+    result: Result
+    positives: tuple[Control, ...]
+    negative: Control
+
+
+Decision = tuple[Verdict, str]
+"""A verdict and its reason."""
+
+Rule = Callable[[Case], Decision | None]
+"""A rung of the ladder: a verdict where it applies, None where the next one is asked."""
+
+
+def negative_control_flagged(case: Case) -> Decision | None:
+    """A test that fires where nothing leaks says nothing where it fires."""
+    if not case.negative.detected:
+        return None
+    return "inconclusive", f"the negative control was flagged ({case.negative.shown}); {case.result.shown}"
+
+
+def positive_control_missed(case: Case) -> Decision | None:
+    """A test that misses a known leak says nothing where it is silent."""
+    missed = next((control for control in case.positives if not control.detected), None)
+    if missed is None:
+        return None
+    reason = f"the positive control was not caught ({missed.shown}): the attack is too weak here"
+    return "inconclusive", f"{reason}; {case.result.shown}"
+
+
+def worse_than_baseline(case: Case) -> Decision | None:
+    """An attack that does worse than no attack was broken or misled; its silence is no answer."""
+    result = case.result
+    caught = any(control.own_shape and control.detected for control in case.positives)
+    if not result.worse or result.test.beats or (result.ruin_expected and caught):
+        return None
+    return (
+        "inconclusive",
+        f"the result is worse than {result.worse}, so the attack says nothing here; {result.shown}",
+    )
+
+
+def near_copy(case: Case) -> Decision | None:
+    """A near copy of a record is a leak, whatever else comes close to it."""
+    result = case.result
+    if not (result.test.beats and result.near_copies):
+        return None
+    return "leak", _said(result.leak and f"{result.leak}, {result.near_copies} as near copies", result.shown)
+
+
+def explained_by_others(case: Case) -> Decision | None:
+    """What shows as well without the release need not come from it."""
+    result = case.result
+    if result.explained is None or result.near_copies or not (result.test.beats or result.test.alone):
+        return None
+    return "inconclusive", f"{result.explained.reason}; {result.shown}"
+
+
+def leak_found(case: Case) -> Decision | None:
+    """The test rejects at the corrected level, and nothing above stands in the way."""
+    result = case.result
+    return ("leak", _said(result.leak, result.shown)) if result.test.beats else None
+
+
+def suspected(case: Case) -> Decision | None:
+    """More tests in a run must not turn a leak into a clean bill: between the levels nothing is decided."""
+    result = case.result
+    if not result.test.alone:
+        return None
+    return "inconclusive", (
+        f"suspected: {result.test.words or 'the test'} rejects at {ALONE:g} by itself, but not at the level "
+        f"corrected for the tests of the run; a run of this release alone, or more records, would decide; "
+        f"{result.shown}"
+    )
+
+
+def undecidable(case: Case) -> Decision | None:
+    """What was not tried, or could not have shown more, is not absent."""
+    result = case.result
+    return ("inconclusive", f"{result.undecided}; {result.shown}") if result.undecided else None
+
+
+def no_leak(case: Case) -> Decision | None:
+    """Every control held, and the test is silent at both levels."""
+    result = case.result
+    clear = _said(result.clear, result.shown)
+    return "no_leak_found", f"{clear}; the positive control was caught ({case.positives[0].shown})"
+
+
+def _said(clause: str, figures: str) -> str:
+    return f"{clause}: {figures}" if clause else figures
+
+
+LADDER: tuple[Rule, ...] = (
+    negative_control_flagged,
+    positive_control_missed,
+    worse_than_baseline,
+    near_copy,
+    explained_by_others,
+    leak_found,
+    suspected,
+    undecidable,
+    no_leak,
+)
+"""The rules in the order in which they are asked; the last one always applies."""
+
+
+def conclude(
+    subject: Subject,
+    result: Result,
+    figures: Figures,
+    *,
+    positive: Control,
+    negative: Control,
+    also: Sequence[Control] = (),
+) -> Finding:
+    """The finding of an audit that attacks: the verdict of the first rule that applies.
+
+    Args:
+        subject: What it speaks of.
+        result: The audited release.
+        figures: What is shown beside the verdict.
+        positive: A release that must be caught; the one in the release's own shape, where there is one.
+        negative: A release that must not be flagged.
+        also: Further releases that must be caught, such as raw features for the attack alone.
+
+    Raises:
+        MissingControlsError: A control is missing (an audit without types).
+    """
+    if not (isinstance(positive, Control) and isinstance(negative, Control)):
+        raise MissingControlsError(_missing(subject.audit, "a verdict"))
+    case = Case(result, (positive, *also), negative)
+    verdict, reason = decide(case)
+    missed = next((control for control in case.positives if not control.detected), positive)
+    other = result.explained.control if result.explained is not None else None
+    shown = other if other is not None and verdict == "inconclusive" and not negative.detected else negative
+    reason = f"{result.about}: {reason}" if result.about else reason
+    return _make(subject, verdict, reason, figures, missed, shown)
+
+
+def decide(case: Case) -> Decision:
+    """The verdict and the reason of the first rule of the ladder that applies."""
+    return next(decision for rule in LADDER if (decision := rule(case)) is not None)
+
+
+def inconclusive(
+    subject: Subject,
+    reason: str,
+    figures: Figures | None = None,
+    *,
+    positive: Control | None = None,
+    negative: Control | None = None,
+) -> Finding:
+    """A finding that says nothing because something that a verdict needs could not be had."""
+    return _make(subject, "inconclusive", reason, figures or Figures(), positive, negative)
+
+
+def not_run(subject: Subject, reason: str, figures: Figures | None = None) -> Finding:
+    """A finding that nothing was tried, and why."""
+    return _make(subject, "not_run", reason, figures or Figures(), None, None)
+
+
+def conclude_claim(subject: Subject, ground: Ground, figures: Figures) -> Finding:
+    """The finding on a claim of privacy, on one of the three grounds that it may stand on."""
+    if isinstance(ground, LedgerVerdict):
+        return _make(subject, ground.verdict, ground.reason, figures, None, None)
+    if isinstance(ground, TrainingVerdict):
+        return _make(subject, "unsound", ground.reason, figures, ground.positive, ground.negative)
+    silent = Result(by_arithmetic(False), ground.ledger)
+    case = Case(silent, (ground.positive,), ground.negative)
+    failed = negative_control_flagged(case) or positive_control_missed(case)
+    verdict, reason = failed or (ground.verdict, ground.reason)
+    return _make(subject, verdict, reason, figures, ground.positive, ground.negative)
+
+
+def admitted(audit: str, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of an audit, which may be a third party's and may not have been made here.
+
+    Raises:
+        MissingControlsError: One concludes without both controls, or although one of them failed.
+    """
+    kept = list(findings)
+    for finding in kept:
+        positive, negative = finding.controls.positive, finding.controls.negative
+        held = positive is not None and positive.caught and negative is not None and not negative.flagged
+        if finding.verdict in ("leak", "no_leak_found") and not held:
+            raise MissingControlsError(_missing(audit, f"the verdict {finding.verdict}"))
+    return kept
+
+
+def _missing(audit: str, what: str) -> str:
+    return (
+        f"audit {audit}: {what} without a positive control that was caught and a negative control that was not "
+        "flagged; make findings with fedassay.audits.verdict.conclude, which asks for both, or with inconclusive "
+        "or not_run"
+    )
+
+
+def _make(
+    subject: Subject,
+    verdict: Verdict,
+    reason: str,
+    figures: Figures,
+    positive: Control | None,
+    negative: Control | None,
+) -> Finding:
+    return Finding(
+        audit=subject.audit,
+        attack=subject.attack,
+        source=subject.source,
+        selection=subject.selection,
+        metrics=dict(figures.metrics),
+        baseline=dict(figures.baseline),
+        controls=Controls(
+            positive=positive
+            and PositiveControl(
+                release=positive.release,
+                caught=positive.detected,
+                value=positive.value,
+                n=positive.n,
+                detail=positive.detail,
+            ),
+            negative=negative
+            and NegativeControl(
+                release=negative.release,
+                flagged=negative.detected,
+                value=negative.value,
+                n=negative.n,
+                detail=negative.detail,
+            ),
+        ),
+        verdict=verdict,
+        reason=reason,
+        assumptions=figures.assumptions,
+        pictures=figures.pictures,
+        series=dict(figures.series),
+    )

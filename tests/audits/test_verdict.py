@@ -1,0 +1,197 @@
+"""The ladder: which rule decides, on results and controls made up for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fedassay.audits.evidence import (
+    Control,
+    Explanation,
+    Figures,
+    LeakTest,
+    LedgerVerdict,
+    Result,
+    RunsVerdict,
+    Subject,
+    TrainingVerdict,
+    by_arithmetic,
+    by_p_value,
+)
+from fedassay.audits.verdict import (
+    LADDER,
+    Case,
+    MissingControlsError,
+    admitted,
+    conclude,
+    conclude_claim,
+    decide,
+    inconclusive,
+    no_leak,
+    not_run,
+)
+from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl
+
+SUBJECT = Subject("toy", "toy_attack", "raw", "all")
+CAUGHT = Control("the records themselves", True, "p = 1e-9", 0.9, 30, "share", own_shape=True)
+SILENT = Control("records that nobody holds", False, "p = .6", 0.1, 30, "share")
+SURE, NONE, BETWEEN = LeakTest(True, True, "p = 1e-6"), LeakTest(False, False), LeakTest(False, True, "p = .0002")
+QUIET = Result(NONE, "share .1 against .1", "records come back", "no record comes back")
+OTHERS = Explanation("other records come back as well", Control("other records", True, "p = 1e-4", 0.8, 12))
+
+
+def _verdict(result: Result, positive: Control = CAUGHT, negative: Control = SILENT) -> tuple[str, str]:
+    finding = conclude(SUBJECT, result, Figures(), positive=positive, negative=negative)
+    return finding.verdict, finding.reason
+
+
+def test_a_quiet_result_with_both_controls_is_no_leak() -> None:
+    verdict, reason = _verdict(QUIET)
+    assert verdict == "no_leak_found"
+    assert "the positive control was caught (p = 1e-9)" in reason
+    assert QUIET.shown in reason
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "words"),
+    [
+        ({"test": SURE}, "leak", "records come back: share"),
+        ({"test": BETWEEN}, "inconclusive", "suspected: p = .0002 rejects at 0.01 by itself"),
+        ({"worse": "chance"}, "inconclusive", "worse than chance"),
+        ({"worse": "chance", "test": BETWEEN}, "inconclusive", "worse than chance"),
+        ({"test": SURE, "explained": OTHERS}, "inconclusive", "other records come back as well"),
+        ({"test": BETWEEN, "explained": OTHERS}, "inconclusive", "other records come back as well"),
+        ({"explained": OTHERS}, "no_leak_found", "no record comes back"),
+        ({"test": SURE, "explained": OTHERS, "near_copies": 2}, "leak", "2 as near copies"),
+        ({"test": BETWEEN, "explained": OTHERS, "near_copies": 2}, "inconclusive", "suspected"),
+        ({"undecided": "half was not tried"}, "inconclusive", "half was not tried"),
+        ({"test": SURE, "undecided": "half was not tried"}, "leak", "records come back"),
+    ],
+)
+def test_the_first_rule_that_applies_decides(change: dict[str, object], verdict: str, words: str) -> None:
+    result = replace(QUIET, **change)  # type: ignore[arg-type]
+    found, reason = _verdict(result)
+    assert found == verdict, reason
+    assert words in reason
+    assert result.shown in reason
+
+
+@pytest.mark.parametrize("test", [SURE, BETWEEN, NONE])
+def test_a_failed_control_decides_before_everything_else(test: LeakTest) -> None:
+    result = replace(QUIET, test=test, near_copies=3, worse="chance")
+    verdict, reason = _verdict(result, negative=replace(SILENT, detected=True))
+    assert verdict == "inconclusive"
+    assert "the negative control was flagged (p = .6)" in reason
+    verdict, reason = _verdict(result, positive=replace(CAUGHT, detected=False))
+    assert verdict == "inconclusive"
+    assert "the positive control was not caught" in reason
+
+
+def test_every_positive_control_must_be_caught() -> None:
+    features = Control("raw features", False, "p = .4", 0.2, 10)
+    finding = conclude(SUBJECT, QUIET, Figures(), positive=CAUGHT, negative=SILENT, also=(features,))
+    assert finding.verdict == "inconclusive"
+    assert finding.controls.positive is not None
+    assert finding.controls.positive.release == "raw features"
+    assert not finding.controls.positive.caught
+
+
+@pytest.mark.parametrize("own_shape", [True, False])
+@pytest.mark.parametrize("ruin_expected", [True, False])
+def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_caught(
+    own_shape: bool, ruin_expected: bool
+) -> None:
+    result = replace(QUIET, worse="what needs no generator", ruin_expected=ruin_expected)
+    verdict, _ = _verdict(result, positive=replace(CAUGHT, own_shape=own_shape))
+    assert verdict == ("no_leak_found" if own_shape and ruin_expected else "inconclusive")
+
+
+def test_what_explains_a_result_is_recorded_as_the_control_that_was_flagged() -> None:
+    finding = conclude(
+        SUBJECT, replace(QUIET, test=SURE, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT
+    )
+    assert finding.controls.negative == NegativeControl(release="other records", flagged=True, value=0.8, n=12)
+    quiet = conclude(SUBJECT, replace(QUIET, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT)
+    assert quiet.controls.negative is not None
+    assert quiet.controls.negative.release == SILENT.release
+
+
+def test_more_tests_never_turn_a_leak_into_no_leak() -> None:
+    """The same p-value in runs of more and more tests: leak, then suspected, never a clean bill."""
+    verdicts = [_verdict(replace(QUIET, test=by_p_value(0.0002, tests)))[0] for tests in (1, 10, 249, 251, 10_000)]
+    assert verdicts == ["leak", "leak", "leak", "inconclusive", "inconclusive"]
+    assert _verdict(replace(QUIET, test=by_p_value(0.02, 10_000)))[0] == "no_leak_found"
+
+
+def test_the_last_rule_always_applies() -> None:
+    assert LADDER[-1] is no_leak
+    for test in (SURE, BETWEEN, NONE):
+        assert decide(Case(replace(QUIET, test=test), (CAUGHT,), SILENT))[0] in {
+            "leak",
+            "inconclusive",
+            "no_leak_found",
+        }
+
+
+@pytest.mark.parametrize("missing", ["positive", "negative"])
+@pytest.mark.parametrize("nothing", [None, Controls(), PositiveControl(release="x", caught=True)])
+def test_no_verdict_without_both_controls(missing: str, nothing: object) -> None:
+    controls = {"positive": CAUGHT, "negative": SILENT} | {missing: nothing}
+    with pytest.raises(MissingControlsError, match="audit toy: a verdict without a positive control"):
+        conclude(SUBJECT, QUIET, Figures(), **controls)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verdict", ["leak", "no_leak_found"])
+@pytest.mark.parametrize(
+    "controls",
+    [
+        Controls(),
+        Controls(positive=PositiveControl(release="x", caught=True)),
+        Controls(negative=NegativeControl(release="x", flagged=False)),
+        Controls(
+            positive=PositiveControl(release="x", caught=False),
+            negative=NegativeControl(release="x", flagged=False),
+        ),
+        Controls(
+            positive=PositiveControl(release="x", caught=True), negative=NegativeControl(release="x", flagged=True)
+        ),
+    ],
+)
+def test_a_finding_from_elsewhere_is_not_admitted_without_controls_that_held(
+    verdict: str, controls: Controls
+) -> None:
+    finding = Finding(audit="theirs", verdict=verdict, reason="so", controls=controls)  # type: ignore[arg-type]
+    with pytest.raises(MissingControlsError, match=f"audit theirs: the verdict {verdict} without"):
+        admitted("theirs", [finding])
+
+
+def test_what_says_nothing_needs_no_controls() -> None:
+    findings = [inconclusive(SUBJECT, "too few records", positive=CAUGHT), not_run(SUBJECT, "no message")]
+    assert admitted("toy", findings) == findings
+    assert [finding.verdict for finding in findings] == ["inconclusive", "not_run"]
+    assert findings[0].controls.positive is not None
+    assert findings[1].controls == Controls()
+
+
+def test_arithmetic_has_no_level_in_between() -> None:
+    assert by_arithmetic(True) == LeakTest(True, True)
+    assert by_arithmetic(False) == LeakTest(False, False)
+
+
+def test_a_claim_stands_on_the_ledger_a_training_or_runs() -> None:
+    subject = Subject("dp_claim")
+    ledger = conclude_claim(subject, LedgerVerdict("sound", "it adds up"), Figures())
+    assert (ledger.verdict, ledger.controls) == ("sound", Controls())
+    training = conclude_claim(subject, TrainingVerdict("half the noise"), Figures())
+    assert (training.verdict, training.controls) == ("unsound", Controls())
+    runs = RunsVerdict("unsound", "an attack shows more", "it adds up", CAUGHT, SILENT)
+    finding = conclude_claim(subject, runs, Figures())
+    assert finding.verdict == "unsound"
+    assert finding.controls.positive is not None
+    for control in ("positive", "negative"):
+        failed = replace(getattr(runs, control), detected=control == "negative")
+        finding = conclude_claim(subject, replace(runs, **{control: failed}), Figures())
+        assert finding.verdict == "inconclusive"
+        assert f"the {control} control was" in finding.reason
+        assert "it adds up" in finding.reason
