@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
+from fedassay.privacy.overflow import Overflow
 from fedassay.privacy.tape import Door, Draw, FreeNoise, Key, Sealed, Tape, running_tape, taped
 from fedassay.support.seeds import Seeds
 
@@ -51,6 +52,27 @@ def test_what_is_written_is_what_was_given_out() -> None:
     kept = other.draws[Key("client/0", 0, "statistics", part="sums")]
     assert isinstance(kept, Draw)
     np.testing.assert_array_equal(kept.exact, VALUE)
+
+
+def test_what_does_not_fit_lies_on_the_disk_until_the_tape_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Overflow.__init__, "__defaults__", (None, 100))
+    with taped(folder=tmp_path / "new") as tape:
+        outs = [DOOR.at(step=step).add("sums", VALUE + step, 2.0) for step in range(40)]
+    with taped(answers=tape) as replay:
+        again = [DOOR.at(step=step).add("sums", VALUE, 2.0) for step in range(40)]
+    assert not replay.faults
+    for step, (out, entry) in enumerate(zip(outs, tape.draws.values(), strict=True)):
+        assert isinstance(entry, Draw)
+        assert entry.out is out or step > 0
+        assert not entry.out.flags.writeable
+        np.testing.assert_array_equal(entry.exact, VALUE + step)
+        np.testing.assert_array_equal(entry.out, out)
+        np.testing.assert_array_equal(again[step], out)
+    assert sum(entry.out is out for out, entry in zip(outs, tape.draws.values(), strict=True)) == 1
+    # The file has no name: nothing is left where a process is killed.
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_without_a_tape_the_door_gives_out_the_same() -> None:
