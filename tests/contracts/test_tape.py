@@ -357,6 +357,16 @@ def _same_tape(one: Tape, other: Tape) -> None:
             np.testing.assert_array_equal(entry.exact, first.exact)
 
 
+def test_simulations_on_neighbours_may_share_their_noise(make_task: MakeTask) -> None:
+    task = make_task(epsilon=5.0)
+    other = replace(task, clients=task.clients[:2])
+    assert task.noise != other.noise
+    assert replace(task, simulated=True).noise == replace(other, simulated=True).noise != task.noise
+    # Hidden coins are tossed alike on neighbours, and are of another kind than noise and public randomness.
+    assert task.coins == other.coins
+    assert len({repr(root._root) for root in (task.coins, task.noise, task.seeds)}) == 3
+
+
 def test_every_private_method_is_here() -> None:
     private = {name for name in entries("method") if getattr(lookup("method", name), "has_private_form", True)}
     assert {case.name for case in CASES} == private
