@@ -135,7 +135,9 @@ def _others(task: MethodInput) -> MethodInput:
     adjacency = task.privacy.adjacency
 
     def other(client: Records) -> Records:
-        size = len(client) + (5 if adjacency == "add_remove" else 0)
+        size = len(client)
+        if adjacency == "add_remove":
+            size = 0 if client.name == "client/1" else size + 5
         images = rng.integers(0, 256, (size, *client.images.shape[1:]), dtype=np.uint8)
         labels = client.labels if adjacency == SAME else rng.integers(0, task.classes, size)
         return Records(client.name, images, labels, task.backbone.extract)
