@@ -160,7 +160,7 @@ def make_context() -> MakeContext:
     ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             assert method is not None
-            return method.run(replace(task, clients=tuple(clients), seeds=seeds))
+            return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
 
         steps: StepLog = {}
         if outcome is None:

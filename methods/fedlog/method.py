@@ -20,6 +20,7 @@ from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies
 from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message, summed, upload
 from fedassay.methods.fedlog.private import (
+    GROUP,
     Body,
     Mechanism,
     Protection,
@@ -142,7 +143,7 @@ class FedLog(Parameters):
         bodies = self._bodies(task, from_public)
         modules = [network.module for network in bodies.networks]
         run = fingerprint(self, task)
-        kept = kept_rounds(task.scratch, run, modules)
+        kept = kept_rounds(task, run, modules)
         shared = self._initial(task)
         messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
         history: list[Measured] = []
@@ -157,7 +158,7 @@ class FedLog(Parameters):
                 messages += received + task.spool.keep_all(answer)
                 if not done:
                     sent["personalized"] = self._measured(number, bodies, shared, protected, task)
-                    keep_round(task.scratch, run, number, sent, modules)
+                    keep_round(task, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
         utility, remarks = summary(history, self.target)
@@ -248,13 +249,14 @@ class FedLog(Parameters):
         self._train(number, bodies, shared, protected, task)
         sent: Arrays = {}
         for client, own in zip(task.clients, bodies.of_client, strict=True):
+            door = task.door(client.name, number, GROUP)
             statistic = release_fedlog_sums(
                 outputs(bodies.networks[own].module, client.images),
                 client.labels,
                 task.classes,
                 clip=np.inf if protected is None else self.clip,
-                sigma=0.0 if protected is None else protected.share,
-                rng=task.seeds.numpy("noise", number, client.name),
+                sigma=0.0 if protected is None else protected.scale,
+                noise=door if protected is None else protected.noise(door),
             )
             sent |= as_sent(client, statistic, protected)
         return sent

@@ -19,7 +19,15 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.methods.fedlog.private import Protection, claimed, clamped, class_means, experiment, protection
+from fedassay.methods.fedlog.private import (
+    GROUP,
+    Protection,
+    claimed,
+    clamped,
+    class_means,
+    experiment,
+    protection,
+)
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.local_networks import (
@@ -114,7 +122,7 @@ class FedProto(Parameters):
         protected = self._protection(task, width)
         modules = [network.module for network in networks]
         run = fingerprint(self, task)
-        kept = kept_rounds(task.scratch, run, modules)
+        kept = kept_rounds(task, run, modules)
         shared: Prototypes | None = None
         messages: list[Message] = []
         history: list[Measured] = []
@@ -131,7 +139,7 @@ class FedProto(Parameters):
                     scores = [_scores(network.module, task.classes) for network in networks]
                     measured = personalized(scores, list(range(len(scores))), task.clients, task.test).mean
                     sent["personalized"] = np.array([] if measured is None else [measured])
-                    keep_round(task.scratch, run, number, sent, modules)
+                    keep_round(task, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
         utility, remarks = summary(history, self.target)
@@ -272,9 +280,9 @@ def _sums(
 ) -> Arrays:
     """Means and counts of the classes present; noised sums and counts of all of them in a private run."""
     if protected is not None:
-        rng = task.seeds.numpy("noise", number, client.name)
+        noise = protected.noise(task.door(client.name, number, GROUP))
         noised = release_fedlog_sums(
-            features, client.labels, task.classes, clip=clip, sigma=protected.share, rng=rng
+            features, client.labels, task.classes, clip=clip, sigma=protected.scale, noise=noise
         )
         return {"counts": noised[:, 0].astype(np.float32), "sums": noised[:, 1:].astype(np.float32)}
     classes, counts = np.unique(client.labels, return_counts=True)

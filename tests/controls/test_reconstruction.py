@@ -58,6 +58,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
             backbone=task.backbone,
             privacy=task.privacy,
             seeds=seeds,
+            simulated=True,
             device="cpu",
             progress=task.progress,
         )

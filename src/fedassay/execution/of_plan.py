@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -117,6 +118,9 @@ class SimulatedSource:
                 progress=self.place.progress,
                 scratch=scratch,
                 spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
+                parameters=json.dumps(self.cell.method.params, sort_keys=True),
+                # Only the first run keeps anything; the others are an audit's.
+                simulated=scratch is None,
             )
         )
 
