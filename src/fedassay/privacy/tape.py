@@ -86,11 +86,13 @@ class Tape:
         faults: What no tape may hold: a key that was used twice, and in a replay draws that the first run did not
             make, or made of another shape or scale.
         answers: In a replay, the tape of the first run, whose outputs are given out.
+        trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
     """
 
     draws: dict[Key, Draw] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     answers: Tape | None = None
+    trainings: dict[Key, object] = field(default_factory=dict)
 
     def write(self, draw: Draw) -> Floats:
         """Keep a draw; returns what the door gives out: its output, or the first run's in a replay."""
@@ -118,6 +120,11 @@ def taped(answers: Tape | None = None) -> Iterator[Tape]:
         yield tape
     finally:
         _TAPE.reset(token)
+
+
+def current_tape() -> Tape | None:
+    """The tape of the innermost `taped` block; None outside of all."""
+    return _TAPE.get()
 
 
 class NoiseSource(Protocol):
