@@ -17,6 +17,7 @@ from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies
 from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message, summed, upload
 from fedassay.methods.fedlog.private import (
+    GROUP,
     Body,
     Mechanism,
     Protection,
@@ -233,13 +234,14 @@ class FedLog(Parameters):
         self._train(number, bodies, shared, protected, task)
         sent: Arrays = {}
         for client, own in zip(task.clients, bodies.of_client, strict=True):
+            door = task.door(client.name, number, GROUP)
             statistic = release_fedlog_sums(
                 outputs(bodies.networks[own].module, client.images),
                 client.labels,
                 task.classes,
                 clip=np.inf if protected is None else self.clip,
-                sigma=0.0 if protected is None else protected.share,
-                rng=task.seeds.numpy("noise", number, client.name),
+                sigma=0.0 if protected is None else protected.scale,
+                noise=door if protected is None else protected.noise(door),
             )
             sent |= as_sent(client, statistic, protected)
         return sent

@@ -200,8 +200,8 @@ class FedCVAE(Parameters):
         if noise is not None:
             of_decoder = dp_sgd_release(noise.steps, task.privacy.adjacency, "encoder and decoder together")
         if noise is not None and noise.scale > 0:
-            rng = task.seeds.numpy("noise", client.name)
-            counts = release_class_counts(client.labels, task.classes, sigma=noise.scale, rng=rng)
+            door = task.door(client.name, 0, "class_counts")
+            counts = release_class_counts(client.labels, task.classes, sigma=noise.scale, noise=door)
             counts = counts.astype(np.float32)
             of_counts = Release(
                 mechanism="gaussian",

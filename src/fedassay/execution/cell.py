@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -97,6 +98,7 @@ class Work:
             # Reruns on other records must not continue the cell's own checkpoints.
             scratch=runfolder.scratch(self.folder, self.cell.key) if seeds is None else None,
             spool=Spool(runfolder.scratch(self.folder, self.cell.key)),
+            parameters=json.dumps(self.cell.method.params, sort_keys=True),
         )
 
     def _seeds(self) -> Seeds:
