@@ -81,7 +81,7 @@ class DpClaimAudit(Parameters):
             observation = self._observe(claim, accounted, context)
         except NotRunError as error:
             why = str(error)
-        training = training_facts(context.steps, context.outcome.transcript)
+        training = training_facts(context.tape, context.outcome.transcript)
         found = claim_verdict(claim, accounted, observation, why, training, context)
         return [
             Finding(

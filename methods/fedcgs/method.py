@@ -13,7 +13,7 @@ from pydantic import Field
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
-from fedassay.exchange.release import SHARED_NOISE, Claim, Release, exact
+from fedassay.exchange.release import Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.gaussian import (
     RIDGE,
@@ -36,7 +36,9 @@ from fedassay.privacy import reruns
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import Sums, noised_sums
 from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.secure_sums import SecureSum, secure_sum
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
+from fedassay.privacy.tape import Door
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import register
 from fedassay.support.types import Parameters
@@ -50,15 +52,20 @@ class _Noise:
 
     Attributes:
         scale: Standard deviation on A and B that the mechanism is accounted with.
-        share: Standard deviation that one client adds: `scale`, or its share of a securely summed noise.
-        sensitivity: Exact joint L2 sensitivity.
+        sensitivity: Exact joint L2 sensitivity, rounding included where noise is divided.
         counts: Whether N is noised with the rest.
+        divided: How the noise is divided, where only the secure sum carries it whole.
     """
 
     scale: float
-    share: float
     sensitivity: float
     counts: bool
+    divided: SecureSum | None
+
+    def added(self, exact: Sums, door: Door) -> Sums:
+        """One client's release."""
+        noise = door if self.divided is None else self.divided.shares(door)
+        return noised_sums(exact, (self.scale if self.counts else 0.0, self.scale, self.scale), noise, full=True)
 
 
 @register("method", "fedcgs")
@@ -99,7 +106,7 @@ class FedCGS(Parameters):
 
         Raises:
             PlanError: The expansion does not fit into memory, central noise is asked for without
-                secure aggregation, or personalization of expanded features.
+                secure aggregation or in a transport that rounds, or personalization of expanded features.
             DataError: The aggregated covariance cannot be solved for; see `gaussian_head`. In a private run there
                 is then no head, and a note says so.
         """
@@ -225,6 +232,11 @@ class FedCGS(Parameters):
                 f"fedcgs: noise central with secure_aggregation {self.secure_aggregation}: the noise is on the "
                 "sum only, so everything must be under secure aggregation; allowed: all"
             )
+        if self.noise == "central" and self.transport != "float64":
+            raise PlanError(
+                f"fedcgs: noise central with transport {self.transport}: shares whose noise only the sum carries "
+                "may not be rounded; allowed: float64"
+            )
         counts = self.counts == "noised"
         sensitivity = shared_sums_sensitivity(
             width,
@@ -233,19 +245,25 @@ class FedCGS(Parameters):
             nonnegative=bool(self.expansion),
             weights=(float(counts), 1.0, 1.0),
         ).sensitivity
-        scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
-        share = scale / math.sqrt(len(task.clients)) if self.noise == "central" else scale
-        return _Noise(scale, share, sensitivity, counts)
+        if self.noise == "local":
+            scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
+            return _Noise(scale, sensitivity, counts, None)
+        divided = secure_sum(
+            sensitivity,
+            task.classes * (1 + width) + width * width,
+            len(task.clients),
+            lambda moved: calibrate_sigma(privacy.epsilon, privacy.delta, moved),
+        )
+        return _Noise(divided.scale, divided.sensitivity, counts, divided)
 
     def _message(self, client: Records, task: MethodInput, transform: Transform, noise: _Noise | None) -> Message:
         own = statistics(transform(client.features), client.labels, task.classes)
         released = Sums(own.counts, own.sums, own.second)
         if noise is not None:
-            sigmas = (noise.share if noise.counts else 0.0, noise.share, noise.share)
-            released = noised_sums(released, sigmas, task.seeds.numpy("noise", client.name), full=True)
+            released = noise.added(released, task.door(client.name, 0, _GROUP))
         whole = noise is None or not noise.counts
         # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
-        clip = noise is not None and self.noise == "local"
+        clip = noise is not None and noise.divided is None
         counts = (
             released.counts.astype(np.int32)
             if whole
@@ -300,14 +318,14 @@ def _clipped(messages: Sequence[Message]) -> tuple[str, ...]:
 def _release(noise: _Noise | None, task: MethodInput) -> Release:
     if noise is None:
         return exact()
-    summed = "" if noise.share == noise.scale else SHARED_NOISE
     return Release(
         mechanism="gaussian",
         adjacency=task.privacy.adjacency,
         group=_GROUP,
         noise_scale=(noise.scale,),
         sensitivity=(noise.sensitivity,),
-        note=summed,
+        shares=1 if noise.divided is None else noise.divided.clients,
+        note="" if noise.divided is None else noise.divided.note,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.privacy.mechanisms import release_magnitude_sum
+from fedassay.privacy.tape import NoiseSource
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Images, Ints
 
@@ -55,7 +56,7 @@ def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float
 
 
 def noised_mean(
-    images: Images, *, clip: float, sigma: float, count: float, rng: np.random.Generator
+    images: Images, *, clip: float, sigma: float, count: float, noise: NoiseSource
 ) -> NDArray[np.float64]:
     """The `gaussian` release: one vector Gaussian mechanism on the sum of the clipped vectors, over `count`.
 
@@ -64,7 +65,7 @@ def noised_mean(
         clip: L2 norm that every image's vector is clipped to.
         sigma: Noise on each coordinate of the sum.
         count: What the sum is divided by: the number of records where it is public, a noised one otherwise.
-        rng: Where the noise comes from.
+        noise: Where the noise comes from.
 
     Returns:
         Shape (H, W, C). Noise may have made entries negative: they are sent as they are, so that whoever reads the
@@ -72,13 +73,12 @@ def noised_mean(
     """
     height, width, channels = images.shape[1:]
     where, first, weights = half_spectrum(height, width)
-    # Vectors are clipped by themselves, so the sum may be taken in blocks; the noise is added once.
-    total = np.zeros(len(first) * channels)
-    for start in range(0, len(images), _TOGETHER):
-        vectors = _vectors(images[start : start + _TOGETHER], first, weights)
-        total += release_magnitude_sum(vectors, clip=clip, sigma=0.0, rng=rng)
-    nothing = np.zeros((0, len(total)))
-    total += release_magnitude_sum(nothing, clip=clip, sigma=sigma, rng=rng)
+    # Vectors are clipped by themselves, so the sum is taken in blocks; without images there is one of none.
+    blocks = (
+        _vectors(images[start : start + _TOGETHER], first, weights)
+        for start in range(0, max(len(images), 1), _TOGETHER)
+    )
+    total = release_magnitude_sum(blocks, clip=clip, sigma=sigma, noise=noise)
     mean = total.reshape(len(first), channels) / weights[:, None] / max(1.0, count)
     return mean[where].reshape(height, width, channels)
 

@@ -16,8 +16,8 @@ def sent_histogram(client: Records, budget: Budget | None, task: MethodInput) ->
     """A client's label histogram (C,): int32 where it leaves exactly, float32 where it is noised."""
     if budget is None or budget.histogram == 0:
         return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
-    rng = task.seeds.numpy("noise", "labels", client.name)
-    return release_class_counts(client.labels, task.classes, sigma=budget.histogram, rng=rng).astype(np.float32)
+    door = task.door(client.name, 0, "class_counts")
+    return release_class_counts(client.labels, task.classes, sigma=budget.histogram, noise=door).astype(np.float32)
 
 
 def sent_magnitude(
@@ -35,10 +35,11 @@ def sent_magnitude(
     if budget is None:
         shape = client.images.shape[1:]
         return (mean_magnitude(client.images) if len(client) else np.zeros(shape)).astype(np.float32)
+    door = task.door(client.name, 0, "magnitude_mean")
     if budget.coordinates:
-        return pydp_mean(client.images, budget.each).astype(np.float32)
+        total = budget.coordinates * budget.each
+        return door.seal("mean", "PyDP", total, lambda: pydp_mean(client.images, budget.each)).astype(np.float32)
     # Where the number of records is private, so is what the sum is divided by.
     divisor = count if task.privacy.adjacency == "add_remove" else float(len(client))
-    rng = task.seeds.numpy("noise", "magnitude", client.name)
-    found = noised_mean(client.images, clip=clip, sigma=budget.magnitude, count=divisor, rng=rng)
+    found = noised_mean(client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=door)
     return found.astype(np.float32)

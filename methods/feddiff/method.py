@@ -30,7 +30,7 @@ from fedassay.methods.feddiff.server import (
     kept,
 )
 from fedassay.methods.rivals.ensemble import of_network
-from fedassay.methods.shared.dp_sgd import dp_sgd_release
+from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.denoising import Sampler
@@ -232,7 +232,8 @@ class FedDiff(Parameters):
             settings = self.dp_sgd
             training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
             preset = replace(preset, learning_rate=settings.learning_rate)
-            model = train_generator_privately(*given, preset, training, **where)
+            door = training_door(task, client.name, 0, "weights")
+            model = train_generator_privately(*given, preset, training, door=door, **where)
         return flatten_weights(model.weights)
 
     def _generators(

@@ -27,9 +27,11 @@ def as_sent(client: Records, statistic: Floats, protected: Protection | None) ->
         statistic: T as released, shape (C, m).
         protected: None: nothing is noised, and counts are whole numbers.
     """
+    # Shares whose noise only the sum carries may not be rounded: they travel in float64.
+    kind = np.float32 if protected is None or protected.divided is None else np.float64
     sent: Arrays = {
-        "counts": statistic[:, 0].astype(np.int32 if protected is None else np.float32),
-        "sums": statistic[:, 1:].astype(np.float32),
+        "counts": statistic[:, 0].astype(np.int32 if protected is None else kind),
+        "sums": statistic[:, 1:].astype(kind),
     }
     if protected is not None and protected.counts:
         sent["records"] = np.array([len(client)], dtype=np.int32)
@@ -41,7 +43,7 @@ def upload(number: int, client: Records, sent: Arrays, protected: Protection | N
     of_counts, of_sums, secure = exact("labels"), exact(), False
     if protected is not None:
         of_counts = of_sums = protected.of_statistic()
-        secure = protected.central
+        secure = protected.divided is not None
     counts, sums = sent[f"{client.name}/counts"], sent[f"{client.name}/sums"]
     fields = {
         "counts": MessageField(counts, "class_counts", of_counts, additive=True, secure=secure),

@@ -17,6 +17,7 @@ from fedassay.heads.exponential import TOLERANCE, map_head
 from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies
 from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message, summed, upload
 from fedassay.methods.fedlog.private import (
+    GROUP,
     Body,
     Mechanism,
     Protection,
@@ -233,13 +234,14 @@ class FedLog(Parameters):
         self._train(number, bodies, shared, protected, task)
         sent: Arrays = {}
         for client, own in zip(task.clients, bodies.of_client, strict=True):
+            door = task.door(client.name, number, GROUP)
             statistic = release_fedlog_sums(
                 outputs(bodies.networks[own].module, client.images),
                 client.labels,
                 task.classes,
                 clip=np.inf if protected is None else self.clip,
-                sigma=0.0 if protected is None else protected.share,
-                rng=task.seeds.numpy("noise", number, client.name),
+                sigma=0.0 if protected is None else protected.scale,
+                noise=door if protected is None else protected.noise(door),
             )
             sent |= as_sent(client, statistic, protected)
         return sent
@@ -248,9 +250,8 @@ class FedLog(Parameters):
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
     ) -> None:
         """Train all bodies in place under the head."""
-        training = LocalTraining(
-            self.local_epochs, self.batch, self.learning_rate, None if protected is None else protected.steps
-        )
+        steps = None if protected is None else protected.steps
+        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
         distances = self.variant == "c"
         loss = body_loss(
             shared,
@@ -260,9 +261,8 @@ class FedLog(Parameters):
             beta=self.beta if distances else 0.0,
             device=task.device,
         )
-        seeds = self._known(task) if training.private is None else task.seeds
         for network in bodies.networks:
-            training(network, loss, seeds, number)
+            training(network, loss, task, number, self._known(task))
 
     def _retrained(self, task: MethodInput, protected: Protection | None) -> dict[str, Retrained]:
         """The first round on other records of a client, where its body is a function of these alone."""

@@ -13,20 +13,23 @@ body is a release of its own, although it never leaves the client:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.release import SHARED_NOISE, Claim, NoClaim, PrivacyTarget, Release, exact
+from fedassay.exchange.release import Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
 from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.secure_sums import SecureSum, secure_sum
 from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
+from fedassay.privacy.tape import Door, FreeNoise, NoiseSource
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats
@@ -34,7 +37,9 @@ from fedassay.support.types import Floats
 Mechanism = Literal["tight", "paper", "released_code"]
 Body = Literal["public", "dp_sgd", "private"]
 
-_GROUP = "T"
+GROUP = "T"
+"""The release of T: one joint entry for its counts and its sums."""
+
 _BODY_NOTE = (
     "empty; T depends on the records through the body that was trained on them, which the noise "
     "on T does not cover (Theorem 4 holds the body fixed)"
@@ -48,38 +53,42 @@ class Protection:
 
     Attributes:
         scale: Standard deviation of the noise on T that the mechanism is accounted with.
-        share: What one client adds: `scale`, or its share of a noise that only the sum carries.
-        sensitivity: Exact L2 sensitivity of T under the plan's adjacency, the body held fixed.
+        sensitivity: Exact L2 sensitivity of T under the plan's adjacency, the body held fixed; rounding included
+            where noise is divided.
         stated: The sensitivity that the source states, where it is another.
         adjacency: The plan's.
         body: How bodies are trained.
         steps: A round's DP-SGD steps, for `dp_sgd`.
         source: Where the claim comes from.
-        central: Whether T is securely aggregated and only the sum carries the whole noise.
+        divided: How the noise is divided, where T is securely aggregated and only the sum carries it whole.
         counts: Whether n_i leaves exactly beside T.
     """
 
     scale: float
-    share: float
     sensitivity: float
     stated: float | None
     adjacency: Adjacency
     body: Body
     steps: PrivateSteps | None
     source: str
-    central: bool
+    divided: SecureSum | None
     counts: bool
+
+    def noise(self, door: Door) -> NoiseSource:
+        """Where one client's release of T takes its noise from."""
+        return door if self.divided is None else self.divided.shares(door)
 
     def of_statistic(self) -> Release:
         """The release of T, one joint entry for its counts and its sums."""
         return Release(
             mechanism="gaussian",
             adjacency=self.adjacency,
-            group=_GROUP,
+            group=GROUP,
             noise_scale=(self.scale,),
             sensitivity=(self.sensitivity,),
             stated_sensitivity=None if self.stated is None else (self.stated,),
-            note=SHARED_NOISE if self.central else "",
+            shares=1 if self.divided is None else self.divided.clients,
+            note="" if self.divided is None else self.divided.note,
         )
 
     def of_body(self) -> Release | None:
@@ -135,6 +144,7 @@ def protection(
     sensitivity = fedlog_sums(width, clip, adjacency=adjacency, classes=classes).sensitivity
     published = fedlog_sums(width, clip, adjacency="add_remove", classes=classes).sensitivity
     steps = None
+    scale_of: Callable[[float], float]
     if mechanism == "tight":
         mu = mu_of(epsilon, delta)
         source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
@@ -142,30 +152,40 @@ def protection(
             mu *= math.sqrt(1 - body_share)
             source += ", with DP-SGD for the bodies"
             steps = dp_sgd.steps(target, epochs=local_epochs, rounds=rounds, batch=batch, other=mu)
-        scale = sensitivity * math.sqrt(rounds) / mu
+
+        def scale_of(moved: float) -> float:
+            return moved * math.sqrt(rounds) / mu
+
     elif body == "dp_sgd":
         raise PlanError(
             f"fedlog: body dp_sgd with mechanism {mechanism}: the published noise knows no private training; "
             "allowed: mechanism tight"
         )
-    elif mechanism == "paper":
-        scale = fedlog_theorem_4_sigma(epsilon, delta, rounds=rounds, features=width, clip=clip)
-        source = "FedLog, Theorem 4"
     else:
-        scale = fedlog_released_code_sigma(epsilon, delta, features=width, clip=clip)
-        source = "FedLog's released code: epsilon spent anew in every round"
+        scale_of, source = _published(target, mechanism, rounds, width, clip)
+    divided = secure_sum(sensitivity, classes * width, clients, scale_of) if central else None
     return Protection(
-        scale=scale,
-        share=scale / math.sqrt(clients) if central else scale,
-        sensitivity=sensitivity,
+        scale=scale_of(sensitivity) if divided is None else divided.scale,
+        sensitivity=sensitivity if divided is None else divided.sensitivity,
         stated=None if mechanism == "tight" or published == sensitivity else published,
         adjacency=adjacency,
         body=body,
         steps=steps,
         source=source,
-        central=central,
+        divided=divided,
         counts=counts,
     )
+
+
+def _published(
+    target: PrivacyTarget, mechanism: Mechanism, rounds: int, width: int, clip: float
+) -> tuple[Callable[[float], float], str]:
+    """The paper's noise and its released code's, neither of which looks at the exact sensitivity."""
+    if mechanism == "paper":
+        scale = fedlog_theorem_4_sigma(target.epsilon, target.delta, rounds=rounds, features=width, clip=clip)
+        return lambda _: scale, "FedLog, Theorem 4"
+    scale = fedlog_released_code_sigma(target.epsilon, target.delta, features=width, clip=clip)
+    return lambda _: scale, "FedLog's released code: epsilon spent anew in every round"
 
 
 def claimed(target: PrivacyTarget, protected: Protection | None, clip: float) -> tuple[Claim, tuple[str, ...]]:
@@ -212,7 +232,7 @@ def experiment(protected: Protection, *, rounds: int, width: int, clip: float) -
         reruns: int,
     ) -> tuple[NDArray[np.float64], ...]:
         fields = [
-            release_fedlog_sums(x, y, 2, clip=clip, sigma=sigma, rng=rng, size=(reruns,))
+            release_fedlog_sums(x, y, 2, clip=clip, sigma=sigma, noise=FreeNoise(rng), size=(reruns,))
             for sigma in sigmas[:rounds]
         ]
         if counts:

@@ -22,6 +22,7 @@ from fedassay.methods.fedlog.private import Protection
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import Neighbours
+from fedassay.privacy.tape import FreeNoise
 from fedassay.privacy.variants import distances
 
 Features = Callable[[int, Records], NDArray[np.float32]]
@@ -62,7 +63,7 @@ def retraining(features: Features, protected: Protection, *, clip: float, batch:
         ) -> tuple[NDArray[np.float64], ...]:
             fitted = trained(x.shape, x.astype(np.uint8).tobytes(), held[y].tobytes())
             statistic = release_fedlog_sums(
-                fitted, y, len(held), clip=clip, sigma=sigmas[0], rng=rng, size=(reruns,)
+                fitted, y, len(held), clip=clip, sigma=sigmas[0], noise=FreeNoise(rng), size=(reruns,)
             )
             number = np.full((reruns, 1), float(len(y)))
             return (statistic, number) if protected.counts else (statistic,)

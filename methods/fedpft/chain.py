@@ -88,7 +88,7 @@ class FedPFTChain(MixtureParameters):
                 asked.append(asked[-1])
                 notes.append(f"{client.name} has no records and hands on what it got")
                 continue
-            (mixtures,) = self.fit([own], [components[index]], task)
+            (mixtures,) = self.fit([own], [components[index]], task, hop)
             worst = least_protected([mixtures], worst)
             asked.append(components[index])
             message = mixture_message(own.name, mixtures, self.transport, number=hop, receiver=receiver)

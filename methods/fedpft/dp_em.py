@@ -25,6 +25,7 @@ from fedassay.mixtures.packed import Family, pack_lower
 from fedassay.privacy.mechanisms import Moments, Sums, noised_sums
 from fedassay.privacy.postprocess import covariance_from_moments
 from fedassay.privacy.sensitivities import class_sums, responsibility_sums
+from fedassay.privacy.tape import Door
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.types import Floats
 
@@ -89,7 +90,8 @@ def dp_em(
     steps: int,
     sigma: float,
     floor: float,
-    rng: np.random.Generator,
+    noise: Door,
+    start: np.random.Generator,
     count_noised: bool = True,
 ) -> PrivateMixture:
     """Fit a mixture to clipped records through `steps` noised releases.
@@ -101,7 +103,8 @@ def dp_em(
         steps: Releases, at least 1; the first has one component.
         sigma: Noise standard deviation of every release, per isometric coordinate.
         floor: Smallest eigenvalue of a covariance, positive.
-        rng: Noise and initial components.
+        noise: The door of this class's release; every step draws under its own key.
+        start: Draws the initial components: public randomness, never the noise's.
         count_noised: Whether the first step's count carries noise; later responsibilities always do.
 
     Raises:
@@ -110,19 +113,20 @@ def dp_em(
     if steps < 1 or components < 1:
         raise ValueError(f"dp_em: steps and components must be at least 1, given {steps} and {components}")
     rows = np.asarray(features, dtype=np.float64)
-    whole = _release(rows, np.ones((1, len(rows))), family, (sigma if count_noised else 0.0, sigma, sigma), rng)
+    first = (sigma if count_noised else 0.0, sigma, sigma)
+    whole = _release(rows, np.ones((1, len(rows))), family, first, noise.at(step=0))
     _, means, covariances = _parameters(whole, family, floor, sigma)
     weights = np.full(components, 1.0 / components)
     # Part of the spread goes between the components, the rest stays within: together what was released.
     between = (1 - 1 / components) / 2
-    means = _draws(means[0], between * covariances[0], components, family, rng)
+    means = _draws(means[0], between * covariances[0], components, family, start)
     covariances = np.repeat((1 - between) * covariances, components, axis=0)
     for step in range(steps - 1):
         # The first assignment is close to nearest means, as in k-means: under one common full covariance
         # every direction looks alike, and components that differ along an empty one stay so for long.
         shape = _spherical(covariances) if step == 0 and family == "full" else covariances
         responsibilities = _responsibilities(rows, weights, means, shape, family)
-        released = _release(rows, responsibilities, family, (sigma, sigma, sigma), rng)
+        released = _release(rows, responsibilities, family, (sigma, sigma, sigma), noise.at(step=step + 1))
         weights, means, covariances = _parameters(released, family, floor, sigma)
     packed = pack_lower(covariances) if family == "full" else covariances
     return PrivateMixture(float(whole.counts[0]), weights, means, packed)
@@ -133,7 +137,7 @@ def _release(
     responsibilities: NDArray[np.float64],
     family: Family,
     sigmas: tuple[float, float, float],
-    rng: np.random.Generator,
+    noise: Door,
 ) -> Sums:
     if family == "diag":
         second = responsibilities @ rows**2
@@ -142,7 +146,7 @@ def _release(
     else:
         second = np.stack([(rows * share[:, None]).T @ rows for share in responsibilities])
     exact = Sums(responsibilities.sum(axis=1), responsibilities @ rows, second)
-    return noised_sums(exact, sigmas, rng, full=family == "full")
+    return noised_sums(exact, sigmas, noise, full=family == "full")
 
 
 def _parameters(

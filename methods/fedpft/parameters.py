@@ -92,8 +92,12 @@ class MixtureParameters(Parameters):
             )
         return self.components
 
-    def fit(self, owners: Sequence[FeatureSet], wanted: Sequence[int], task: MethodInput) -> list[ClientMixtures]:
+    def fit(
+        self, owners: Sequence[FeatureSet], wanted: Sequence[int], task: MethodInput, number: int = 0
+    ) -> list[ClientMixtures]:
         """The mixtures of every owner, `wanted` components each, with the noise that the task asks for.
+
+        They are sent in round `number`.
 
         Raises:
             PlanError: The mechanism does not fit the other parameters.
@@ -102,7 +106,7 @@ class MixtureParameters(Parameters):
             return fit_clients(owners, wanted, self.covariance, self.floor, self.restarts, task)
         return [
             PrivateFit(parts, self.covariance, self.mechanism, self.counts, self.nonnegative, self.dp_steps)(
-                owner, task
+                owner, task, number
             )
             for owner, parts in zip(owners, wanted, strict=True)
         ]

@@ -44,6 +44,7 @@ from fedassay.privacy.paper_formulas import (
 from fedassay.privacy.postprocess import covariance_from_moments, covariance_from_release, moments_from_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import class_sums, mean_covariance, mean_second_moment
+from fedassay.privacy.tape import Door
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints
 
@@ -63,7 +64,7 @@ class PrivateFit:
     nonnegative: bool
     dp_steps: int
 
-    def __call__(self, client: FeatureSet, task: MethodInput) -> ClientMixtures:
+    def __call__(self, client: FeatureSet, task: MethodInput, number: int = 0) -> ClientMixtures:
         """Fit and noise one client's mixtures.
 
         Args:
@@ -71,11 +72,13 @@ class PrivateFit:
                 what it has received: every statistic here is a sum or a mean over records, so one record moves
                 it no further for their company, and the noise for that many records covers each of them.
             task: The privacy asked for, and the seeds.
+            number: The round that the mixtures are sent in.
 
         Raises:
             PlanError: A published mechanism is asked for with more than one component, or with noised counts.
         """
         features = clip_features(client.features, nonnegative=self.nonnegative)
+        door = task.door(client.name, number, _GROUP)
         if self.components > 1 and self.mechanism != "tight":
             raise PlanError(
                 f"fedpft: mechanism {self.mechanism} with {self.components} components; the paper's mechanisms "
@@ -87,22 +90,22 @@ class PrivateFit:
                 "counts and gives them away; allowed: counts exact, or mechanism tight"
             )
         if self.components > 1:
-            return self._dp_em(features, client, task)
+            return self._dp_em(features, client, task, door)
         by_class = task.privacy.adjacency == "replace_one_same_label" and self.counts == "exact"
         if by_class or self.mechanism != "tight":
-            return self._moments(features, client, task)
-        return self._sums(features, client, task)
+            return self._moments(features, client, task, door)
+        return self._sums(features, client, task, door)
 
-    def _moments(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
+    def _moments(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
         """Mean and second moment of each class present, noise by its own public count."""
-        rng = task.seeds.numpy("noise", client.name)
         width = features.shape[1]
         classes, counts = np.unique(client.labels, return_counts=True)
         scales, moved, stated, means, covariances = [], [], [], [], []
         for label, count in zip(classes, counts, strict=True):
             n = int(count)
             scale, sensitivity, published = self._calibrated(n, width, task)
-            mean, covariance = self._noised(features[client.labels == label], scale, rng, _floor(width))
+            noise = door.at(cell=f"class/{label}")
+            mean, covariance = self._noised(features[client.labels == label], scale, noise, _floor(width))
             scales.append(scale)
             moved.append(sensitivity)
             stated.append(published)
@@ -145,15 +148,15 @@ class PrivateFit:
         return calibrate_sigma(epsilon, delta, sensitivity), sensitivity, sensitivity
 
     def _noised(
-        self, features: Floats, scale: float, rng: np.random.Generator, floor: float
+        self, features: Floats, scale: float, noise: Door, floor: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.mechanism == "paper":
-            release = release_mean_covariance(features, sigma=scale, rng=rng, family=self.family)
+            release = release_mean_covariance(features, sigma=scale, noise=noise, family=self.family)
             return release.mean, covariance_from_release(release, self.family, floor=floor)
         release = release_mean_second_moment(
             features,
             sigmas=(scale, scale),
-            rng=rng,
+            noise=noise,
             family=self.family,
             nonnegative=self.nonnegative,
             isometric=self.mechanism == "tight",
@@ -194,7 +197,7 @@ class PrivateFit:
             nonnegative=self.nonnegative,
         )
 
-    def _sums(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
+    def _sums(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
         """Count, sum and second-moment sum of every class, as one joint release."""
         width, noised = features.shape[1], self.counts == "noised"
         sensitivity = class_sums(
@@ -211,7 +214,7 @@ class PrivateFit:
             client.labels,
             task.classes,
             sigmas=(scale if noised else 0.0, scale, scale),
-            rng=task.seeds.numpy("noise", client.name),
+            noise=door,
             family=self.family,
             nonnegative=self.nonnegative,
         )
@@ -227,7 +230,7 @@ class PrivateFit:
             self._class_sums(scale, noised, task),
         )
 
-    def _dp_em(self, features: Floats, client: FeatureSet, task: MethodInput) -> ClientMixtures:
+    def _dp_em(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
         """DP-EM on every class; all classes where presence is private, the present ones where it is not."""
         adjacency, noised = task.privacy.adjacency, self.counts == "noised"
         sensitivity = dp_em_sensitivity(
@@ -250,7 +253,8 @@ class PrivateFit:
                 steps=self.dp_steps,
                 sigma=scale,
                 floor=_floor(features.shape[1]),
-                rng=task.seeds.numpy("noise", client.name, int(label)),
+                noise=door.at(cell=f"class/{label}"),
+                start=task.seeds.numpy("start", client.name, int(label)),
                 count_noised=noised,
             )
             for label in classes

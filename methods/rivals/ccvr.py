@@ -147,7 +147,7 @@ class CCVR(Parameters):
             own = class_statistics(features, client.labels)
             of_labels, moved = exact("labels"), exact()
         else:
-            own = _noised(features, client, noise, task)
+            own = _noised(features, client, noise, self.fedavg.rounds, task)
             of_labels = public("all classes")
             moved = Release(
                 mechanism="gaussian",
@@ -230,14 +230,14 @@ def pool(parts: Sequence[ClassStatistics]) -> ClassStatistics:
     return ClassStatistics(classes, counts, means, scatter / np.maximum(counts - 1, 1)[:, None, None])
 
 
-def _noised(features: Floats, client: Records, noise: _Noise, task: MethodInput) -> ClassStatistics:
-    """Usable statistics of all classes from one noised release (post-processing: see `postprocess`)."""
+def _noised(features: Floats, client: Records, noise: _Noise, number: int, task: MethodInput) -> ClassStatistics:
+    """Usable statistics of all classes from the noised release of a round (post-processing: see `postprocess`)."""
     released = release_class_sums(
         features,
         client.labels,
         task.classes,
         sigmas=(noise.scale,) * 3,
-        rng=task.seeds.numpy("noise", client.name),
+        noise=task.door(client.name, number, _GROUP),
     )
     usable = moments_from_sums(*released)
     bounded = Moments(*bounded_moments(usable.means, usable.second, "full"))

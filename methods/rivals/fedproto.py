@@ -17,7 +17,15 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.methods.fedlog.private import Protection, claimed, clamped, class_means, experiment, protection
+from fedassay.methods.fedlog.private import (
+    GROUP,
+    Protection,
+    claimed,
+    clamped,
+    class_means,
+    experiment,
+    protection,
+)
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.local_networks import (
@@ -186,11 +194,11 @@ class FedProto(Parameters):
     ) -> Arrays:
         """Train every client towards the global prototypes; what it sends, as it travels."""
         steps = None if protected is None else protected.steps
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
         loss = self._loss(shared, task)
         sent: Arrays = {}
         for client, network in zip(task.clients, networks, strict=True):
-            training(network, loss, task.seeds, number)
+            training(network, loss, task, number)
             found = outputs(network.module, client.images)[:, task.classes :]
             if not np.isfinite(found).all():
                 raise DataError(
@@ -268,9 +276,9 @@ def _sums(
 ) -> Arrays:
     """Means and counts of the classes present; noised sums and counts of all of them in a private run."""
     if protected is not None:
-        rng = task.seeds.numpy("noise", number, client.name)
+        noise = protected.noise(task.door(client.name, number, GROUP))
         noised = release_fedlog_sums(
-            features, client.labels, task.classes, clip=clip, sigma=protected.share, rng=rng
+            features, client.labels, task.classes, clip=clip, sigma=protected.scale, noise=noise
         )
         return {"counts": noised[:, 0].astype(np.float32), "sums": noised[:, 1:].astype(np.float32)}
     classes, counts = np.unique(client.labels, return_counts=True)

@@ -29,7 +29,7 @@ from fedassay.support.types import Floats, Images
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
     from fedassay.contracts.membership import MembershipGame
-    from fedassay.nets.step_log import StepLog
+    from fedassay.privacy.tape import Tape
     from fedassay.similarity.metrics import Similarity
 
 
@@ -130,7 +130,7 @@ class AuditContext:
         shared: Results that cells of one run share (control results), by content key.
         game: The membership questions that the attack was asked, or None.
         ask: Runs the audited attack on another view and another game.
-        steps: What the steps of DP-SGD in the run of the method did.
+        tape: The tape of the run of the method; None where nothing was taped.
     """
 
     task: MethodInput
@@ -151,7 +151,7 @@ class AuditContext:
     shared: dict[str, object] = field(default_factory=dict)
     game: MembershipGame | None = None
     ask: Callable[[View, MembershipGame], AttackResult] | None = None
-    steps: StepLog = field(default_factory=dict)
+    tape: Tape | None = None
 
     @property
     def clients(self) -> tuple[Records, ...]:

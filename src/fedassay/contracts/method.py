@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +14,8 @@ from fedassay.exchange.models import Generator
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
+from fedassay.privacy.tape import Door, Key
+from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -33,11 +37,13 @@ class MethodInput:
         classes: Number of classes C.
         backbone: The frozen feature extractor f.
         privacy: What the plan asks for.
-        seeds: Random streams of this cell.
+        seeds: Random streams of this cell. As they are they serve what is public: initial weights, shuffles.
+            Noise comes from `noise` and hidden coins from `coins`; the three are never mixed.
         device: `cpu` or `cuda`.
         progress: Where long steps report.
         scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
         spool: Where clients' messages wait.
+        parameters: The method's resolved parameters, in any one notation: runs that differ in them share no noise.
     """
 
     clients: tuple[Records, ...]
@@ -51,6 +57,39 @@ class MethodInput:
     progress: Progress
     scratch: Path | None = None
     spool: Spool = field(default_factory=Spool)
+    parameters: str = ""
+
+    @cached_property
+    def noise(self) -> Seeds:
+        """Root of the noise streams: of this cell, these records, this privacy and these parameters.
+
+        Two runs that differ in any of them share no noise, so that their messages cannot be subtracted.
+        """
+        digest = hashlib.sha256()
+        public = () if self.public is None else (self.public,)
+        for records in (*self.clients, *public):
+            content = digest_arrays({"images": records.images, "labels": records.labels})
+            digest.update(f"{len(records.name)}:{records.name}:{content};".encode())
+        fixed = (self.parameters, self.privacy.model_dump_json(), self.backbone.fingerprint, self.classes)
+        return self.seeds.child("noise", digest.hexdigest(), *fixed)
+
+    @cached_property
+    def coins(self) -> Seeds:
+        """Root of hidden coins (who is sampled): no data in it, for neighbours toss the same coins.
+
+        A coin's path names its record by an identity that neighbours keep: the record's position.
+        """
+        return self.seeds.child("coins")
+
+    def door(self, sender: str, number: int, name: str) -> Door:
+        """The door that the noise of one release goes through.
+
+        Args:
+            sender: The client.
+            number: Global round.
+            name: Group of the release, or the message's field that it is for; see `fedassay.privacy.tape`.
+        """
+        return Door(self.noise, Key(sender, number, name))
 
 
 class Model(Protocol):

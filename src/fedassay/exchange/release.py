@@ -50,6 +50,8 @@ class Release(Frozen):
             record replaced within the class and one that enters or leaves it; two cells are then added up
             as if both moved that far. Where the first is the larger, the sum is not attained: declare one
             release over "all" with the joint sensitivity instead.
+        shares: `gaussian`: senders among whom the noise is divided. Each adds noise_scale / sqrt(shares), and only
+            the secure sum of all of them carries noise_scale.
         stated_sensitivity: The sensitivity that the source paper states, where it differs.
         pure_epsilon: `pure`: total epsilon of the field over all its coordinates, one per cell.
         noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.
@@ -66,6 +68,7 @@ class Release(Frozen):
     cells: tuple[str, ...] = ("all",)
     noise_scale: tuple[float, ...] | None = None
     sensitivity: tuple[float, ...] | None = None
+    shares: int = Field(default=1, ge=1)
     stated_sensitivity: tuple[float, ...] | None = None
     pure_epsilon: tuple[float, ...] | None = None
     noise_multiplier: float | None = Field(default=None, ge=0)
@@ -102,13 +105,6 @@ class Release(Frozen):
             if not all(0 <= value < float("inf") for value in values):
                 raise ValueError(f"{name} must be finite and at least 0, given {values}")
         return self
-
-
-SHARED_NOISE = (
-    "noise scale of the sum; each client adds a share of it: where g of I clients fail to add theirs, or tell it, "
-    "mu grows by the root of I / (I - g)"
-)
-"""What a reader must know of noise that only a secure sum carries whole."""
 
 
 # Every field of every message has a release, and most of them are one of few: these are the same objects.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -23,8 +24,8 @@ from fedassay.execution import runfolder
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import stage
-from fedassay.nets.step_log import StepLog, steps_measured
 from fedassay.plan.schema import Cell, Component, Plan, Scenario
+from fedassay.privacy.tape import Tape, taped
 from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.support.errors import NotRunError
@@ -39,7 +40,7 @@ class Work:
     Attributes:
         seconds: Wall seconds by stage.
         errors: What failed; the other stages go on.
-        steps: What the method's steps of DP-SGD did.
+        tape: What the method's noise mechanisms took in and gave out.
     """
 
     scenario: Scenario
@@ -51,13 +52,13 @@ class Work:
     shared: dict[str, object]
     seconds: dict[str, float] = field(default_factory=dict)
     errors: list[ErrorRecord] = field(default_factory=list)
-    steps: StepLog = field(default_factory=dict)
+    tape: Tape | None = None
 
     def run(self) -> FinishedCell:
         """Method, ledger, attacks, audits, record."""
         task = self._task()
         outcome: Outcome | None = None
-        with self._stage("method"), steps_measured() as self.steps:
+        with self._stage("method"), taped() as self.tape:
             outcome = self.cell.method.build.run(task)
         if outcome is None:
             reason = f"the method failed: {self.errors[-1].message}"
@@ -97,6 +98,7 @@ class Work:
             # Reruns on other records must not continue the cell's own checkpoints.
             scratch=runfolder.scratch(self.folder, self.cell.key) if seeds is None else None,
             spool=Spool(runfolder.scratch(self.folder, self.cell.key)),
+            parameters=json.dumps(self.cell.method.params, sort_keys=True),
         )
 
     def _seeds(self) -> Seeds:
@@ -219,7 +221,7 @@ class Work:
             shared=self.shared,
             game=self.game,
             ask=None if attack is None else attack_again,
-            steps=self.steps,
+            tape=self.tape,
         )
 
     def _record(

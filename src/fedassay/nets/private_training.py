@@ -18,7 +18,7 @@ from fedassay.nets.clipped_sums import ClippedSums, trained
 from fedassay.nets.record_gradients import CHECKED_STEPS
 from fedassay.nets.training_facts import TrainingFacts
 from fedassay.nets.training_tape import Training, digest, replayed, watch, write
-from fedassay.privacy.tape import current_tape
+from fedassay.privacy.tape import running_tape
 from fedassay.support.progress import Advance
 
 _KEPT_EVERY = 100
@@ -49,7 +49,7 @@ def train_with_noise(
         TypeError: `known`, and a layer is not.
     """
     training.network.train()
-    tape = current_tape()
+    tape = running_tape()
     clip = ClippedSums(training.network, training.objective, training.private.norm, known=known)
     if tape is not None and tape.answers is not None and (found := replayed(training, tape)) is not None:
         _put(training, found)

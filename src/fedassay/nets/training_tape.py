@@ -164,6 +164,11 @@ def write(training: Training, start: str, facts: TrainingFacts, released: Mappin
     key = training.door.key
     if key in tape.trainings:
         tape.faults.append(f"{key}: two networks were trained privately under one key")
+    if tape.root is not None and tape.root != training.door.noise:
+        tape.faults.append(f"{key}: noised from another root than the draws before it")
+    tape.root = training.door.noise
+    if facts.partial:
+        tape.lacks.append(f"{key}: {facts.partial}")
     weights = facts.end(released)
     tape.trainings[key] = TrainingEntry(
         key, training.private, training.updates, start, weights, facts, training.door.noise

@@ -3,21 +3,24 @@
 Each mechanism clips, computes the exact statistic, and adds noise; nothing else. Clipping is
 inside, never assumed. `size` asks for that many independent releases of the same data set in
 one call (leading axes of every array returned): methods leave it out, the observed bound asks
-for 10^5, and both go through the very same code. What is returned is the unprocessed release,
-to which the noise scales and the accounting belong; post-processing is in
-`fedassay.privacy.postprocess`.
+for 10^5, and both go through the very same code. They differ in the `NoiseSource`: methods pass
+the door of their release (`MethodInput.door`), experiments pass `FreeNoise`. What is returned is
+the unprocessed release, to which the noise scales and the accounting belong; post-processing is
+in `fedassay.privacy.postprocess`.
 
 A noise scale of 0 switches that field's noise off (a control, or a field that leaves exactly).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.privacy.symmetric import Family, symmetric_noise
+from fedassay.privacy.symmetric import Family
+from fedassay.privacy.tape import Layout, NoiseSource
 from fedassay.support.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -91,33 +94,11 @@ def fedlog_sums(features: Floats, labels: Labels, classes: int) -> Floats:
     return np.asarray(_one_hot(labels, classes, len(features)).T @ phi, dtype=np.float64)
 
 
-def add_noise(value: Floats, sigma: float, rng: np.random.Generator, *, size: Size = ()) -> Floats:
-    """`value` plus independent N(0, sigma^2) on every entry, as (*size, *value.shape)."""
-    noise = rng.standard_normal((*size, *np.shape(value)))
-    noise *= _scale(sigma)
-    noise += value
-    return np.asarray(noise, dtype=np.float64)
-
-
-def add_symmetric_noise(
-    matrix: Floats, sigma: float, rng: np.random.Generator, *, size: Size = (), isometric: bool = True
-) -> Floats:
-    """Symmetric matrices (..., d, d) plus symmetric noise, as (*size, ..., d, d).
-
-    `isometric` as in `symmetric_noise`: white noise of scale sigma in the `vech` embedding, or the
-    same scale on every entry.
-    """
-    batch = (*size, *matrix.shape[:-2])
-    noise = symmetric_noise(matrix.shape[-1], _scale(sigma), rng, size=batch, isometric=isometric)
-    noise += matrix
-    return noise
-
-
 def release_mean_second_moment(
     features: NDArray[np.floating],
     *,
     sigmas: tuple[float, float],
-    rng: np.random.Generator,
+    noise: NoiseSource,
     family: Family = "full",
     nonnegative: bool = False,
     isometric: bool = True,
@@ -128,7 +109,7 @@ def release_mean_second_moment(
     Args:
         features: (n, d), n >= 1, any norm.
         sigmas: noise on the mean, and on the second moment.
-        rng: where the noise comes from.
+        noise: where the noise comes from.
         family: what is kept of the second moment.
         nonnegative: clip to the non-negative orthant first.
         isometric: False puts the same noise on every entry of a full matrix, as Remark B.3 does.
@@ -138,14 +119,14 @@ def release_mean_second_moment(
         DataError: if features are not finite, or there are none.
     """
     exact = moments(clip_features(features, nonnegative=nonnegative), family)
-    return _noised_moments(exact, sigmas, rng, family, isometric, size)
+    return _noised_moments(exact, sigmas, noise, family, "symmetric" if isometric else "mirrored", size)
 
 
 def release_mean_covariance(
     features: NDArray[np.floating],
     *,
     sigma: float,
-    rng: np.random.Generator,
+    noise: NoiseSource,
     family: Family = "full",
     size: Size = (),
 ) -> Moments:
@@ -158,7 +139,7 @@ def release_mean_covariance(
         DataError: if features are not finite, or there are none.
     """
     exact = centred_moments(clip_features(features), family)
-    return _noised_moments(exact, (sigma, sigma), rng, family, False, size)
+    return _noised_moments(exact, (sigma, sigma), noise, family, "mirrored", size)
 
 
 def release_class_sums(
@@ -167,7 +148,7 @@ def release_class_sums(
     classes: int,
     *,
     sigmas: tuple[float, float, float],
-    rng: np.random.Generator,
+    noise: NoiseSource,
     family: Family = "full",
     nonnegative: bool = False,
     size: Size = (),
@@ -179,13 +160,13 @@ def release_class_sums(
         labels: (n,), in 0 .. classes - 1.
         classes: C, public.
         sigmas: noise on counts, sums and second-moment sums.
-        rng: where the noise comes from.
+        noise: where the noise comes from.
         family: what is kept of the second moments.
         nonnegative: clip to the non-negative orthant first.
         size: leading axes of independent reruns.
     """
     exact = class_sums(clip_features(features, nonnegative=nonnegative), labels, classes, family)
-    return noised_sums(exact, sigmas, rng, full=family == "full", size=size)
+    return noised_sums(exact, sigmas, noise, full=family == "full", size=size)
 
 
 def release_shared_sums(
@@ -194,7 +175,7 @@ def release_shared_sums(
     classes: int,
     *,
     sigmas: tuple[float, float, float],
-    rng: np.random.Generator,
+    noise: NoiseSource,
     nonnegative: bool = False,
     size: Size = (),
 ) -> Sums:
@@ -204,23 +185,33 @@ def release_shared_sums(
     securely aggregated sum of all clients, add their `shared_sums` and call `noised_sums` once.
     """
     exact = shared_sums(clip_features(features, nonnegative=nonnegative), labels, classes)
-    return noised_sums(exact, sigmas, rng, full=True, size=size)
+    return noised_sums(exact, sigmas, noise, full=True, size=size)
 
 
 def noised_sums(
     exact: Sums,
     sigmas: tuple[float, float, float],
-    rng: np.random.Generator,
+    noise: NoiseSource,
     *,
     full: bool,
     size: Size = (),
 ) -> Sums:
-    """The noise of `release_class_sums` and `release_shared_sums` alone; `full`: second is symmetric."""
-    counts = add_noise(exact.counts, sigmas[0], rng, size=size)
-    sums = add_noise(exact.sums, sigmas[1], rng, size=size)
-    if full:
-        return Sums(counts, sums, add_symmetric_noise(exact.second, sigmas[2], rng, size=size))
-    return Sums(counts, sums, add_noise(exact.second, sigmas[2], rng, size=size))
+    """The noise of `release_class_sums` and `release_shared_sums` alone.
+
+    Args:
+        exact: The statistics.
+        sigmas: noise on counts, sums and second-moment sums.
+        noise: where the noise comes from.
+        full: whether the second moments are symmetric matrices.
+        size: leading axes of independent reruns.
+    """
+    counts, sums, second = (_scale(sigma) for sigma in sigmas)
+    layout: Layout = "symmetric" if full else "entries"
+    return Sums(
+        noise.add("counts", exact.counts, counts, size=size),
+        noise.add("sums", exact.sums, sums, size=size),
+        noise.add("second", exact.second, second, layout=layout, size=size),
+    )
 
 
 def release_fedlog_sums(
@@ -230,46 +221,55 @@ def release_fedlog_sums(
     *,
     clip: float,
     sigma: float,
-    rng: np.random.Generator,
+    noise: NoiseSource,
     size: Size = (),
 ) -> Floats:
     """FedLog's noised T (..., C, m) of one round; features (n, m - 1) are clipped to [-clip, clip]."""
     clipped = np.clip(_finite(features), -clip, clip)
-    return add_noise(fedlog_sums(clipped, labels, classes), sigma, rng, size=size)
+    return noise.add("T", fedlog_sums(clipped, labels, classes), _scale(sigma), size=size)
 
 
 def release_magnitude_sum(
-    magnitudes: NDArray[np.floating],
+    blocks: Iterable[NDArray[np.floating]],
     *,
     clip: float,
     sigma: float,
-    rng: np.random.Generator,
+    noise: NoiseSource,
     size: Size = (),
 ) -> Floats:
-    """Noised sum (..., D) of non-negative vectors (n, D), each clipped to L2 norm `clip`: FedDiff's FMF."""
-    clipped = clip * clip_features(np.asarray(magnitudes, dtype=np.float64) / clip, nonnegative=True)
-    return add_noise(clipped.sum(axis=0), sigma, rng, size=size)
+    """Noised sum (..., D) of non-negative vectors, each clipped to L2 norm `clip`: FedDiff's FMF.
+
+    Args:
+        blocks: the vectors, in one or more blocks (n, D), n >= 0: not all of them must be held at once.
+        clip: L2 norm.
+        sigma: noise on every coordinate.
+        noise: where the noise comes from.
+        size: leading axes of independent reruns.
+    """
+    scaled = (np.asarray(block, dtype=np.float64) / clip for block in blocks)
+    total = sum((clip * clip_features(block, nonnegative=True)).sum(axis=0) for block in scaled)
+    return noise.add("sum", np.asarray(total, dtype=np.float64), _scale(sigma), size=size)
 
 
 def release_class_counts(
-    labels: Labels, classes: int, *, sigma: float, rng: np.random.Generator, size: Size = ()
+    labels: Labels, classes: int, *, sigma: float, noise: NoiseSource, size: Size = ()
 ) -> Floats:
     """Noised label histogram (..., C)."""
-    return add_noise(_one_hot(labels, classes, len(labels)).sum(axis=0), sigma, rng, size=size)
+    counts = _one_hot(labels, classes, len(labels)).sum(axis=0)
+    return noise.add("counts", counts, _scale(sigma), size=size)
 
 
 def _noised_moments(
     exact: Moments,
     sigmas: tuple[float, float],
-    rng: np.random.Generator,
+    noise: NoiseSource,
     family: Family,
-    isometric: bool,
+    layout: Layout,
     size: Size,
 ) -> Moments:
-    mean = add_noise(exact.mean, sigmas[0], rng, size=size)
-    if family == "full":
-        return Moments(mean, add_symmetric_noise(exact.second, sigmas[1], rng, size=size, isometric=isometric))
-    return Moments(mean, add_noise(exact.second, sigmas[1], rng, size=size))
+    mean = noise.add("mean", exact.mean, _scale(sigmas[0]), size=size)
+    layout = layout if family == "full" else "entries"
+    return Moments(mean, noise.add("second", exact.second, _scale(sigmas[1]), layout=layout, size=size))
 
 
 def _second_sum(features: Floats, family: Family) -> Floats:

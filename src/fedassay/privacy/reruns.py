@@ -26,6 +26,7 @@ from fedassay.privacy import mechanisms as m
 from fedassay.privacy import sensitivities as s
 from fedassay.privacy.sensitivities import Neighbours, WorstCase, worst_pair
 from fedassay.privacy.symmetric import Family, vech
+from fedassay.privacy.tape import FreeNoise
 from fedassay.support.adjacency import Adjacency
 
 Floats = NDArray[np.float64]
@@ -131,7 +132,7 @@ def mean_second_moment(
         return m.release_mean_second_moment(
             x,
             sigmas=(scales[0], scales[1]),
-            rng=rng,
+            noise=FreeNoise(rng),
             family=family,
             nonnegative=nonnegative,
             isometric=isometric,
@@ -148,7 +149,7 @@ def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "ful
         return s.mean_covariance(n, dim, adjacency=_SAME, weights=(weights[0], weights[1]))
 
     def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
-        return m.release_mean_covariance(x, sigma=scales[0], rng=rng, family=family, size=(r,))
+        return m.release_mean_covariance(x, sigma=scales[0], noise=FreeNoise(rng), family=family, size=(r,))
 
     return _experiment(sensitivity, n, (sigma, sigma), release, (_rows, _second(family, False)))
 
@@ -181,7 +182,7 @@ def class_sums(
             y,
             classes,
             sigmas=(scales[0], scales[1], scales[2]),
-            rng=rng,
+            noise=FreeNoise(rng),
             family=family,
             nonnegative=nonnegative,
             size=(r,),
@@ -216,7 +217,7 @@ def shared_sums(
             y,
             classes,
             sigmas=(scales[0], scales[1], scales[2]),
-            rng=rng,
+            noise=FreeNoise(rng),
             nonnegative=nonnegative,
             size=(r,),
         )
@@ -233,7 +234,7 @@ def fedlog_sums(
     def release(
         x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats]:
-        return (m.release_fedlog_sums(x, y, classes, clip=clip, sigma=scales[0], rng=rng, size=(r,)),)
+        return (m.release_fedlog_sums(x, y, classes, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
     return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
 
@@ -247,7 +248,7 @@ def magnitude_sum(
     def release(
         x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats]:
-        return (m.release_magnitude_sum(x, clip=clip, sigma=scales[0], rng=rng, size=(r,)),)
+        return (m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
     return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
 
@@ -259,7 +260,7 @@ def class_counts(*, adjacency: Adjacency, sigma: float, classes: int = 2, record
     def release(
         _: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats]:
-        return (m.release_class_counts(y, classes, sigma=scales[0], rng=rng, size=(r,)),)
+        return (m.release_class_counts(y, classes, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
     return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
 

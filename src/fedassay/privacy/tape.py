@@ -1,23 +1,35 @@
 """The tape of a run: what every noise mechanism took in, drew and gave out.
 
 Every noise that protects a message goes through one door (`Door`), which returns outputs only and writes down its
-key, what went in, the scale and what came out. An audit then asks of the real run of the real method: was the noise
-added, is the sensitivity what was declared, and does everything else follow from the outputs alone. The third
-question is asked by replaying: the method runs again on other records, and every door gives out what it gave out
-before. A transcript that changes then depends on records in a way that no mechanism covers.
+key, what went in, the scale and what came out. An audit then asks of the real run of the real method: was the
+noise added, is the sensitivity what was declared, and does everything else follow from the outputs alone. The
+third question is asked by replaying: the method runs again on other records, and every door gives out what it gave
+out before. A transcript that changes then depends on records in a way that no mechanism covers.
 
 Theorem behind it. Let R (hidden coins included) be independent of data and noise. If for all neighbours D, D' and
 all (R, outputs so far) the keys, number and parameters of the mechanisms depend only on public R and earlier
 outputs, the sum over mechanisms of ||q_t(D) - q_t(D')||^2 / sigma_t^2 is at most mu^2, and the transcript is a
 function of outputs and public R, then the run is mu-GDP.
+
+Which draws protect which field. A message of sender s in round r has a field f under a `gaussian` release with
+some cells. Its draws are those of `Key.sender` s, `Key.round` r, and `Key.field` the release's group, or f where
+it has none. A draw belongs to the release's cell of the same name, and to `all` where the release names no such
+cell (DP-EM draws class by class under one joint release). Of every release, round and cell then:
+
+- there is at least one draw, and the scale of each, times the root of `Release.shares`, is the declared
+  `noise_scale`;
+- a scale of 0 is allowed of the part `counts` alone, and only where a field of kind `class_counts` in that message
+  is declared exact;
+- the sum over parts and steps of ||difference of `exact`||^2 for two neighbours, with off-diagonal entries counted
+  as the layout says, is at most the declared sensitivity squared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -28,8 +40,8 @@ from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 Layout = Literal["entries", "symmetric", "mirrored"]
-"""`entries`: independent noise on every entry. `symmetric`: white noise in the isometric vech embedding of symmetric
-matrices. `mirrored`: the same scale on every entry, the upper triangle mirrored."""
+"""`entries`: independent noise on every entry. `symmetric`: white noise in the isometric vech embedding of
+symmetric matrices. `mirrored`: the same scale on every entry, the upper triangle mirrored."""
 
 
 @dataclass(frozen=True, order=True)
@@ -37,11 +49,12 @@ class Key:
     """Names one draw of noise; never its place in an order.
 
     Attributes:
-        sender: The client, or the sum of all of them.
+        sender: The client.
         round: Global round.
-        field: Name of the message's field that carries what was noised, or of the first of a joint release.
-        cell: The records it speaks of, as in `Release.cells`: `all` or `class/c`. Absent classes make entries too.
-        part: Which part of a joint release.
+        field: Group of the release, or the name of the message's field where it has none.
+        cell: The records it speaks of, as in `Release.cells`: `all` or `class/c`. Absent classes make draws too,
+            unless the adjacency makes their absence public.
+        part: Which statistic of a joint release.
         step: Iteration of a mechanism that releases several times.
     """
 
@@ -60,13 +73,14 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """One draw of Gaussian noise: `out` is `exact` plus `scale` times standard normals of its stream.
+    """One draw of Gaussian noise: `out` is `exact` plus `scale` times standard normals of the key's stream.
 
     Attributes:
         key: Its name.
         exact: What went in, float64.
-        scale: Standard deviation; see `Layout` for the off-diagonal entries of matrices.
+        scale: Standard deviation; see `Layout` for the off-diagonal entries of matrices. 0: nothing was drawn.
         layout: See `Layout`.
+        grid: What `exact` and the noise were each rounded to multiples of before they were added; 0: nothing.
         out: What came out.
     """
 
@@ -74,7 +88,40 @@ class Draw:
     exact: Floats
     scale: float
     layout: Layout
+    grid: float
     out: Floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what went in and came out."""
+        return self.out.shape
+
+
+@dataclass(frozen=True, eq=False)
+class Sealed:
+    """One output of somebody else's mechanism, whose noise cannot be drawn again.
+
+    It is recorded and replayed like a draw; that its noise is what it says is tested on known inputs elsewhere.
+
+    Attributes:
+        key: Its name.
+        library: Whose mechanism.
+        pure_epsilon: What it promises for `out` as a whole.
+        out: What came out.
+    """
+
+    key: Key
+    library: str
+    pure_epsilon: float
+    out: Floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what came out."""
+        return self.out.shape
+
+
+Entry = Draw | Sealed
 
 
 @dataclass(eq=False)
@@ -82,30 +129,67 @@ class Tape:
     """The draws of one run, by key.
 
     Attributes:
-        draws: What was drawn.
-        faults: What no tape may hold: a key that was used twice, and in a replay draws that the first run did not
-            make, or made of another shape or scale.
+        draws: What was drawn, and what others' mechanisms gave out.
+        faults: What no tape may hold: a key that was used twice, draws from more than one root, and in a replay
+            draws that the first run did not make, or made otherwise, or alone.
+        lacks: What a resumed run no longer has of its first part, so that questions cannot be asked.
         answers: In a replay, the tape of the first run, whose outputs are given out.
         trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
+        root: Root of the streams that the draws came from, held in memory only; None before the first draw.
     """
 
-    draws: dict[Key, Draw] = field(default_factory=dict)
+    draws: dict[Key, Entry] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
     answers: Tape | None = None
     trainings: dict[Key, object] = field(default_factory=dict)
+    root: Seeds | None = None
 
-    def write(self, draw: Draw) -> Floats:
-        """Keep a draw; returns what the door gives out: its output, or the first run's in a replay."""
-        if draw.key in self.draws:
-            self.faults.append(f"{draw.key}: noise was drawn twice under one key")
-        self.draws[draw.key] = draw
-        if self.answers is None or draw.scale == 0:
-            return draw.out
-        first = self.answers.draws.get(draw.key)
-        if first is None or first.out.shape != draw.out.shape:
-            self.faults.append(f"{draw.key}: the first run drew no noise of this shape under this key")
-            return draw.out
-        return first.out.copy()
+    def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
+        """Keep an entry; returns what the door gives out: its output, or the first run's in a replay."""
+        if entry.key in self.draws:
+            self.faults.append(f"{entry.key}: noise was drawn twice under one key")
+        if root is not None:
+            if self.root is not None and self.root != root:
+                self.faults.append(f"{entry.key}: drawn from another root than the draws before it")
+            self.root = root
+        answered = self._answered(entry)
+        self.draws[entry.key] = answered
+        return answered.out
+
+    def _answered(self, entry: Entry) -> Entry:
+        """The entry with the output of the first run, where this is a replay that the first run has one for."""
+        if self.answers is None:
+            return entry
+        first = self.answers.draws.get(entry.key)
+        if first is None:
+            self.faults.append(f"{entry.key}: the first run made no draw under this key")
+            return entry
+        if _parameters(first) != _parameters(entry):
+            self.faults.append(
+                f"{entry.key}: {_parameters(entry)} in the replay, {_parameters(first)} in the first run"
+            )
+            if first.shape != entry.shape:
+                return entry
+        # What carries no noise is not covered by any: it is never replayed.
+        if isinstance(entry, Draw) and entry.scale == 0:
+            return entry
+        return replace(entry, out=first.out)
+
+    def end(self) -> None:
+        """In a replay, name the draws that only the first run has made."""
+        if self.answers is not None:
+            missing = self.answers.draws.keys() - self.draws.keys()
+            self.faults += [f"{key}: drawn by the first run alone" for key in sorted(missing)]
+            untrained = self.answers.trainings.keys() - self.trainings.keys()
+            self.faults += [f"{key}: trained by the first run alone" for key in sorted(untrained)]
+
+
+def _parameters(entry: Entry) -> tuple[object, ...]:
+    """What of an entry may not depend on records."""
+    if isinstance(entry, Sealed):
+        return ("sealed", entry.shape, entry.library, entry.pure_epsilon)
+    return ("drawn", entry.shape, entry.scale, entry.layout, entry.grid)
 
 
 _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
@@ -120,10 +204,11 @@ def taped(answers: Tape | None = None) -> Iterator[Tape]:
         yield tape
     finally:
         _TAPE.reset(token)
+    tape.end()
 
 
-def current_tape() -> Tape | None:
-    """The tape of the innermost `taped` block; None outside of all."""
+def running_tape() -> Tape | None:
+    """The tape of the block that this is called in, or None where nothing is taped."""
     return _TAPE.get()
 
 
@@ -137,17 +222,25 @@ class NoiseSource(Protocol):
         scale: float,
         *,
         layout: Layout = "entries",
+        grid: float = 0.0,
         size: tuple[int, ...] = (),
     ) -> Floats:
-        """`exact` plus noise, as (*size, *exact.shape)."""
+        """`exact` plus noise, as (*size, *exact.shape); arguments as the attributes of `Draw`."""
         ...
 
 
-def standard_noise(shape: tuple[int, ...], layout: Layout, rng: np.random.Generator) -> Floats:
-    """Standard normals of a layout, float64."""
+def scaled_noise(shape: tuple[int, ...], layout: Layout, scale: float, rng: np.random.Generator) -> Floats:
+    """Normals of a layout and a scale, float64."""
     if layout == "entries":
-        return np.asarray(rng.standard_normal(shape), dtype=np.float64)
-    return symmetric_noise(shape[-1], 1.0, rng, size=shape[:-2], isometric=layout == "symmetric")
+        noise = np.asarray(rng.standard_normal(shape), dtype=np.float64)
+        noise *= scale
+        return noise
+    return symmetric_noise(shape[-1], scale, rng, size=shape[:-2], isometric=layout == "symmetric")
+
+
+def on_grid(values: Floats, grid: float) -> Floats:
+    """Values rounded to multiples of `grid`, a power of two; 0: as they are."""
+    return np.asarray(np.rint(values / grid) * grid if grid else values, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -157,39 +250,77 @@ class FreeNoise:
     rng: np.random.Generator
 
     def add(
-        self, part: str, exact: Floats, scale: float, *, layout: Layout = "entries", size: tuple[int, ...] = ()
+        self,
+        part: str,
+        exact: Floats,
+        scale: float,
+        *,
+        layout: Layout = "entries",
+        grid: float = 0.0,
+        size: tuple[int, ...] = (),
     ) -> Floats:
         """See `NoiseSource`."""
-        noise = standard_noise((*size, *np.shape(exact)), layout, self.rng)
-        noise *= scale
-        noise += exact
+        noise = on_grid(scaled_noise((*size, *np.shape(exact)), layout, scale, self.rng), grid)
+        noise += on_grid(exact, grid)
         return noise
 
 
 @dataclass(frozen=True)
 class Door:
-    """The door of one release: noise from the stream of its key, and a line on the tape.
+    """The door of one release: noise from the stream of each key, and a line on the tape.
 
     Attributes:
-        seeds: Root of the noise streams of a run, with a digest of the data and of the resolved parameters in it.
+        root: Root of the noise streams of a run, with a digest of data and parameters in it:
+            `MethodInput.noise`.
         key: Of the release; parts are added to it.
     """
 
-    seeds: Seeds
+    root: Seeds
     key: Key
 
+    def at(self, *, cell: str | None = None, step: int | None = None) -> Door:
+        """The door of one cell or step of this release."""
+        own = self.key
+        key = replace(own, cell=own.cell if cell is None else cell, step=own.step if step is None else step)
+        return Door(self.root, key)
+
     def add(
-        self, part: str, exact: Floats, scale: float, *, layout: Layout = "entries", size: tuple[int, ...] = ()
+        self,
+        part: str,
+        exact: Floats,
+        scale: float,
+        *,
+        layout: Layout = "entries",
+        grid: float = 0.0,
+        size: tuple[int, ...] = (),
     ) -> Floats:
-        """See `NoiseSource`; `size` must be empty: a method releases once."""
+        """See `NoiseSource`; the output is read-only. `size` must be empty: a method releases once."""
         if size:
             raise ValueError("a door releases once; experiments that release again take FreeNoise")
-        own = self.key
-        key = Key(own.sender, own.round, own.field, own.cell, part, own.step)
-        noise = standard_noise(np.shape(exact), layout, self.seeds.numpy(*key.path))
-        noise *= scale
-        noise += exact
+        key = replace(self.key, part=part)
+        value = on_grid(np.array(exact, dtype=np.float64), grid)
+        out = value
+        if scale:
+            rng = self.root.numpy(*key.path)
+            out = value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid)
+        out.flags.writeable = False
         tape = _TAPE.get()
         if tape is None:
-            return noise
-        return tape.write(Draw(key, np.array(exact, np.float64), float(scale), layout, noise))
+            return out
+        return tape.write(Draw(key, value, float(scale), layout, grid, out), self.root)
+
+    def seal(self, part: str, library: str, pure_epsilon: float, release: Callable[[], Floats]) -> Floats:
+        """Give out what somebody else's mechanism does; the output is read-only.
+
+        Args:
+            part: As for `add`.
+            library: Whose mechanism.
+            pure_epsilon: What it promises for its output as a whole.
+            release: Calls it.
+        """
+        out = np.array(release(), dtype=np.float64)
+        out.flags.writeable = False
+        tape = _TAPE.get()
+        if tape is None:
+            return out
+        return tape.write(Sealed(replace(self.key, part=part), library, pure_epsilon, out))
