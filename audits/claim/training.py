@@ -1,9 +1,10 @@
 """Is the DP-SGD of a run what its releases declare: its noise, its clipping, its sampling, its number of steps.
 
 No attack can see that from outside for less than the price of hundreds of trainings. So the steps are looked at
-while they are taken (`fedassay.nets.training_facts`), on the tape of the run. Exactly: coins, noise and weights of
-every step are computed again from the declaration and the noised sums alone, and at a few steps every record of the
-batch by itself. Statistically, for streams that are not what they seem: p-values of the noise and of the sampling.
+while they are taken (`fedassay.nets.training_facts`), on the tape of the run. Exactly: coins, noise and weights
+of every step are computed again from the declaration and the noised sums alone, and at a few steps every record
+of the batch by itself. Statistically, for streams that are not what they seem: p-values of the noise and of the
+sampling.
 
 A contradiction says that the accounted epsilon is not that of this training. Its absence is no lower bound on
 epsilon, and no attack: what trains elsewhere, at a real client, is not looked at here.
@@ -93,7 +94,9 @@ def _unlike_declared(entries: Iterable[TrainingEntry], transcript: Transcript) -
     """Messages whose releases declare other steps than were taken, or whose weights are not the trained ones."""
     words: dict[str, None] = {}
     for message in transcript.from_clients():
-        own = [entry for entry in entries if (entry.key.sender, entry.key.round) == (message.sender, message.round)]
+        own = [
+            entry for entry in entries if (entry.key.sender, entry.key.round) == (message.sender, message.round)
+        ]
         for name, item in message.fields.items():
             if item.release.mechanism == "dp_sgd" and own:
                 words |= dict.fromkeys(_of_field(message, name, item, own))

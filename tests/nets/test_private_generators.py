@@ -28,6 +28,7 @@ from fedassay.privacy.events import SubsampledGaussianEvent
 TINY = replace(GENERATORS["tiny"], width=32, blocks=2, embedding=16)
 # Two levels, the second with attention, whose output is channels-last.
 UNET = replace(GENERATORS["small"], width=8, multipliers=(1, 2), attention_levels=(1,), prediction="sample")
+DOOR = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
 STEPS = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.5, steps=4, norm=1.0, batch=8.0)
 
 
@@ -106,7 +107,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
     """In the second step at the latest: in the first one, the last layer is zero and hides the others."""
     images, labels = _records(6)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=2))
-    train_generator_privately(images, labels, 3, UNET, training, seed=0)
+    train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
     windows = record_factors._windows
 
     def lost(layer: nn.Conv2d, given: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(record_factors, "_windows", lost)
     with pytest.raises(RuntimeError, match="do not add up"):
-        train_generator_privately(images, labels, 3, UNET, training, seed=0)
+        train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
 
 
 @pytest.mark.parametrize("preset", [TINY, UNET], ids=["tiny", "unet"])
@@ -158,7 +159,7 @@ def test_clipped_sums_of_virtual_steps_add_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(private_generators, "_drawn_loss", same_for_each_record)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=1, norm=0.3))
     whole, parts = (
-        train_generator_privately(images, labels, 3, TINY, replace(training, together=together), seed=0).weights
+        train_generator_privately(images, labels, 3, TINY, replace(training, together=together), seed=0, door=DOOR).weights
         for together in (20, 7)
     )
     for name, value in whole.items():
@@ -170,7 +171,7 @@ def test_empty_batches_release_noise_alone(preset: Preset) -> None:
     """A client without records moves every weight all the same, by steps of Adam's size."""
     images, labels = _records(0)
     started = build_network(preset, (8, 8, 1), 3, seed=0)
-    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), seed=0)
+    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), seed=0, door=DOOR)
     moved = [np.abs(model.weights[name] - p.detach().numpy()).max() for name, p in started.named_parameters()]
     assert all(0 < each < 10 * STEPS.steps * preset.learning_rate for each in moved)
 
@@ -186,7 +187,7 @@ def test_noise_and_divisor_have_their_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     images, labels = _records(0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=2, norm=2.0, batch=10.0)
-    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0)
+    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0, door=DOOR)
     assert len(seen) == 2
     assert seen[0].std().item() == pytest.approx(0.6, rel=0.03)
     assert abs(torch.corrcoef(torch.stack(seen))[0, 1].item()) < 0.05
@@ -203,7 +204,7 @@ def test_draws_of_a_record_are_averaged_before_clipping(monkeypatch: pytest.Monk
     monkeypatch.setattr(RecordGradients, "check", spy)
     images, labels = _records(6)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=1), draws=3)
-    train_generator_privately(images, labels, 3, TINY, training, seed=0)
+    train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR)
     assert shapes == [6]
     monkeypatch.setattr(private_generators, "denoising_loss", lambda *_, keep, **__: torch.ones(len(keep)))
     records = private_generators._Records(torch.zeros(6, 1, 8, 8), torch.zeros(6, 3))
@@ -237,7 +238,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     images, labels = _records(20)
     training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average)
     monkeypatch.setattr(private_generators, "_KEPT_EVERY", 4)
-    whole = train_generator_privately(images, labels, 3, TINY, training, seed=0)
+    whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR)
 
     def stop(done: int, total: int) -> None:
         if done == 7:
@@ -245,11 +246,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 
     path = tmp_path / "training.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train_generator_privately(images, labels, 3, TINY, training, seed=0, progress=stop, checkpoint=path)
+        train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR, progress=stop, checkpoint=path)
     assert path.exists()
     seen: list[int] = []
     resumed = train_generator_privately(
-        images, labels, 3, TINY, training, seed=0, progress=lambda done, _: seen.append(done), checkpoint=path
+        images, labels, 3, TINY, training, seed=0, door=DOOR, progress=lambda done, _: seen.append(done), checkpoint=path
     )
     assert seen[0] == 5
     assert all(np.array_equal(resumed.weights[name], value) for name, value in whole.weights.items())

@@ -59,7 +59,9 @@ def each_alone(
         RuntimeError: Nor this one.
     """
     parameters = trained(network)
-    clipped, plain = ({name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()} for _ in "12")
+    clipped, plain = (
+        {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()} for _ in "12"
+    )
     longest = 0.0
     for index, position in enumerate(streams.positions.tolist()):
         own = slice(position, position + 1)

@@ -1,8 +1,8 @@
 """The state of an interrupted training run, in one safetensors file.
 
-It holds what the next step depends on (weights, their moving average, AdamW's moments, the random
-generator, the step), so that a resumed run continues bit for bit, and what a watched training has shown so far. Writing is atomic; a file that is
-damaged or belongs to another run counts as absent.
+It holds what the next step depends on (weights, their moving average, AdamW's moments, the random generator, the
+step), so that a resumed run continues bit for bit, and what a watched training has shown so far. Writing is
+atomic; a file that is damaged or belongs to another run counts as absent.
 """
 
 from __future__ import annotations

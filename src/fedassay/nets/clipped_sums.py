@@ -113,7 +113,9 @@ class ClippedSums:
         for start in range(0, len(labels), self._objective.together):
             part = slice(start, start + self._objective.together)
             rows = self._objective.rows(inputs[part], labels[part], streams[part])
-            added = self._written(rows) if self._gradients is None else self._recorded(self._gradients, rows, check)
+            added = (
+                self._written(rows) if self._gradients is None else self._recorded(self._gradients, rows, check)
+            )
             for name, each in added.items():
                 sums[name] += each.detach()
             check = False

@@ -1,7 +1,8 @@
 """Training of class-conditional generators by DP-SGD.
 
-The loop is `fedassay.nets.private_training`'s; here is what a record's loss is. Each record's loss is averaged over several time steps and noises before its gradient is
-clipped, which costs no privacy (Dockhorn et al. 2022, "Differentially Private Diffusion Models").
+The loop is `fedassay.nets.private_training`'s; here is what a record's loss is. Each record's loss is averaged
+over several time steps and noises before its gradient is clipped, which costs no privacy (Dockhorn et al. 2022,
+"Differentially Private Diffusion Models").
 """
 
 from __future__ import annotations
@@ -130,8 +131,6 @@ def denoising_objective(preset: Preset, classes: int, training: PrivateTraining,
 
     def losses(network: Any, images: Tensor, conditions: Tensor, *drawn: Tensor) -> Tensor:
         keep, timesteps, noise = drawn
-        return denoising_loss(
-            network, scheduler, images, conditions, keep=keep, timesteps=timesteps, noise=noise
-        )
+        return denoising_loss(network, scheduler, images, conditions, keep=keep, timesteps=timesteps, noise=noise)
 
     return Objective(rows, losses, draws, training.together)

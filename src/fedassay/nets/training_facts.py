@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedassay.nets.alone import Alone, each_alone, length_of, scaled_to
-from fedassay.nets.clipped_sums import Objective, RecordStreams, trained
 from fedassay.nets.checkpoint import TrainingState
+from fedassay.nets.clipped_sums import Objective, RecordStreams, trained
 from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.shadow_updates import ShadowUpdates
 from fedassay.nets.training_door import TrainingDoor
 from fedassay.nets.training_statistics import NoiseBlocks, sampling_p_values
 from fedassay.nets.updates import Updates
@@ -39,7 +41,7 @@ def tested_steps(steps: int) -> tuple[int, ...]:
         return tuple(range(steps))
     rng = Seeds(0).numpy("tested steps", steps)
     edges = np.linspace(1, steps - 1, TESTED - 1).round().astype(int)
-    between = [int(rng.integers(low, high)) for low, high in zip(edges, edges[1:], strict=False)]
+    between = [int(rng.integers(low, high)) for low, high in pairwise(edges)]
     return (0, *between, steps - 1)
 
 
@@ -72,10 +74,11 @@ class TrainingFacts:
         room: int,
     ) -> None:
         self._network, self._objective = network, objective
-        self._private, self._updates, self._door = private, updates, door
+        self._private, self._door = private, door
         self._failures: dict[str, tuple[int, str]] = {}
         self._counts = np.zeros(records, dtype=np.int64)
         self._sizes: list[int] = []
+        self._skipped = 0
         self._alone: Alone | None = None
         self.partial = ""
         self.kept: dict[int, dict[str, Tensor]] = {}
@@ -84,9 +87,7 @@ class TrainingFacts:
         size = sum(parameter.numel() for parameter in parameters.values())
         self._keeps = _evenly(self.tested, room // max(1, size))
         self.blocks = NoiseBlocks(max(1, size))
-        self._shadow = {name: nn.Parameter(p.detach().clone()) for name, p in parameters.items()}
-        self._average = {name: p.detach().clone() for name, p in parameters.items()} if updates.average else {}
-        self._optimizer = updates.optimizer(self._shadow.values())
+        self._shadow = ShadowUpdates(network, updates, private.batch)
 
     def before(self, step: int, inputs: Tensor, labels: Tensor) -> None:
         """A step begins on these records."""
@@ -97,10 +98,17 @@ class TrainingFacts:
             positions = self._coins(step)
             try:
                 self._alone = each_alone(
-                    self._network, self._objective, inputs, labels, self._streams(step, positions), self._private.norm
+                    self._network,
+                    self._objective,
+                    inputs,
+                    labels,
+                    self._streams(step, positions),
+                    self._private.norm,
                 )
             except (ValueError, IndexError, RuntimeError) as error:
-                self._fail("alone", f"step {step + 1}: a record cannot be computed alone ({error}): layers mix records")
+                self._fail(
+                    "alone", f"step {step + 1}: a record cannot be computed alone ({error}): layers mix records"
+                )
 
     @torch.no_grad()
     def after(
@@ -132,7 +140,7 @@ class TrainingFacts:
     def end(self, released: Mapping[str, Tensor]) -> dict[str, NDArray[np.float32]]:
         """The weights that follow from the noised sums alone; held against those that are released."""
         self._count_steps()
-        own = self._average if self._updates.average else {n: p.detach() for n, p in self._shadow.items()}
+        own = self._shadow.released()
         for name, each in own.items():
             if name not in released or not torch.equal(each, released[name].detach()):
                 self._fail("released", f"the released weights {name} do not follow from the noised sums alone")
@@ -152,7 +160,7 @@ class TrainingFacts:
         sizes, blocks = self._sizes, self.blocks
         return (
             f"{len(sizes):,} steps: coins, noise and weights computed again in each; every record alone in "
-            f"{sum(step < len(sizes) for step in self.tested)}; {int(self._counts.sum()):,} of "
+            f"{sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; {int(self._counts.sum()):,} of "
             f"{len(sizes) * len(self._counts):,} inclusions; noise {blocks.share:.4g} of the declared over "
             f"{blocks.coordinates:,} numbers"
         )
@@ -171,7 +179,9 @@ class TrainingFacts:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that is not a function of the weights, for a checkpoint."""
-        words = json.dumps({"failures": self._failures, "partial": self.partial}).encode()
+        words = json.dumps(
+            {"failures": self._failures, "partial": self.partial, "skipped": self._skipped}
+        ).encode()
         found = {f"blocks.{name}": torch.from_numpy(each) for name, each in self.blocks.state().items()}
         for step, weights in self.kept.items():
             found |= {f"kept.{step}.{name}": each for name, each in weights.items()}
@@ -189,20 +199,14 @@ class TrainingFacts:
             step: Steps done.
             state: Weights, their average and the optimiser's moments of then.
         """
-        with torch.no_grad():
-            for name, parameter in state.parameters.items():
-                self._shadow[name].copy_(parameter)
-                own = state.optimizer.state[parameter].items()
-                self._optimizer.state[self._shadow[name]] = {key: value.clone() for key, value in own}
-            for name, each in self._average.items():
-                each.copy_(state.average[name])
+        self._shadow.restore(state)
         if not found:
             self.partial = f"its first {step:,} steps were taken where nobody watched, and found in a checkpoint"
-            self._sizes = [0] * step
+            self._skipped = step
             return
         words = json.loads(found["words"].numpy().tobytes())
         self._failures = {kind: (int(count), text) for kind, (count, text) in words["failures"].items()}
-        self.partial = words["partial"]
+        self.partial, self._skipped = words["partial"], int(words["skipped"])
         self._counts, self._sizes = found["counts"].numpy().copy(), found["sizes"].tolist()
         self.blocks.restore(
             {name.removeprefix("blocks."): each.numpy() for name, each in found.items() if name[:7] == "blocks."}
@@ -230,8 +234,8 @@ class TrainingFacts:
         if not length <= count * norm * (1 + _TOLERANCE):
             self._fail(
                 "long",
-                f"step {step + 1}: the sum over {count} records is {length:.4g} long, {length / max(1, count):.4g} for "
-                f"each, where gradients are declared to be clipped to norm {norm:g}",
+                f"step {step + 1}: the sum over {count} records is {length:.4g} long, {length / max(1, count):.4g} "
+                f"for each, where gradients are declared to be clipped to norm {norm:g}",
             )
         alone = self._alone
         if alone is None or alone.matches(sums, alone.clipped):
@@ -263,33 +267,19 @@ class TrainingFacts:
             self.blocks.add(np.concatenate(parts))
 
     def _follow(self, step: int, noised: Mapping[str, Tensor]) -> None:
-        for name, parameter in self._shadow.items():
-            parameter.grad = (noised[name] / self._private.batch).to(parameter.dtype)
-        self._optimizer.step()
-        if self._average:
-            self._updates.follow(list(self._average.values()), list(self._shadow.values()), step)
-        if "weights" in self._failures:
-            return
-        for name, parameter in trained(self._network).items():
-            if not torch.equal(parameter, self._shadow[name]):
-                given, own = parameter.grad, self._shadow[name].grad
-                words = f"the weights {name} do not follow from the noised sums alone"
-                if given is not None and own is not None and not torch.equal(given, own):
-                    ratio = float((given * own).sum() / own.square().sum())
-                    words = (
-                        f"the optimiser was given {ratio:.4g} times the noised sum over {self._private.batch:g}, the "
-                        "declared expected batch size"
-                    )
-                self._fail("weights", f"step {step + 1}: {words}")
-                return
+        self._shadow.step(step, noised)
+        # Once they have parted, they do not meet again.
+        if "weights" not in self._failures and (words := self._shadow.difference(self._network)):
+            self._fail("weights", f"step {step + 1}: {words}")
 
     def _count_steps(self) -> None:
-        if len(self._sizes) < self._private.steps:
-            self._fail("steps", f"{len(self._sizes)} steps were taken where {self._private.steps} were declared")
+        taken = self._skipped + len(self._sizes)
+        if taken < self._private.steps:
+            self._fail("steps", f"{taken} steps were taken where {self._private.steps} were declared")
 
 
 def _evenly(steps: tuple[int, ...], count: int) -> frozenset[int]:
-    """So many of the tested steps, the last one first, for in the first one layers that start at zero hide others."""
+    """So many of the tested steps, the last one first: in the first one, layers that start at zero hide others."""
     if count >= len(steps):
         return frozenset(steps)
     chosen = np.linspace(len(steps) - 1, 0, max(count, 1)).round().astype(int)[:count]

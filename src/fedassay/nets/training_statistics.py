@@ -1,9 +1,10 @@
 """Are the noise and the sampling of DP-SGD what was declared: p-values of blocks fixed beforehand.
 
-For generators whose streams cannot be computed again. The noise of a step, over its declared deviation, is a vector of independent standard normals, cut in the order of
-the parameters into windows of 100. Too little noise makes a chi-squared too small, in one window of one step, in
-one window over all steps, or in all of it. Noise that returns from step to step, or cancels, shows in the sum over
-the steps. Nothing is stored but what these need.
+For generators whose streams cannot be computed again. The noise of a step, over its declared deviation, is a
+vector of independent standard normals, cut in the order of the parameters into windows of 100. Too little noise
+makes a chi-squared too small, in one window of one step, in one window over all steps, or in all of it. Noise
+that returns from step to step, or cancels, shows in the sum over the steps. Nothing is stored but what these
+need.
 """
 
 from __future__ import annotations
@@ -89,9 +90,7 @@ def _least(p: float, count: int) -> float:
     return float(-np.expm1(count * np.log1p(-p))) if p < 1 else 1.0
 
 
-def sampling_p_values(
-    counts: NDArray[np.int64], sizes: NDArray[np.int64], rate: float
-) -> dict[str, float]:
+def sampling_p_values(counts: NDArray[np.int64], sizes: NDArray[np.int64], rate: float) -> dict[str, float]:
     """p-values of Poisson sampling, two-sided; conservative, for numbers of records are whole.
 
     Args:
@@ -117,4 +116,4 @@ def sampling_p_values(
 
 def _two_sided(counts: NDArray[np.int64], trials: int, rate: float) -> NDArray[np.float64]:
     tails = np.minimum(binom.cdf(counts, trials, rate), binom.sf(counts - 1, trials, rate))
-    return np.minimum(1.0, 2 * tails)
+    return np.asarray(np.minimum(1.0, 2 * tails), dtype=np.float64)

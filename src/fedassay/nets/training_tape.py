@@ -159,7 +159,9 @@ def watch(training: Training, tape: Tape) -> TrainingFacts:
     )
 
 
-def write(training: Training, start: str, facts: TrainingFacts, released: Mapping[str, Tensor], tape: Tape) -> None:
+def write(
+    training: Training, start: str, facts: TrainingFacts, released: Mapping[str, Tensor], tape: Tape
+) -> None:
     """Put a training that has ended on the tape."""
     key = training.door.key
     if key in tape.trainings:
