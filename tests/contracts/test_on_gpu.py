@@ -41,12 +41,12 @@ from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.privacy.tape import Key
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
+from fedassay.nets.training_door import TrainingDoor
 from fedassay.plan.resolve import load_scenario
+from fedassay.privacy.tape import Key
 from fedassay.similarity import nearest, ssim_search
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.lpips import Lpips, load_lpips

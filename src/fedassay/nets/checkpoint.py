@@ -30,8 +30,8 @@ class TrainingState:
 
     Attributes:
         parameters: The network's parameters by name.
-        average: Their moving average.
-        best: The moving average when it did best on the records held out.
+        average: Their moving average; empty where there is none.
+        best: The moving average when it did best on the records held out; empty where nothing is selected.
         best_loss: Its loss there, a scalar.
         best_step: The number of steps done then.
         optimizer: AdamW over `parameters`, in the same order.
@@ -66,10 +66,10 @@ def write_checkpoint(
     for name, parameter in state.parameters.items():
         moments = state.optimizer.state[parameter]
         tensors[f"weights.{name}"] = parameter.detach()
-        tensors[f"average.{name}"] = state.average[name]
-        tensors[f"best.{name}"] = state.best[name]
         tensors[f"first.{name}"] = moments["exp_avg"]
         tensors[f"second.{name}"] = moments["exp_avg_sq"]
+    tensors |= {f"average.{name}": each for name, each in state.average.items()}
+    tensors |= {f"best.{name}": each for name, each in state.best.items()}
     run = {"fingerprint": fingerprint, "step": step, "best_step": state.best_step}
     host = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, save(host, metadata={"run": json.dumps(run)}))
@@ -97,13 +97,15 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
     with torch.no_grad():
         for name, parameter in state.parameters.items():
             parameter.copy_(tensors[f"weights.{name}"])
-            state.average[name].copy_(tensors[f"average.{name}"])
-            state.best[name].copy_(tensors[f"best.{name}"])
             state.optimizer.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
                 "exp_avg": tensors[f"first.{name}"].to(parameter.device),
                 "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
             }
+        for name, each in state.average.items():
+            each.copy_(tensors[f"average.{name}"])
+        for name, each in state.best.items():
+            each.copy_(tensors[f"best.{name}"])
     state.best_step = int(run["best_step"])
     state.best_loss.copy_(tensors["best_loss"])
     if state.generator is not None:

@@ -120,12 +120,12 @@ def _take_step(
 
 def _initial_state(training: Training) -> TrainingState:
     parameters = trained(training.network)
-    average = {name: p.detach().clone() for name, p in parameters.items()}
-    # Nothing is selected here: a choice by records would be another release.
+    averaged = parameters if training.updates.average else {}
     return TrainingState(
         parameters=parameters,
-        average=average,
-        best=average,
+        average={name: p.detach().clone() for name, p in averaged.items()},
+        # Nothing is selected here: a choice by records would be another release.
+        best={},
         best_loss=torch.tensor(torch.inf),
         best_step=0,
         optimizer=training.updates.optimizer(parameters.values()),

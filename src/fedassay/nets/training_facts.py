@@ -35,7 +35,7 @@ _TOLERANCE = 1e-3
 """Relative: sums are float32."""
 
 
-def tested_steps(steps: int) -> tuple[int, ...]:
+def chosen_steps(steps: int) -> tuple[int, ...]:
     """The first step, the last, and one drawn from each part between them; public and fixed beforehand."""
     if steps <= TESTED:
         return tuple(range(steps))
@@ -82,7 +82,7 @@ class TrainingFacts:
         self._alone: Alone | None = None
         self.partial = ""
         self.kept: dict[int, dict[str, Tensor]] = {}
-        self.tested = tested_steps(private.steps)
+        self.tested = chosen_steps(private.steps)
         parameters = trained(network)
         size = sum(parameter.numel() for parameter in parameters.values())
         self._keeps = _evenly(self.tested, room // max(1, size))
@@ -160,8 +160,9 @@ class TrainingFacts:
         sizes, blocks = self._sizes, self.blocks
         return (
             f"{len(sizes):,} steps: coins, noise and weights computed again in each; every record alone in "
-            f"{sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; {int(self._counts.sum()):,} of "
-            f"{len(sizes) * len(self._counts):,} inclusions; noise {blocks.share:.4g} of the declared over "
+            f"{sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; "
+            f"{int(self._counts.sum()):,} of {len(sizes) * len(self._counts):,} inclusions; "
+            f"noise {blocks.share:.4g} of the declared over "
             f"{blocks.coordinates:,} numbers"
         )
 
@@ -234,8 +235,8 @@ class TrainingFacts:
         if not length <= count * norm * (1 + _TOLERANCE):
             self._fail(
                 "long",
-                f"step {step + 1}: the sum over {count} records is {length:.4g} long, {length / max(1, count):.4g} "
-                f"for each, where gradients are declared to be clipped to norm {norm:g}",
+                f"step {step + 1}: the sum over {count} records is {length:.4g} long, "
+                f"{length / max(1, count):.4g} for each, where gradients are declared to be clipped to {norm:g}",
             )
         alone = self._alone
         if alone is None or alone.matches(sums, alone.clipped):
