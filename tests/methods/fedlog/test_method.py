@@ -458,10 +458,10 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     whole = method.run(task)
     kept = fedlog_module.keep_round
 
-    def interrupted(folder: Path | None, run: str, number: int, *rest: object) -> None:
+    def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 2:
             raise KeyboardInterrupt
-        kept(folder, run, number, *rest)
+        kept(task, run, number, *rest)
 
     resumable = dataclasses.replace(task, scratch=tmp_path)
     monkeypatch.setattr(fedlog_module, "keep_round", interrupted)
