@@ -44,6 +44,7 @@ from fedassay.nets.generators import (
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.privacy import reruns
+from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
 from fedassay.support.registry import register
@@ -193,9 +194,16 @@ class FedDiff(Parameters):
             if self.fmf != "none":
                 count = float(np.asarray(arrays["class_counts"], dtype=np.float64).sum())
                 arrays["magnitude_mean"] = sent_magnitude(client, budget, self._clip(task), count, task)
+            made.append(client.name)
+            if task.scratch is not None:
+                own = task.scratch / f"{name}.tape.safetensors"
+                keep_draws(own, run, task.noise, lambda key: key.sender == client.name)
             return arrays
 
+        made: list[str] = []
         arrays = kept(task.scratch, name, run, make)
+        if task.scratch is not None and not made:
+            restore_draws(task.scratch / f"{name}.tape.safetensors", run, task.noise)
         target = task.privacy
         fields = {
             "weights": MessageField(

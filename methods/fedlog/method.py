@@ -128,7 +128,7 @@ class FedLog(Parameters):
         bodies = self._bodies(task, from_public)
         modules = [network.module for network in bodies.networks]
         run = fingerprint(self, task)
-        kept = kept_rounds(task.scratch, run, modules)
+        kept = kept_rounds(task, run, modules)
         shared = self._initial(task)
         messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
         history: list[Measured] = []
@@ -143,7 +143,7 @@ class FedLog(Parameters):
                 messages += received + task.spool.keep_all(answer)
                 if not done:
                     sent["personalized"] = self._measured(number, bodies, shared, protected, task)
-                    keep_round(task.scratch, run, number, sent, modules)
+                    keep_round(task, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
         utility, remarks = summary(history, self.target)

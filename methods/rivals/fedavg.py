@@ -135,7 +135,7 @@ class FedAvg(Parameters):
         modules = [site.network.module for site in sites]
         run = fingerprint(self, task)
         current = sites[0].read()
-        kept = kept_rounds(task.scratch, run, modules)
+        kept = kept_rounds(task, run, modules)
         start = public("random initialisation")
         messages = task.spool.keep_all(_broadcast(0, client, current, start) for client in task.clients)
         history: list[Measured] = []
@@ -151,7 +151,7 @@ class FedAvg(Parameters):
                 if fresh:
                     measured = self._measure(sites, current, task)
                     sent["personalized"] = np.array([] if measured is None else [measured])
-                    keep_round(task.scratch, run, number, sent, modules)
+                    keep_round(task, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
         for site in sites:

@@ -118,7 +118,7 @@ class FedProto(Parameters):
         protected = self._protection(task, width)
         modules = [network.module for network in networks]
         run = fingerprint(self, task)
-        kept = kept_rounds(task.scratch, run, modules)
+        kept = kept_rounds(task, run, modules)
         shared: Prototypes | None = None
         messages: list[Message] = []
         history: list[Measured] = []
@@ -135,7 +135,7 @@ class FedProto(Parameters):
                     scores = [_scores(network.module, task.classes) for network in networks]
                     measured = personalized(scores, list(range(len(scores))), task.clients, task.test).mean
                     sent["personalized"] = np.array([] if measured is None else [measured])
-                    keep_round(task.scratch, run, number, sent, modules)
+                    keep_round(task, run, number, sent, modules)
                 accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
                 history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
         utility, remarks = summary(history, self.target)

@@ -2,7 +2,8 @@
 
 A finished round is kept as one file with the arrays that were sent in it; the clients' networks are
 kept once, as they are after the last finished round. Whatever else a round holds (noise included) is
-a function of these and of seeds that belong to the round, so a resumed run ends bit for bit where an
+a function of these and of seeds that belong to the round; what a round has written on the tape is kept
+beside it (`fedassay.privacy.kept_tape`). So a resumed run ends bit for bit where an
 uninterrupted one does.
 """
 
@@ -23,6 +24,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.contracts.method import MethodInput
+from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Parameters
@@ -45,11 +47,13 @@ def fingerprint(parameters: Parameters, task: MethodInput) -> str:
     return digest.hexdigest()
 
 
-def keep_round(folder: Path | None, run: str, number: int, arrays: Arrays, modules: Sequence[nn.Module]) -> None:
+def keep_round(task: MethodInput, run: str, number: int, arrays: Arrays, modules: Sequence[nn.Module]) -> None:
     """Keep a finished round and the networks as they are after it, if there is a folder to keep them in."""
+    folder = task.scratch
     if folder is None:
         return
     write_bytes(folder / _name(number), save(arrays, metadata={"run": run}))
+    keep_draws(folder / _tape(number), run, task.noise, lambda key: key.round == number)
     # The networks come last: they say how many rounds are whole.
     state = {
         f"{index}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -59,11 +63,12 @@ def keep_round(folder: Path | None, run: str, number: int, arrays: Arrays, modul
     write_bytes(folder / _NETWORKS, save(state, metadata={"run": run, "rounds": str(number + 1)}))
 
 
-def kept_rounds(folder: Path | None, run: str, modules: Sequence[nn.Module]) -> list[Arrays]:
-    """The arrays of the rounds kept in a folder, in order; the networks are restored in place.
+def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> list[Arrays]:
+    """The arrays of the rounds kept in a task's folder, in order; networks and tape are restored in place.
 
     Rounds of another run, or a file that is damaged, count as absent.
     """
+    folder = task.scratch
     if folder is None or not (folder / _NETWORKS).exists():
         return []
     networks, about = _read(folder / _NETWORKS)
@@ -78,11 +83,17 @@ def kept_rounds(folder: Path | None, run: str, modules: Sequence[nn.Module]) -> 
     for index, module in enumerate(modules):
         own = {name: torch.tensor(networks[f"{index}.{name}"]) for name in module.state_dict()}
         module.load_state_dict(own)
+    for number in range(len(found)):
+        restore_draws(folder / _tape(number), run, task.noise)
     return found
 
 
 def _name(number: int) -> str:
     return f"round-{number:05d}.safetensors"
+
+
+def _tape(number: int) -> str:
+    return f"round-{number:05d}.tape.safetensors"
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

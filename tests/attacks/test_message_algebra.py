@@ -20,6 +20,7 @@ from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.privacy.mechanisms import release_shared_sums
+from fedassay.privacy.tape import FreeNoise
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -197,7 +198,9 @@ def _noised_sums(width: int, records: int, scale: float, kind: type, seed: int) 
     rng = np.random.default_rng(seed)
     own = rng.normal(size=(records, width))
     own /= np.linalg.norm(own, axis=1, keepdims=True)
-    released = release_shared_sums(own, rng.integers(3, size=records), 3, sigmas=(scale,) * 3, rng=rng)
+    released = release_shared_sums(
+        own, rng.integers(3, size=records), 3, sigmas=(scale,) * 3, noise=FreeNoise(rng)
+    )
     release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(1.0,))
     kinds: tuple[FieldKind, ...] = ("class_counts", "class_sums", "second_moment")
     return sent(

@@ -8,9 +8,17 @@ import pytest
 from fedassay.privacy import mechanisms as m
 from fedassay.privacy import postprocess as post
 from fedassay.privacy.symmetric import vech
+from fedassay.privacy.tape import FreeNoise
 from fedassay.support.errors import DataError
 
 RNG = np.random.default_rng(0)
+FREE = FreeNoise(RNG)
+
+
+def free(seed):
+    return FreeNoise(np.random.default_rng(seed))
+
+
 FEATURES = RNG.standard_normal((40, 5))
 LABELS = RNG.integers(0, 3, 40)
 
@@ -31,8 +39,8 @@ def test_features_that_are_not_finite_are_refused(bad):
     features[3, 2] = bad
     for call in (
         lambda: m.clip_features(features),
-        lambda: m.release_fedlog_sums(features, LABELS, 3, clip=1.0, sigma=1.0, rng=RNG),
-        lambda: m.release_magnitude_sum(features, clip=1.0, sigma=1.0, rng=RNG),
+        lambda: m.release_fedlog_sums(features, LABELS, 3, clip=1.0, sigma=1.0, noise=FREE),
+        lambda: m.release_magnitude_sum((features,), clip=1.0, sigma=1.0, noise=FREE),
     ):
         with pytest.raises(DataError, match="1 of 40 records are NaN or infinite"):
             call()
@@ -41,12 +49,12 @@ def test_features_that_are_not_finite_are_refused(bad):
 def test_exact_statistics_without_noise():
     clipped = m.clip_features(FEATURES)
     one_hot = np.eye(3)[LABELS]
-    moments = m.release_mean_second_moment(FEATURES, sigmas=(0.0, 0.0), rng=RNG)
+    moments = m.release_mean_second_moment(FEATURES, sigmas=(0.0, 0.0), noise=FREE)
     np.testing.assert_allclose(moments.mean, clipped.mean(axis=0))
     np.testing.assert_allclose(moments.second, np.mean([np.outer(f, f) for f in clipped], axis=0))
-    paper = m.release_mean_covariance(FEATURES, sigma=0.0, rng=RNG)
+    paper = m.release_mean_covariance(FEATURES, sigma=0.0, noise=FREE)
     np.testing.assert_allclose(paper.second, np.cov(clipped.T, bias=True))
-    sums = m.release_class_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), rng=RNG)
+    sums = m.release_class_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), noise=FREE)
     np.testing.assert_array_equal(sums.counts, one_hot.sum(axis=0))
     np.testing.assert_allclose(sums.sums, one_hot.T @ clipped)
     np.testing.assert_allclose(sums.second[2], clipped[LABELS == 2].T @ clipped[LABELS == 2])
@@ -54,29 +62,27 @@ def test_exact_statistics_without_noise():
         ("diag", np.einsum("cii->ci", sums.second)),
         ("spherical", np.einsum("cii->c", sums.second)),
     ):
-        got = m.release_class_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), rng=RNG, family=family)
+        got = m.release_class_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), noise=FREE, family=family)
         np.testing.assert_allclose(got.second, expected)
-    shared = m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), rng=RNG)
+    shared = m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), noise=FREE)
     np.testing.assert_allclose(shared.second, clipped.T @ clipped)
     np.testing.assert_allclose(shared.sums, sums.sums)
-    fedlog = m.release_fedlog_sums(FEATURES, LABELS, 3, clip=0.5, sigma=0.0, rng=RNG)
+    fedlog = m.release_fedlog_sums(FEATURES, LABELS, 3, clip=0.5, sigma=0.0, noise=FREE)
     np.testing.assert_array_equal(fedlog[:, 0], one_hot.sum(axis=0))
     np.testing.assert_allclose(fedlog[:, 1:], one_hot.T @ np.clip(FEATURES, -0.5, 0.5))
     magnitudes = np.abs(FEATURES)
-    total = m.release_magnitude_sum(magnitudes, clip=1.5, sigma=0.0, rng=RNG)
+    total = m.release_magnitude_sum((magnitudes[:7], magnitudes[7:]), clip=1.5, sigma=0.0, noise=FREE)
     scale = np.maximum(np.linalg.norm(magnitudes, axis=1, keepdims=True) / 1.5, 1)
     np.testing.assert_allclose(total, (magnitudes / scale).sum(axis=0))
-    np.testing.assert_array_equal(m.release_class_counts(LABELS, 3, sigma=0.0, rng=RNG), one_hot.sum(axis=0))
+    np.testing.assert_array_equal(m.release_class_counts(LABELS, 3, sigma=0.0, noise=FREE), one_hot.sum(axis=0))
 
 
 @pytest.mark.parametrize("family", ["full", "diag", "spherical"])
 def test_noise_has_the_scale_asked_for(family):
     reruns = 20_000
     sigmas = (0.3, 0.7)
-    exact = m.release_mean_second_moment(FEATURES, sigmas=(0.0, 0.0), rng=RNG, family=family)
-    noised = m.release_mean_second_moment(
-        FEATURES, sigmas=sigmas, rng=np.random.default_rng(1), family=family, size=(reruns,)
-    )
+    exact = m.release_mean_second_moment(FEATURES, sigmas=(0.0, 0.0), noise=FREE, family=family)
+    noised = m.release_mean_second_moment(FEATURES, sigmas=sigmas, noise=free(1), family=family, size=(reruns,))
     embed = vech if family == "full" else lambda value: np.reshape(value, (*np.shape(value)[:1], -1))
     white = np.concatenate(
         [
@@ -95,8 +101,8 @@ def test_sums_noise_has_the_scale_asked_for():
     reruns = 5_000
     sigmas = (0.2, 0.5, 1.5)
     for release in (m.release_class_sums, m.release_shared_sums):
-        exact = release(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), rng=RNG)
-        noised = release(FEATURES, LABELS, 3, sigmas=sigmas, rng=np.random.default_rng(1), size=(reruns,))
+        exact = release(FEATURES, LABELS, 3, sigmas=(0.0, 0.0, 0.0), noise=FREE)
+        noised = release(FEATURES, LABELS, 3, sigmas=sigmas, noise=free(1), size=(reruns,))
         for value, centre, sigma in zip(noised[:2], exact[:2], sigmas[:2], strict=True):
             np.testing.assert_allclose((value - centre).std(axis=0), sigma, rtol=6 / math.sqrt(2 * reruns))
         white = vech(noised.second - exact.second) / sigmas[2]
@@ -104,7 +110,7 @@ def test_sums_noise_has_the_scale_asked_for():
 
 
 def test_paper_mechanism_puts_the_same_scale_on_every_entry():
-    noised = m.release_mean_covariance(FEATURES, sigma=0.4, rng=np.random.default_rng(2), size=(20_000,))
+    noised = m.release_mean_covariance(FEATURES, sigma=0.4, noise=free(2), size=(20_000,))
     np.testing.assert_allclose(noised.second.std(axis=0), 0.4, rtol=0.04)
     np.testing.assert_allclose(noised.mean.std(axis=0), 0.4, rtol=0.04)
     assert np.array_equal(noised.second, np.swapaxes(noised.second, -1, -2))
@@ -112,7 +118,7 @@ def test_paper_mechanism_puts_the_same_scale_on_every_entry():
 
 def test_same_generator_same_bits():
     def release(seed):
-        return m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(1.0, 1.0, 1.0), rng=np.random.default_rng(seed))
+        return m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(1.0, 1.0, 1.0), noise=free(seed))
 
     assert all(np.array_equal(a, b) for a, b in zip(release(4), release(4), strict=True))
     assert not np.array_equal(release(4).second, release(5).second)
@@ -122,8 +128,8 @@ def test_aggregate_then_noise_once_is_the_central_mechanism():
     clipped = m.clip_features(FEATURES)
     parts = [m.shared_sums(clipped[i::4], LABELS[i::4], 3) for i in range(4)]
     total = m.Sums(*(np.sum(field, axis=0) for field in zip(*parts, strict=True)))
-    central = m.noised_sums(total, (1.0, 2.0, 3.0), np.random.default_rng(0), full=True)
-    pooled = m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(1.0, 2.0, 3.0), rng=np.random.default_rng(0))
+    central = m.noised_sums(total, (1.0, 2.0, 3.0), free(0), full=True)
+    pooled = m.release_shared_sums(FEATURES, LABELS, 3, sigmas=(1.0, 2.0, 3.0), noise=free(0))
     for a, b in zip(central, pooled, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
@@ -131,8 +137,8 @@ def test_aggregate_then_noise_once_is_the_central_mechanism():
 def test_empty_and_malformed_inputs():
     empty = np.empty((0, 5))
     with pytest.raises(DataError, match="0 records"):
-        m.release_mean_second_moment(empty, sigmas=(1.0, 1.0), rng=RNG)
-    sums = m.release_class_sums(empty, np.empty(0, dtype=np.int64), 2, sigmas=(0.0, 0.0, 0.0), rng=RNG)
+        m.release_mean_second_moment(empty, sigmas=(1.0, 1.0), noise=FREE)
+    sums = m.release_class_sums(empty, np.empty(0, dtype=np.int64), 2, sigmas=(0.0, 0.0, 0.0), noise=FREE)
     assert not sums.counts.any()
     with pytest.raises(ValueError, match="labels must lie in"):
         m.class_sums(FEATURES, LABELS, 2)
@@ -142,7 +148,7 @@ def test_empty_and_malformed_inputs():
         m.clip_features(FEATURES[0])
     for sigma in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="noise scale"):
-            m.add_noise(np.zeros(2), sigma, RNG)
+            FREE.add("value", np.zeros(2), sigma)
 
 
 @pytest.mark.parametrize("family", ["full", "diag", "spherical"])
@@ -165,11 +171,11 @@ def test_reconstruction_without_noise_returns_the_covariance(family):
 
 def test_repairs_are_psd_and_counted():
     rng = np.random.default_rng(6)
-    noised = m.release_mean_second_moment(FEATURES, sigmas=(1.0, 1.0), rng=rng, size=(60,))
+    noised = m.release_mean_second_moment(FEATURES, sigmas=(1.0, 1.0), noise=FreeNoise(rng), size=(60,))
     covariance = post.covariance_from_moments(noised, floor=1e-3)
     assert np.linalg.eigvalsh(covariance).min() == pytest.approx(1e-3)
     for family in ("diag", "spherical"):
-        noised = m.release_mean_covariance(FEATURES, sigma=1.0, rng=rng, family=family, size=(60,))
+        noised = m.release_mean_covariance(FEATURES, sigma=1.0, noise=FreeNoise(rng), family=family, size=(60,))
         assert post.covariance_from_release(noised, family, floor=1e-3).min() == 1e-3
     counts = np.array([-2.0, 0.3, 5.0])
     repaired = post.moments_from_sums(counts, np.ones((3, 2)), np.ones((3, 2, 2)))

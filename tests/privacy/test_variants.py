@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
-from fedassay.privacy import mechanisms
 from fedassay.privacy import reruns as r
+from fedassay.privacy import tape
 from fedassay.privacy.variants import distances, with_mu, with_reference_noise
 
 SAME, ANY, ADD = "replace_one_same_label", "replace_one", "add_remove"
@@ -51,7 +51,7 @@ def test_proportions_of_the_noise_are_kept_where_there_are_any():
 
 def test_reference_noise_does_not_pass_through_the_mechanism(monkeypatch):
     """A mechanism that has lost its noise: its positive control is silent, its negative control is not."""
-    monkeypatch.setattr(mechanisms, "_scale", lambda sigma: 0.0)
+    monkeypatch.setattr(tape, "scaled_noise", lambda shape, *_: np.zeros(shape))
     own = with_mu(EXPERIMENTS["shared"], 1.0)
     zero, _ = r.llr_scores(own, reruns=50, rng=np.random.default_rng(0))
     assert np.ptp(zero) == 0

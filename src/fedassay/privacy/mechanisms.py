@@ -205,7 +205,7 @@ def noised_sums(
         full: whether the second moments are symmetric matrices.
         size: leading axes of independent reruns.
     """
-    counts, sums, second = (_scale(sigma) for sigma in sigmas)
+    counts, sums, second = (sigma for sigma in sigmas)
     layout: Layout = "symmetric" if full else "entries"
     return Sums(
         noise.add("counts", exact.counts, counts, size=size),
@@ -226,7 +226,7 @@ def release_fedlog_sums(
 ) -> Floats:
     """FedLog's noised T (..., C, m) of one round; features (n, m - 1) are clipped to [-clip, clip]."""
     clipped = np.clip(_finite(features), -clip, clip)
-    return noise.add("T", fedlog_sums(clipped, labels, classes), _scale(sigma), size=size)
+    return noise.add("T", fedlog_sums(clipped, labels, classes), sigma, size=size)
 
 
 def release_magnitude_sum(
@@ -248,7 +248,7 @@ def release_magnitude_sum(
     """
     scaled = (np.asarray(block, dtype=np.float64) / clip for block in blocks)
     total = sum((clip * clip_features(block, nonnegative=True)).sum(axis=0) for block in scaled)
-    return noise.add("sum", np.asarray(total, dtype=np.float64), _scale(sigma), size=size)
+    return noise.add("sum", np.asarray(total, dtype=np.float64), sigma, size=size)
 
 
 def release_class_counts(
@@ -256,7 +256,7 @@ def release_class_counts(
 ) -> Floats:
     """Noised label histogram (..., C)."""
     counts = _one_hot(labels, classes, len(labels)).sum(axis=0)
-    return noise.add("counts", counts, _scale(sigma), size=size)
+    return noise.add("counts", counts, sigma, size=size)
 
 
 def _noised_moments(
@@ -267,9 +267,9 @@ def _noised_moments(
     layout: Layout,
     size: Size,
 ) -> Moments:
-    mean = noise.add("mean", exact.mean, _scale(sigmas[0]), size=size)
+    mean = noise.add("mean", exact.mean, sigmas[0], size=size)
     layout = layout if family == "full" else "entries"
-    return Moments(mean, noise.add("second", exact.second, _scale(sigmas[1]), layout=layout, size=size))
+    return Moments(mean, noise.add("second", exact.second, sigmas[1], layout=layout, size=size))
 
 
 def _second_sum(features: Floats, family: Family) -> Floats:
@@ -301,9 +301,3 @@ def _finite(features: NDArray[np.floating]) -> Floats:
 def _check_any(features: Floats) -> None:
     if len(features) == 0:
         raise DataError("features: a mean of 0 records does not exist; allowed: at least 1 record")
-
-
-def _scale(sigma: float) -> float:
-    if not (sigma >= 0 and np.isfinite(sigma)):
-        raise ValueError(f"noise scale must be finite and at least 0, got {sigma}")
-    return float(sigma)

@@ -10,7 +10,7 @@ What it costs. Rounding moves each of D coordinates of the statistic by at most 
 differ by at most Delta then differ by at most Delta + g sqrt(D): the noise is calibrated to that. The noise is a
 sum of rounded normals. By Poisson summation its probability at a multiple of g is that of the rounded sum of one
 normal of scale sigma and I - 1 independent uniforms on [-g/2, g/2], up to terms of the order of exp(-(pi s / g)^2)
-for shares of scale s; s / g is 2^20 or more, so that these are far below 10^-1000. Adding uniforms and rounding to
+for shares of scale s; s / g is 2^8 or more, so that these are far below 10^-1000. Adding uniforms and rounding to
 the grid that the statistic lies on is post-processing of the Gaussian mechanism of scale sigma.
 
 Shares are clipped to 2^52 g / I before the noise, which moves neighbours no further apart, so that no sum can
@@ -27,8 +27,11 @@ import numpy as np
 
 from fedassay.privacy.tape import Floats, Layout, NoiseSource
 
-_BITS = 20
-"""Binary digits of the noise of a share that the grid keeps."""
+_ROOM = 22
+"""Shares may be as large as 2 to this power times the scale of the sum's noise before they are clipped."""
+
+_LEAST = 8
+"""Binary digits of a share's noise that the grid keeps, however many clients there are."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def secure_sum(
         scale_of: From a sensitivity to the noise scale that it needs; not decreasing.
     """
     share = scale_of(sensitivity) / math.sqrt(clients)
-    grid = 2.0 ** (math.floor(math.log2(share)) - _BITS)
+    bits = max(_LEAST, math.floor(52 - _ROOM - 1.5 * math.log2(clients)))
+    grid = 2.0 ** (math.floor(math.log2(share)) - bits)
     charged = sensitivity + grid * math.sqrt(coordinates)
     scale = scale_of(charged)
     return SecureSum(scale, clients, grid, charged)

@@ -230,7 +230,13 @@ class NoiseSource(Protocol):
 
 
 def scaled_noise(shape: tuple[int, ...], layout: Layout, scale: float, rng: np.random.Generator) -> Floats:
-    """Normals of a layout and a scale, float64."""
+    """Normals of a layout and a scale, float64.
+
+    Raises:
+        ValueError: The scale is negative or not finite.
+    """
+    if not (scale >= 0 and np.isfinite(scale)):
+        raise ValueError(f"noise scale must be finite and at least 0, got {scale}")
     if layout == "entries":
         noise = np.asarray(rng.standard_normal(shape), dtype=np.float64)
         noise *= scale
@@ -302,7 +308,7 @@ class Door:
         out = value
         if scale:
             rng = self.root.numpy(*key.path)
-            out = value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid)
+            out = np.asarray(value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid))
         out.flags.writeable = False
         tape = _TAPE.get()
         if tape is None:

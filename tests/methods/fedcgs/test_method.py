@@ -175,8 +175,12 @@ def test_noise_beyond_the_range_of_the_transport_is_clipped_where_each_message_c
     for message in outcome.transcript.messages[:3]:
         assert all(np.isfinite(item.values).all() for item in message.fields.values())
     assert any("beyond the range of float16 and were clipped" in note for note in outcome.notes)
-    with pytest.raises(DataError, match="does not fit float16"):
-        FedCGS(transport="float16", noise="central", secure_aggregation="all").run(task)
+
+
+@pytest.mark.parametrize("transport", ["float16", "float32"])
+def test_shares_of_a_noise_are_not_rounded_on_their_way(make_task: MakeTask, transport: str) -> None:
+    with pytest.raises(PlanError, match=f"central with transport {transport}.*allowed: float64"):
+        FedCGS(transport=transport, noise="central", secure_aggregation="all").run(make_task(epsilon=1.0))
 
 
 def test_noised_counts_ask_for_no_more_features_than_are_drawn(

@@ -20,6 +20,7 @@ from fedassay.methods.feddiff.magnitudes import (
 )
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.sensitivities import magnitude_sum
+from fedassay.privacy.tape import FreeNoise
 
 Shape = tuple[int, int, int]
 
@@ -52,7 +53,10 @@ def test_noise_is_white_in_the_half_spectrum() -> None:
     images = np.full((400, *shape), 255, np.uint8)  # magnitudes of zero, but the first
     rng = np.random.default_rng(0)
     found = np.stack(
-        [noised_mean(images, clip=largest_norm(shape), sigma=500.0, count=400, rng=rng) for _ in range(300)]
+        [
+            noised_mean(images, clip=largest_norm(shape), sigma=500.0, count=400, noise=FreeNoise(rng))
+            for _ in range(300)
+        ]
     ).reshape(300, 64)
     assert np.array_equal(found[:, first][:, where], found)
     coordinate = int(np.flatnonzero((weights > 1) & (first > 0))[0])
@@ -65,14 +69,14 @@ def test_noise_is_white_in_the_half_spectrum() -> None:
 def test_clipping_bounds_what_an_image_adds() -> None:
     image = np.full((1, 8, 8, 1), 255, np.uint8)
     rng = np.random.default_rng(0)
-    assert noised_mean(image, clip=10.0, sigma=0.0, count=1, rng=rng).max() == pytest.approx(10.0)
-    assert noised_mean(image, clip=64.0, sigma=0.0, count=1, rng=rng).max() == pytest.approx(64.0)
+    assert noised_mean(image, clip=10.0, sigma=0.0, count=1, noise=FreeNoise(rng)).max() == pytest.approx(10.0)
+    assert noised_mean(image, clip=64.0, sigma=0.0, count=1, noise=FreeNoise(rng)).max() == pytest.approx(64.0)
 
 
 def test_without_noise_it_is_the_mean() -> None:
     images = _images(1500, (8, 8, 1))  # more than one block
     exact = mean_magnitude(images)
-    found = noised_mean(images, clip=64.0, sigma=0.0, count=1500, rng=np.random.default_rng(0))
+    found = noised_mean(images, clip=64.0, sigma=0.0, count=1500, noise=FreeNoise(np.random.default_rng(0)))
     np.testing.assert_allclose(found, exact)
     np.testing.assert_allclose(exact, np.abs(np.fft.fft2(images / 255, axes=(1, 2))).mean(axis=0))
 
@@ -87,7 +91,7 @@ def _errors(images: np.ndarray, epsilon: float) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     count = len(images) + rng.normal(0, math.sqrt(10 / 0.05) * calibrate_sigma(epsilon, 1e-5, 1.0))
     # As the server uses it: no magnitude is negative.
-    gaussian = noised_mean(images, clip=clip, sigma=sigma, count=count, rng=rng).clip(min=0)
+    gaussian = noised_mean(images, clip=clip, sigma=sigma, count=count, noise=FreeNoise(rng)).clip(min=0)
     pydp = pydp_mean(images, epsilon / exact.size)
     return tuple(float(np.sqrt(np.mean((found - exact) ** 2))) for found in (gaussian, pydp))  # type: ignore[return-value]
 

@@ -33,6 +33,7 @@ from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
 from fedassay.privacy.sensitivities import fedlog_sums
+from fedassay.privacy.tape import FreeNoise
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.seeds import Seeds
@@ -100,7 +101,7 @@ def test_the_statistic_is_the_naive_sum_over_records() -> None:
     naive = np.zeros((4, 6))
     for z, y in zip(features, labels, strict=True):
         naive += np.kron(np.eye(4)[y], np.concatenate([[1.0], np.clip(z, -2, 2)])).reshape(4, 6)
-    found = release_fedlog_sums(features, labels, 4, clip=2.0, sigma=0.0, rng=rng)
+    found = release_fedlog_sums(features, labels, 4, clip=2.0, sigma=0.0, noise=FreeNoise(rng))
     np.testing.assert_allclose(found, naive, rtol=1e-12)
 
 
@@ -183,7 +184,7 @@ def test_no_record_moves_the_statistic_by_more_than_its_sensitivity(
         if adjacency == "replace_one":
             other_labels[-1] = rng.integers(0, 3)
     one, two = (
-        release_fedlog_sums(x, y, 3, clip=clip, sigma=0.0, rng=rng)
+        release_fedlog_sums(x, y, 3, clip=clip, sigma=0.0, noise=FreeNoise(rng))
         for x, y in ((features, labels), (other, other_labels))
     )
     bound = fedlog_sums(width, clip, adjacency=adjacency, classes=3).sensitivity
@@ -458,10 +459,10 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     whole = method.run(task)
     kept = fedlog_module.keep_round
 
-    def interrupted(folder: Path | None, run: str, number: int, *rest: object) -> None:
+    def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 2:
             raise KeyboardInterrupt
-        kept(folder, run, number, *rest)
+        kept(task, run, number, *rest)
 
     resumable = dataclasses.replace(task, scratch=tmp_path)
     monkeypatch.setattr(fedlog_module, "keep_round", interrupted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import TypedDict, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,8 @@ from fedassay.methods.fedpft.dp_em import dp_em, dp_em_sensitivity
 from fedassay.mixtures import Family, unpack_lower
 from fedassay.mixtures.bounded import bounded_moments, project_simplex
 from fedassay.privacy.mechanisms import clip_features
+from fedassay.privacy.tape import Door, Key
+from fedassay.support.seeds import Seeds
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
@@ -62,10 +64,19 @@ def _clusters(n: int) -> np.ndarray:
     return clip_features(centres[rng.integers(2, size=n)] + 0.05 * rng.standard_normal((n, 3)))
 
 
+class _Streams(TypedDict):
+    noise: Door
+    start: np.random.Generator
+
+
+def _streams(seed: int) -> _Streams:
+    return {"noise": Door(Seeds(seed), Key("client/0", 0, "mixtures")), "start": np.random.default_rng(seed)}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_dp_em_with_little_noise_finds_the_clusters(family: Family) -> None:
     # With 20,000 records this noise is far below the clusters' own spread.
-    fit = dp_em(_clusters(20_000), 2, family, steps=30, sigma=1.0, floor=1e-4, rng=np.random.default_rng(3))
+    fit = dp_em(_clusters(20_000), 2, family, steps=30, sigma=1.0, floor=1e-4, **_streams(3))
     order = np.argsort(fit.means[:, 0])
     np.testing.assert_allclose(fit.means[order], [[-0.6, 0.3, 0.0], [0.7, 0.0, 0.0]], atol=0.01)
     np.testing.assert_allclose(fit.weights, 0.5, atol=0.02)
@@ -79,7 +90,7 @@ def test_dp_em_noise_is_what_was_asked_for() -> None:
     features = _clusters(50)
     counts, means = [], []
     for seed in range(400):
-        fit = dp_em(features, 1, "diag", steps=1, sigma=2.0, floor=1e-4, rng=np.random.default_rng(seed))
+        fit = dp_em(features, 1, "diag", steps=1, sigma=2.0, floor=1e-4, **_streams(seed))
         counts.append(fit.count)
     assert np.mean(counts) == pytest.approx(50, abs=5 * 2 / math.sqrt(400))
     assert np.std(counts) == pytest.approx(2.0, rel=5 / math.sqrt(800))
@@ -91,7 +102,7 @@ def test_dp_em_noise_is_what_was_asked_for() -> None:
             steps=1,
             sigma=2.0,
             floor=1e-4,
-            rng=np.random.default_rng(seed),
+            **_streams(seed),
             count_noised=False,
         )
         assert fit.count == 50
@@ -101,12 +112,12 @@ def test_dp_em_noise_is_what_was_asked_for() -> None:
 
 
 def test_dp_em_on_no_records() -> None:
-    fit = dp_em(np.empty((0, 3)), 2, "full", steps=3, sigma=5.0, floor=1e-4, rng=np.random.default_rng(0))
+    fit = dp_em(np.empty((0, 3)), 2, "full", steps=3, sigma=5.0, floor=1e-4, **_streams(0))
     assert np.isfinite(fit.means).all()
     assert (np.linalg.eigvalsh(unpack_lower(fit.covariances)) > 0).all()
     assert fit.weights.sum() == pytest.approx(1)
     with pytest.raises(ValueError, match="steps and components must be at least 1"):
-        dp_em(np.empty((0, 3)), 2, "full", steps=0, sigma=5.0, floor=1e-4, rng=np.random.default_rng(0))
+        dp_em(np.empty((0, 3)), 2, "full", steps=0, sigma=5.0, floor=1e-4, **_streams(0))
 
 
 def test_dp_em_sensitivity_composes() -> None:
@@ -145,6 +156,6 @@ def test_dp_em_steps_stay_within_the_stated_sensitivity() -> None:
         for records in (rows, other):
             shares = module._responsibilities(records, weights, means, covariances, "full")
             np.testing.assert_allclose(shares.sum(axis=0), 1)
-            exact.append(module._release(records, shares, "full", (0.0, 0.0, 0.0), rng))
+            exact.append(module._release(records, shares, "full", (0.0, 0.0, 0.0), _streams(0)["noise"]))
         apart = math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(*exact, strict=True)))
         assert apart <= later + 1e-9

@@ -274,7 +274,7 @@ def test_more_components_bring_the_densities_nearer(make_task: MakeTask) -> None
 def test_noise_that_drowns_every_count_leaves_messages_without_a_head(
     make_task: Callable[..., MethodInput],
 ) -> None:
-    task = make_task(epsilon=1e-3, adjacency="add_remove")
+    task = make_task(clients=2, epsilon=1e-3, adjacency="add_remove", seed=1)
     outcome = FedPFT(components=1, counts="noised", transport="float32").run(task)
     assert outcome.model is None
     assert {message.sender for message in outcome.transcript.messages} == {client.name for client in task.clients}

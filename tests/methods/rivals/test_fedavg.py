@@ -92,10 +92,10 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     whole = method.run(task)
     keep = fedavg_module.keep_round
 
-    def interrupted(folder: Path | None, run: str, number: int, *rest: object) -> None:
+    def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 1:
             raise KeyboardInterrupt
-        keep(folder, run, number, *rest)
+        keep(task, run, number, *rest)
 
     resumable = dataclasses.replace(task, scratch=tmp_path)
     monkeypatch.setattr(fedavg_module, "keep_round", interrupted)

@@ -90,10 +90,10 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     whole = _quick().run(task)
     keep = fedproto_module.keep_round
 
-    def interrupted(folder: Path | None, run: str, number: int, *rest: object) -> None:
+    def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 1:
             raise KeyboardInterrupt
-        keep(folder, run, number, *rest)  # type: ignore[arg-type]
+        keep(task, run, number, *rest)  # type: ignore[arg-type]
 
     resumable = replace(task, scratch=tmp_path)
     monkeypatch.setattr(fedproto_module, "keep_round", interrupted)

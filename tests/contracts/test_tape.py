@@ -1,0 +1,284 @@
+"""What the tape of every private method owes: draws for each noised field, and a transcript that follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.release import Release
+from fedassay.exchange.transcript import SERVER, Message, Transcript
+from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, on_grid, taped
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.registry import entries, lookup
+from fedassay.support.seeds import Seeds
+
+MakeTask = Callable[..., MethodInput]
+SAME: Adjacency = "replace_one_same_label"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A private method.
+
+    Attributes:
+        name: As registered.
+        adjacency: Under which it runs.
+        parameters: Its parameters.
+        trained: Networks are trained on the records by DP-SGD.
+        honest: What it declares covers all that it sends.
+    """
+
+    name: str
+    adjacency: Adjacency
+    parameters: dict[str, object] = field(default_factory=dict)
+    trained: bool = False
+    honest: bool = True
+
+    def __str__(self) -> str:
+        said = ",".join(f"{key}={value}" for key, value in self.parameters.items() if not isinstance(value, dict))
+        return f"{self.name}-{self.adjacency}-{said}"
+
+    def run(self, task: MethodInput) -> Outcome:
+        outcome = lookup("method", self.name)(**self.parameters).run(task)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+
+def _each(name: str, adjacency: Adjacency, *parameters: dict[str, object], **rest: bool) -> list[Case]:
+    return [Case(name, adjacency, given, **rest) for given in parameters]
+
+
+CENTRAL: dict[str, object] = {"noise": "central", "secure_aggregation": "all"}
+FEDLOG: dict[str, object] = {"rounds": 2, "local_epochs": 1, "width": 6}
+AVERAGED: dict[str, object] = {"local_epochs": 2}
+CASES = [
+    *_each("fedcgs", "add_remove", {}, {"transport": "float16"}, {"expansion": 30}, CENTRAL),
+    *_each("fedcgs", "replace_one", {}, {"secure_aggregation": "all"}, CENTRAL),
+    *_each("fedcgs", SAME, {}, {"counts": "exact"}, {**CENTRAL, "counts": "exact"}),
+    *_each("fedcgs", "add_remove", {"counts": "exact"}, honest=False),
+    *(
+        case
+        for name in ("fedpft", "fedpft_chain")
+        for case in (
+            *_each(name, SAME, *({"components": 1, "covariance": kind} for kind in ("diag", "full", "spherical"))),
+            *_each(name, SAME, {"components": 1, "nonnegative": True, "transport": "float32"}),
+            *_each(name, SAME, *({"components": 1, "mechanism": kind} for kind in ("paper", "second_moment"))),
+            *_each(name, SAME, {"components": 3}, {"components": 2, "covariance": "full", "dp_steps": 3}),
+            *_each(name, "add_remove", {"components": 1, "counts": "noised", "covariance": "full"}),
+            *_each(name, "replace_one", {"components": 1, "counts": "noised"}),
+            *_each(name, "add_remove", {"components": 3, "counts": "noised", "dp_steps": 3}),
+            *_each(name, "add_remove", {"components": 1, "mechanism": "paper"}, {"components": 2}, honest=False),
+        )
+    ),
+    *(
+        case
+        for kind in ("tight", "paper", "released_code")
+        for case in _each(
+            "fedlog",
+            "add_remove",
+            *(
+                {**FEDLOG, **more, "mechanism": kind}
+                for more in ({}, {"noise": "central"}, {"variant": "c"}, {"variant": "c", "noise": "central"})
+            ),
+        )
+    ),
+    *_each("fedlog", SAME, FEDLOG),
+    *_each("fedlog", "add_remove", {**FEDLOG, "body": "private"}, {**FEDLOG, "counts": "exact"}, honest=False),
+    *_each("fedlog", "add_remove", {**FEDLOG, "body": "dp_sgd"}, trained=True),
+    *_each("fedproto", "add_remove", {"rounds": 2, "local_epochs": 1}, trained=True),
+    *_each("ccvr", "add_remove", {"fedavg": AVERAGED}, trained=True),
+    *_each("fedcvae", "add_remove", {"hidden": 16, "local_epochs": 1}, trained=True),
+    *(
+        case
+        for kind in ("none", "gaussian", "pydp")
+        for case in _each(
+            "feddiff",
+            "add_remove",
+            {"steps": 2, "fmf": kind, "dp_sgd": {"epochs": 1}, "classifier": {"epochs": 1}},
+            trained=True,
+        )
+    ),
+    *_each(
+        "feddiff",
+        SAME,
+        {"steps": 2, "fmf": "gaussian", "dp_sgd": {"epochs": 1}, "classifier": {"epochs": 1}},
+        trained=True,
+    ),
+    *_each("fedavg", "add_remove", AVERAGED, trained=True),
+    *_each("ensemble", "add_remove", {}, trained=True),
+    *_each("average", "add_remove", {}, trained=True),
+    *_each("dense", "add_remove", {"networks": {"bodies": "mlp", "local_epochs": 2}, "rounds": 2}, trained=True),
+    *_each("knowledge_distillation", "add_remove", {}, trained=True),
+]
+HONEST = [case for case in CASES if case.honest and not case.trained]
+
+
+def _task(make_task: MakeTask, case: Case, **more: object) -> MethodInput:
+    clients = 2 if case.name == "knowledge_distillation" else 3
+    return make_task(clients=clients, records=90, epsilon=5.0, adjacency=case.adjacency, **more)
+
+
+def _others(task: MethodInput) -> MethodInput:
+    """The same work with every record of every client replaced, and what else is not public."""
+    rng = np.random.default_rng(7)
+    adjacency = task.privacy.adjacency
+
+    def other(client: Records) -> Records:
+        size = len(client) + (5 if adjacency == "add_remove" else 0)
+        images = rng.integers(0, 256, (size, *client.images.shape[1:]), dtype=np.uint8)
+        labels = client.labels if adjacency == SAME else rng.integers(0, task.classes, size)
+        return Records(client.name, images, labels, task.backbone.extract)
+
+    return replace(task, clients=tuple(other(client) for client in task.clients))
+
+
+def _sent(transcript: Transcript) -> list[object]:
+    """All that can be read off a transcript."""
+    messages = [
+        (
+            message.round,
+            message.sender,
+            message.receiver,
+            message.serialized,
+            [(name, item.kind, item.release, item.additive, item.secure) for name, item in message.fields.items()],
+        )
+        for message in transcript.messages
+    ]
+    return [*messages, transcript.claim, transcript.notes]
+
+
+def _recomputed(draw: Draw, root: Seeds) -> np.ndarray:
+    """What the draw should have given out, from the stream of its key: written here again, on purpose."""
+    if draw.scale == 0:
+        return draw.exact
+    key = draw.key
+    rng = root.numpy(key.sender, key.round, key.field, key.cell, key.part, key.step)
+    if draw.layout == "entries":
+        return draw.exact + on_grid(rng.standard_normal(draw.shape) * draw.scale, draw.grid)
+    width = draw.shape[-1]
+    row, column = np.triu_indices(width)
+    normals = rng.standard_normal((*draw.shape[:-2], len(row)))
+    off = 1.0 if draw.layout == "mirrored" else 1 / math.sqrt(2)
+    upper = normals * (draw.scale * np.where(row == column, 1.0, off))
+    noise = np.zeros(draw.shape)
+    noise[..., row, column] = noise[..., column, row] = upper
+    return draw.exact + on_grid(noise, draw.grid)
+
+
+def _of_field(tape: Tape, message: Message, name: str, release: Release, cell: str) -> list[Entry]:
+    """The draws that protect a field's cell, by the rule of `fedassay.privacy.tape`."""
+
+    def belongs(key: Key) -> bool:
+        if (key.sender, key.round, key.field) != (message.sender, message.round, release.group or name):
+            return False
+        return (key.cell if key.cell in release.cells else "all") == cell
+
+    return [entry for key, entry in tape.draws.items() if belongs(key)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTask) -> None:
+    task = _task(make_task, case)
+    with taped() as tape:
+        outcome = case.run(task)
+    assert not tape.faults
+    assert not tape.lacks
+    used: set[Key] = set()
+    for message in outcome.transcript.messages:
+        if message.sender == SERVER:
+            continue
+        whole = any(
+            item.kind == "class_counts" and item.release.mechanism == "exact" for item in message.fields.values()
+        )
+        for name, item in message.fields.items():
+            release = item.release
+            if release.mechanism == "pure":
+                (sealed,) = _of_field(tape, message, name, release, "all")
+                assert isinstance(sealed, Sealed)
+                assert (sealed.pure_epsilon,) == release.pure_epsilon
+                used.add(sealed.key)
+            if release.mechanism != "gaussian":
+                continue
+            assert release.noise_scale is not None
+            for cell, scale in zip(release.cells, release.noise_scale, strict=True):
+                found = [each for each in _of_field(tape, message, name, release, cell) if isinstance(each, Draw)]
+                noised = [draw for draw in found if draw.scale > 0]
+                assert noised, (name, cell)
+                for draw in noised:
+                    assert draw.scale * math.sqrt(release.shares) == pytest.approx(scale, rel=1e-12)
+                assert all(draw.key.part == "counts" and whole for draw in found if draw.scale == 0)
+                used |= {draw.key for draw in found}
+    assert used == set(tape.draws)
+    for entry in tape.draws.values():
+        if isinstance(entry, Draw):
+            np.testing.assert_array_equal(entry.out, _recomputed(entry, task.noise))
+
+
+@pytest.mark.parametrize("case", HONEST, ids=str)
+def test_a_transcript_follows_from_the_releases_alone(case: Case, make_task: MakeTask) -> None:
+    task = _task(make_task, case)
+    with taped() as tape:
+        first = case.run(task)
+    assert tape.draws
+    with taped(answers=tape) as same:
+        again = case.run(task)
+    assert _sent(again.transcript) == _sent(first.transcript)
+    assert not same.faults
+    with taped(answers=tape) as replay:
+        other = case.run(_others(task))
+    assert not replay.faults
+    assert [m.serialized for m in other.transcript.messages] == [m.serialized for m in first.transcript.messages]
+    assert _sent(other.transcript) == _sent(first.transcript)
+    moved = [key for key, draw in replay.draws.items() if isinstance(draw, Draw) and not _equal(draw, tape, key)]
+    assert moved
+
+
+def _equal(draw: Draw, tape: Tape, key: Key) -> bool:
+    first = tape.draws[key]
+    return isinstance(first, Draw) and np.array_equal(first.exact, draw.exact)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.honest], ids=str)
+def test_what_leaves_beside_the_releases_changes_the_transcript(case: Case, make_task: MakeTask) -> None:
+    task = _task(make_task, case)
+    with taped() as tape:
+        first = case.run(task)
+    with taped(answers=tape) as replay:
+        other = case.run(_others(task))
+    assert replay.faults or _sent(other.transcript) != _sent(first.transcript)
+
+
+@pytest.mark.parametrize("case", HONEST, ids=str)
+def test_runs_that_differ_share_no_noise(case: Case, make_task: MakeTask) -> None:
+    """Streams of clients, rounds, steps, seeds, epsilons, records and parameters have unlike identities."""
+    task = _task(make_task, case)
+    one = task.clients[0]
+    images = one.images.copy()
+    images[0, 0, 0, 0] ^= 1
+    variants = [
+        task,
+        _task(make_task, case, seed=1),
+        replace(task, privacy=task.privacy.model_copy(update={"epsilon": 4.0})),
+        replace(task, parameters="others"),
+        replace(task, clients=(replace(one, images=images), *task.clients[1:])),
+    ]
+    standard: dict[bytes, tuple[int, Key]] = {}
+    for number, variant in enumerate(variants):
+        with taped() as tape:
+            case.run(variant)
+        for key, draw in tape.draws.items():
+            if isinstance(draw, Draw) and draw.scale:
+                first = np.asarray((draw.out - draw.exact) / draw.scale).reshape(-1)[:1].round(6).tobytes()
+                assert first not in standard, (number, key, standard[first])
+                standard[first] = (number, key)
+
+
+def test_every_private_method_is_here() -> None:
+    private = {name for name in entries("method") if getattr(lookup("method", name), "has_private_form", True)}
+    assert {case.name for case in CASES} == private
