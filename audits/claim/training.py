@@ -62,7 +62,7 @@ def training_facts(tape: Tape | None, transcript: Transcript) -> TrainingFacts |
         None where no noised step was seen (no DP-SGD here, or all of it was found again from a checkpoint).
     """
     entries = [] if tape is None else list(trainings(tape).values())
-    entries = [entry for entry in entries if entry.facts.blocks.steps and entry.declared.noise_multiplier > 0]
+    entries = [entry for entry in entries if entry.facts.steps and entry.declared.noise_multiplier > 0]
     if not entries:
         return None
     ratios = [_noise(entry) for entry in entries]
@@ -75,7 +75,7 @@ def training_facts(tape: Tape | None, transcript: Transcript) -> TrainingFacts |
     shown = f"{len(entries)} private training(s) seen as their steps were taken; {entries[least].facts.shown}"
     lacks = sorted({entry.facts.partial for entry in entries if entry.facts.partial})
     return TrainingFacts(
-        "; ".join(broken), shown, "; ".join(lacks), noise, low, high, entries[least].facts.blocks.coordinates
+        "; ".join(broken), shown, "; ".join(lacks), noise, low, high, entries[least].facts.coordinates
     )
 
 
@@ -85,9 +85,10 @@ def _name(entry: TrainingEntry) -> str:
 
 def _noise(entry: TrainingEntry) -> tuple[float, float, float]:
     """Deviation of what was added over the declared one, and the ends of its interval."""
-    blocks = entry.facts.blocks
-    low, high = (math.sqrt(blocks.total / chi2.ppf(p, blocks.coordinates)) for p in (1 - LEVEL, LEVEL))
-    return blocks.share, low, high
+    facts = entry.facts
+    squares = facts.noise**2 * facts.coordinates
+    low, high = (math.sqrt(squares / chi2.ppf(p, facts.coordinates)) for p in (1 - LEVEL, LEVEL))
+    return facts.noise, low, high
 
 
 def _unlike_declared(entries: Iterable[TrainingEntry], transcript: Transcript) -> list[str]:

@@ -61,6 +61,8 @@ def claim_verdict(
     over = accounted.epsilon > claim.epsilon * _SLACK
     if training is not None and training.broken:
         return Judged("unsound", f"{training.broken}: the ledger's total is not this training's; {ledger}")
+    if training is not None and training.lacks:
+        return Judged("unsupported", f"{training.lacks}, so that nothing is known of these; {ledger}")
     measured = "" if training is None else f"; {training.shown}"
     if observation is None:
         if over:

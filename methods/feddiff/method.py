@@ -41,6 +41,7 @@ from fedassay.nets.generators import (
     received_generator,
     train_generator,
 )
+from fedassay.nets.kept_trainings import keep_trainings, restore_trainings
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.privacy import reruns
@@ -196,14 +197,16 @@ class FedDiff(Parameters):
                 arrays["magnitude_mean"] = sent_magnitude(client, budget, self._clip(task), count, task)
             made.append(client.name)
             if task.scratch is not None:
-                own = task.scratch / f"{name}.tape.safetensors"
+                own, trained = (task.scratch / f"{name}.{each}.safetensors" for each in ("tape", "trainings"))
                 keep_draws(own, run, task.noise, lambda key: key.sender == client.name)
+                keep_trainings(trained, run, lambda key: key.sender == client.name)
             return arrays
 
         made: list[str] = []
         arrays = kept(task.scratch, name, run, make)
         if task.scratch is not None and not made:
             restore_draws(task.scratch / f"{name}.tape.safetensors", run, task.noise)
+            restore_trainings(task.scratch / f"{name}.trainings.safetensors", run, task.noise)
         target = task.privacy
         fields = {
             "weights": MessageField(

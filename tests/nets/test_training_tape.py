@@ -19,8 +19,8 @@ from fedassay.nets.local_training import train_privately
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_facts import TESTED, chosen_steps
 from fedassay.nets.training_tape import TrainingEntry, trainings
+from fedassay.nets.training_watch import TESTED, chosen_steps
 from fedassay.privacy.tape import Key, Tape, taped
 from fedassay.support.seeds import Seeds
 

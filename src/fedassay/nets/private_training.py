@@ -16,8 +16,8 @@ from torch import Tensor
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.clipped_sums import ClippedSums, trained
 from fedassay.nets.record_gradients import CHECKED_STEPS
-from fedassay.nets.training_facts import TrainingFacts
 from fedassay.nets.training_tape import Training, digest, replayed, watch, write
+from fedassay.nets.training_watch import TrainingWatch
 from fedassay.privacy.tape import running_tape
 from fedassay.support.progress import Advance
 
@@ -55,18 +55,18 @@ def train_with_noise(
         _put(training, found)
         return found
     start = "" if tape is None else digest(training.network)
-    facts = None if tape is None else watch(training, tape)
+    watching = None if tape is None else watch(training, tape)
     state = _initial_state(training)
     done = 0
     if checkpoint is not None:
         done, kept = read_checkpoint(checkpoint, fingerprint, state)
-        if facts is not None and done:
-            facts.restore(kept, done, state)
-    _take_steps(training, clip, state, facts, done, progress, checkpoint, fingerprint)
+        if watching is not None and done:
+            watching.restore(kept, done, state)
+    _take_steps(training, clip, state, watching, done, progress, checkpoint, fingerprint)
     own = state.average if training.updates.average else state.parameters
     released = {name: each.detach().clone() for name, each in own.items()}
-    if tape is not None and facts is not None:
-        write(training, start, facts, released, tape)
+    if tape is not None and watching is not None:
+        write(training, start, watching, released, tape)
     training.network.eval()
     return released
 
@@ -75,7 +75,7 @@ def _take_steps(
     training: Training,
     clip: ClippedSums,
     state: TrainingState,
-    facts: TrainingFacts | None,
+    watching: TrainingWatch | None,
     done: int,
     progress: Advance | None,
     checkpoint: Path | None,
@@ -84,13 +84,15 @@ def _take_steps(
     """All steps after the first `done`."""
     steps, checked = training.private.steps, 0
     for step in range(done, steps):
-        if facts is not None:
-            facts.before(step, training.inputs, training.labels)
-        checked += _take_step(step, training, clip, state, facts, check=checked < CHECKED_STEPS)
+        if watching is not None:
+            watching.before(step, training.inputs, training.labels)
+        checked += _take_step(step, training, clip, state, watching, check=checked < CHECKED_STEPS)
         if progress is not None:
             progress(step + 1, steps)
         if checkpoint is not None and ((step + 1) % _KEPT_EVERY == 0 or step + 1 == steps):
-            write_checkpoint(checkpoint, fingerprint, step + 1, state, None if facts is None else facts.state())
+            write_checkpoint(
+                checkpoint, fingerprint, step + 1, state, None if watching is None else watching.state()
+            )
 
 
 def _take_step(
@@ -98,7 +100,7 @@ def _take_step(
     training: Training,
     clip: ClippedSums,
     state: TrainingState,
-    facts: TrainingFacts | None,
+    watching: TrainingWatch | None,
     *,
     check: bool,
 ) -> bool:
@@ -113,8 +115,8 @@ def _take_step(
     state.optimizer.step()
     if training.updates.average:
         training.updates.follow(list(state.average.values()), list(state.parameters.values()), step)
-    if facts is not None:
-        facts.after(step, chosen, sums, noised)
+    if watching is not None:
+        watching.after(step, chosen, sums, noised)
     return check and len(chosen) > 1
 
 

@@ -19,6 +19,7 @@ from fedassay.nets.clipped_sums import ClippedSums, Objective, trained
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.training_door import TrainingDoor
 from fedassay.nets.training_facts import TrainingFacts
+from fedassay.nets.training_watch import TrainingWatch
 from fedassay.nets.updates import Updates
 from fedassay.privacy.tape import Key, Tape
 from fedassay.support.seeds import Seeds
@@ -55,7 +56,7 @@ class Replay:
     """A training that was asked for in a replay, and the one whose weights it gave out."""
 
     training: Training
-    kept: Mapping[int, dict[str, Tensor]]
+    kept: Mapping[int, Mapping[str, Tensor]]
 
     def sums_at(
         self, step: int, *, forced: Sequence[int] = (), identities: NDArray[np.int64] | None = None
@@ -141,14 +142,14 @@ def trainings(tape: Tape) -> dict[Key, TrainingEntry]:
     return {key: entry for key, entry in tape.trainings.items() if isinstance(entry, TrainingEntry)}
 
 
-def watch(training: Training, tape: Tape) -> TrainingFacts:
-    """Facts about a training that begins."""
+def watch(training: Training, tape: Tape) -> TrainingWatch:
+    """Watch a training that begins."""
     taken = sum(
         sum(each.numel() for each in weights.values())
         for entry in trainings(tape).values()
         for weights in entry.facts.kept.values()
     )
-    return TrainingFacts(
+    return TrainingWatch(
         training.network,
         len(training.labels),
         training.objective,
@@ -160,7 +161,7 @@ def watch(training: Training, tape: Tape) -> TrainingFacts:
 
 
 def write(
-    training: Training, start: str, facts: TrainingFacts, released: Mapping[str, Tensor], tape: Tape
+    training: Training, start: str, watching: TrainingWatch, released: Mapping[str, Tensor], tape: Tape
 ) -> None:
     """Put a training that has ended on the tape."""
     key = training.door.key
@@ -169,9 +170,9 @@ def write(
     if tape.root is not None and tape.root != training.door.noise:
         tape.faults.append(f"{key}: noised from another root than the draws before it")
     tape.root = training.door.noise
+    facts, weights = watching.end(released)
     if facts.partial:
         tape.lacks.append(f"{key}: {facts.partial}")
-    weights = facts.end(released)
     tape.trainings[key] = TrainingEntry(
         key, training.private, training.updates, start, weights, facts, training.door.noise
     )

@@ -71,7 +71,9 @@ def restore_draws(path: Path, run: str, root: Seeds) -> None:
         tape.lacks.append(f"{path.name}: the draws of an interrupted run were not kept with it")
         return
     if about.get("root") != _name_of(root):
-        tape.lacks.append(f"{path.name}: the root that an interrupted run drew its noise from is not known any more")
+        tape.lacks.append(
+            f"{path.name}: the root that an interrupted run drew its noise from is not known any more"
+        )
     for entry in entries:
         tape.write(entry)
 

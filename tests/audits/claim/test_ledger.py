@@ -78,5 +78,6 @@ def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_c
     assert "seen as their steps were taken" in assess(context).reason
     assert context.tape is not None
     entry, _ = trainings(context.tape).values()
-    entry.facts.blocks.total /= 4
+    less = replace(entry, facts=replace(entry.facts, noise=entry.facts.noise / 2))
+    context.tape.trainings[entry.key] = less
     assert assess(context).verdict == "unsound"
