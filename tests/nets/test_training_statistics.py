@@ -17,7 +17,7 @@ SIZE, STEPS = 530, 12
 def _noise(change: Callable[[int, NDArray[np.float64]], NDArray[np.float64]], seed: int) -> dict[str, float]:
     rng, blocks = np.random.default_rng(seed), NoiseBlocks(SIZE)
     for step in range(STEPS):
-        blocks.add(change(step, rng.standard_normal(SIZE)))
+        blocks.add(2.5 * change(step, rng.standard_normal(SIZE)), 2.5)
     return blocks.p_values()
 
 

@@ -66,7 +66,7 @@ def test_an_honest_training_has_no_failures() -> None:
     assert entry.facts.failures == ()
     assert (tape.faults, tape.lacks, entry.facts.partial) == ([], [], "")
     assert "30 steps" in entry.facts.shown
-    assert f"every record alone in {TESTED}" in entry.facts.shown
+    assert f"every record alone and all noise in {TESTED}" in entry.facts.shown
     assert entry.covers(torch.cat([p.detach().flatten() for p in module.parameters()]).numpy())
     assert min(entry.facts.p_values.values()) > 1e-4
     assert len(entry.facts.p_values) == 7

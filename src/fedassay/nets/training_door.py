@@ -50,4 +50,4 @@ class TrainingDoor:
     def _noised(self, name: str, step: int, exact: Tensor, deviation: float) -> Tensor:
         source = self.noise.numpy(*replace(self.key, part=name, step=step).path)
         noise = torch.from_numpy(np.asarray(source.standard_normal(tuple(exact.shape)))).to(exact.device)
-        return noise.mul_(deviation).add_(exact.double())
+        return noise.mul_(deviation).add_(exact)

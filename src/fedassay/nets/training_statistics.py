@@ -33,16 +33,18 @@ class NoiseBlocks:
         self.windows = np.zeros(size // self.window)
         self.sums = np.zeros(size)
 
-    def add(self, noise: NDArray[np.float64]) -> None:
-        """The noise of one step over its declared deviation, (d,)."""
-        squares = noise * noise
-        # What is left over by the last whole window counts in `total` alone.
-        own = squares[: len(self.windows) * self.window].reshape(-1, self.window).sum(axis=1)
+    def add(self, noise: NDArray[np.float64], deviation: float) -> None:
+        """The noise of one step, (d,), and its declared standard deviation."""
+        whole = len(self.windows) * self.window
+        cut = noise[:whole].reshape(-1, self.window)
+        own = np.einsum("ij,ij->i", cut, cut)
+        own /= deviation**2
         self.steps += 1
-        self.total += float(squares.sum())
+        # What is left over by the last whole window counts in `total` alone.
+        self.total += float(own.sum()) + float(noise[whole:] @ noise[whole:]) / deviation**2
         self.smallest = min(self.smallest, float(own.min()))
         self.windows += own
-        self.sums += noise
+        self.sums += noise if deviation == 1 else noise / deviation
 
     @property
     def share(self) -> float:

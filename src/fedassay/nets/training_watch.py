@@ -32,6 +32,9 @@ from fedassay.support.seeds import Seeds
 TESTED = 8
 """Steps at which single records are computed again."""
 
+_FIRST = 256
+"""Numbers of a parameter's noise that are computed again in steps that are not tested; in those, all are."""
+
 _TOLERANCE = 1e-3
 """Relative: sums are float32."""
 
@@ -88,6 +91,7 @@ class TrainingWatch:
         size = sum(parameter.numel() for parameter in parameters.values())
         self._keeps = _evenly(self.tested, room // max(1, size))
         self.blocks = NoiseBlocks(max(1, size))
+        self._noise = np.zeros(size)
         self._shadow = ShadowUpdates(network, updates, private.batch)
 
     def before(self, step: int, inputs: Tensor, labels: Tensor) -> None:
@@ -171,8 +175,8 @@ class TrainingWatch:
     def _shown(self) -> str:
         sizes, blocks = self._sizes, self.blocks
         return (
-            f"{len(sizes):,} steps: coins, noise and weights computed again in each; every record alone in "
-            f"{sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; "
+            f"{len(sizes):,} steps: coins, noise and weights computed again in each; "
+            f"every record alone and all noise in {sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; "
             f"{int(self._counts.sum()):,} of {len(sizes) * len(self._counts):,} inclusions; "
             f"noise {blocks.share:.4g} of the declared over {blocks.coordinates:,} numbers"
         )
@@ -253,23 +257,25 @@ class TrainingWatch:
         self._fail("sums", f"step {step + 1}: what went into the noise {words}, at norm {norm:g}")
 
     def _hold_noise(self, step: int, sums: Mapping[str, Tensor], noised: Mapping[str, Tensor]) -> None:
-        deviation = self._private.noise_multiplier * self._private.norm
-        parts = []
+        deviation, start = self._private.noise_multiplier * self._private.norm, 0
         for name, exact in sums.items():
-            before, after = (each.detach().double().cpu().numpy() for each in (exact, noised[name]))
+            before, after = (each.detach().cpu().numpy().ravel() for each in (exact, noised[name]))
+            noise = self._noise[start : start + before.size]
+            np.subtract(after, before, out=noise)
+            start += before.size
+            # A stream's first numbers are the same however many are drawn.
+            count = before.size if step in self.tested else min(before.size, _FIRST)
             source = self._door.noise.numpy(*replace(self._door.key, part=name, step=step).path)
-            noise = np.asarray(source.standard_normal(before.shape))
-            if not np.array_equal(noise * deviation + before, after):
-                noise = (after - before) / (deviation or 1.0)
-                size = float(np.sqrt(np.mean(noise * noise)))
+            expected = source.standard_normal(count) * deviation + before[:count].astype(np.float64)
+            if not np.array_equal(expected, after[:count]):
+                size = float(np.sqrt(np.mean(noise * noise))) / (deviation or 1.0)
                 self._fail(
                     "noise",
                     f"step {step + 1}: what was added to {name} is not the noise of its stream: {size:.4g} of the "
                     "declared deviation",
                 )
-            parts.append(noise.ravel())
-        if deviation and parts:
-            self.blocks.add(np.concatenate(parts))
+        if deviation and start:
+            self.blocks.add(self._noise, deviation)
 
     def _follow(self, step: int, noised: Mapping[str, Tensor]) -> None:
         self._shadow.step(step, noised)
