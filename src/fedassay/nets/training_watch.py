@@ -174,9 +174,10 @@ class TrainingWatch:
 
     def _shown(self) -> str:
         sizes, blocks = self._sizes, self.blocks
+        tested = sum(0 <= step - self._skipped < len(sizes) for step in self.tested)
         return (
             f"{len(sizes):,} steps: coins, noise and weights computed again in each; "
-            f"every record alone and all noise in {sum(0 <= step - self._skipped < len(sizes) for step in self.tested)}; "
+            f"every record alone and all noise in {tested}; "
             f"{int(self._counts.sum()):,} of {len(sizes) * len(self._counts):,} inclusions; "
             f"noise {blocks.share:.4g} of the declared over {blocks.coordinates:,} numbers"
         )
