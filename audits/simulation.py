@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
@@ -20,24 +19,24 @@ from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 
 
-def fresh_clients(task: MethodInput, fresh: Records) -> tuple[Records, ...]:
+def fresh_clients(context: AuditContext, fresh: Records) -> tuple[Records, ...]:
     """Clients of the label counts of the real ones, dealt from fresh records.
 
     Where there are too few records of a class, all clients' shares of that class shrink alike, to no
     less than one record each while they last.
 
     Args:
-        task: The cell's work, whose clients are imitated.
+        context: Whose clients are imitated.
         fresh: Records of the private distribution that no client holds.
 
     Raises:
         NotRunError: There are too few fresh records for every client to hold one.
     """
-    rng = task.seeds.numpy("simulation")
-    chosen: list[list[int]] = [[] for _ in task.clients]
-    for label in range(task.classes):
+    rng = context.seeds.numpy("simulation")
+    chosen: list[list[int]] = [[] for _ in context.clients]
+    for label in range(context.classes):
         pool = rng.permutation(np.flatnonzero(fresh.labels == label)).tolist()
-        counts = np.array([int((client.labels == label).sum()) for client in task.clients])
+        counts = np.array([int((client.labels == label).sum()) for client in context.clients])
         scale = min(1.0, len(pool) / max(1, counts.sum()))
         for position, count in enumerate(counts):
             wanted = max(1, int(count * scale)) if count else 0
@@ -45,22 +44,12 @@ def fresh_clients(task: MethodInput, fresh: Records) -> tuple[Records, ...]:
             pool = pool[wanted:]
     if not all(chosen):
         raise NotRunError(
-            f"{len(fresh)} records that no client holds are too few to imitate {len(task.clients)} clients; "
+            f"{len(fresh)} records that no client holds are too few to imitate {len(context.clients)} clients; "
             f"more records in the attacker role are needed"
         )
     return tuple(
         fresh.take(np.array(sorted(rows), np.int64), client.name)
-        for rows, client in zip(chosen, task.clients, strict=True)
-    )
-
-
-def pooled(clients: Sequence[Records], name: str = "private") -> Records:
-    """The records of several owners as one set, in order."""
-    return Records(
-        name,
-        np.concatenate([client.images for client in clients]),
-        np.concatenate([client.labels for client in clients]),
-        lambda _images: np.concatenate([client.features for client in clients]),
+        for rows, client in zip(chosen, context.clients, strict=True)
     )
 
 
@@ -79,4 +68,4 @@ def raw_view(owners: Sequence[Records], context: AuditContext) -> View:
         for records in owners
         if len(records)
     ]
-    return View(tuple(messages), context.classes, context.threat)
+    return View(tuple(messages), context.classes, context.view.threat)

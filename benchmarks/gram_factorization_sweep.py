@@ -35,6 +35,7 @@ from fedassay.mixtures.packed import Transport, pack_lower, to_transport
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_features, release_shared_sums, shared_sums
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
+from fedassay.privacy.tape import FreeNoise
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -177,7 +178,8 @@ def _message(client: Records, case: Case, rng: np.random.Generator) -> Message:
             width, adjacency="add_remove", classes=10, nonnegative=False, weights=(1.0, 1.0, 1.0)
         ).sensitivity
         sigma = calibrate_sigma(case.epsilon, 1e-5, sensitivity)
-        sums = release_shared_sums(features, client.labels, 10, sigmas=(sigma, sigma, sigma), rng=rng)
+        noise = FreeNoise(rng)
+        sums = release_shared_sums(features, client.labels, 10, sigmas=(sigma, sigma, sigma), noise=noise)
         release = Release(
             mechanism="gaussian", adjacency="add_remove", noise_scale=(sigma,), sensitivity=(sensitivity,)
         )

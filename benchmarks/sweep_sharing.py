@@ -19,8 +19,7 @@ import measure
 import torch
 import yaml
 
-from fedassay.execution import cell as cell_work
-from fedassay.execution import runner
+from fedassay.execution import of_plan, runner
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.plan.resolve import load_scenario
 from fedassay.records.record import CellRecord, RunRecord
@@ -52,7 +51,7 @@ def plan(epsilons: list[object], methods: tuple[str, ...] = METHODS) -> str:
 def run_alone(text: str, folder: Path, name: str) -> RunRecord:
     """Runs a plan with an empty cache and nothing left in this process from earlier plans."""
     os.environ["FEDASSAY_CACHE"] = str(folder / f"{name}.cache")
-    for shared in (runner._prepared, runner._shared, cell_work.similarity_of):
+    for shared in (runner._prepared, runner._shared, of_plan.similarity_of):
         shared.cache_clear()
     (folder / f"{name}.yaml").write_text(text)
     assert isinstance(yaml.safe_load(text), dict)

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedassay.records.record import RunRecord
-from fedassay.support.atomic import write_text
+from fedassay.reports.document.output import write_page
 from fedassay.support.errors import PlanError
+from fedassay.support.terminal import is_stream
 
 Format = Literal["html", "md", "json", "csv", "sarif", "junit"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -86,14 +87,21 @@ def write_tables(record: RunRecord, folder: Path) -> list[Path]:
     return contents(record).write_csv(folder)
 
 
+def table_names(record: RunRecord) -> list[str]:
+    """The names of the files that `write_tables` writes."""
+    from fedassay.reports.document.content import contents
+
+    return list(contents(record).csv_files())
+
+
 def write_report(record: RunRecord, run: Path, format: str, output: Path | None) -> Path:
-    """Write one format to a file, or to a folder for `csv`, whole or not at all.
+    """Write one format to a file or to standard output, or to a folder for `csv`, whole or not at all.
 
     Args:
         record: What to report.
         run: Its run folder.
         format: One of `FORMATS`.
-        output: Where to; by default beside the record: report.html, tables/, and so on.
+        output: Where to, `-` for standard output; by default beside the record: report.html, tables/, and so on.
 
     Returns:
         What was written.
@@ -102,11 +110,13 @@ def write_report(record: RunRecord, run: Path, format: str, output: Path | None)
         PlanError: The format is unknown, or the output cannot be written.
     """
     target = output or run / DEFAULT_NAMES.get(format, format)
+    if format != "csv":
+        write_page(render(run, record, format), target)  # type: ignore[arg-type]
+        return target
+    if is_stream(output):
+        raise PlanError(f"-o {output}: format csv is a folder of tables; allowed: a folder, or another format")
     try:
-        if format == "csv":
-            write_tables(record, target)
-        else:
-            write_text(target, render(run, record, format))  # type: ignore[arg-type]
+        write_tables(record, target)
     except OSError as error:
         raise PlanError(f"{target}: cannot be written ({error.strerror}); name another with -o") from None
     return target

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.audit import AuditContext, Workplace
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
@@ -150,13 +150,19 @@ def make_context() -> MakeContext:
     """Makes an audit's context: from a method that is run, or from an `outcome`."""
 
     def make(
-        task: MethodInput, method: Method | None = None, *, outcome: Outcome | None = None, bounds: int = 2
+        task: MethodInput,
+        method: Method | None = None,
+        *,
+        outcome: Outcome | None = None,
+        bounds: int = 2,
+        folder: Path = _ROOT,
+        shared: dict[str, object] | None = None,
     ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             assert method is not None
-            return method.run(replace(task, clients=tuple(clients), seeds=seeds))
+            return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
 
-        tape: Tape | None = None
+        tape = Tape()
         if outcome is None:
             assert method is not None
             with taped() as tape:
@@ -164,22 +170,24 @@ def make_context() -> MakeContext:
         assert task.public is not None
         privacy = task.privacy
         return AuditContext(
-            task=task,
+            clients=task.clients,
+            test=task.test,
+            fresh=task.public,
+            attacker=task.public,
+            classes=task.classes,
+            encode=task.backbone.extract,
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
-            threat=ThreatModel(),
-            attacker=task.public,
-            fresh=task.public,
-            method=outcome.transcript.method,
-            attack=None,
-            attack_key="",
-            rerun=rerun,
-            similarity=Similarity(None, "not asked for", task.device),
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
-            bounds=bounds,
-            folder=_ROOT,
-            prefix="cell",
             tape=tape,
+            privacy=privacy,
+            bounds=bounds,
+            similarity=Similarity(None, "not asked for", task.device),
+            seeds=task.seeds,
+            rerun=rerun,
+            workplace=Workplace(
+                task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared
+            ),
         )
 
     return make

@@ -30,7 +30,7 @@ from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import claim_verdict
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of
@@ -68,7 +68,7 @@ class DpClaimAudit(Parameters):
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: the three numbers and the verdict."""
         claim = context.outcome.transcript.claim
         if isinstance(claim, NoClaim):

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
 from fedassay.audits.claim.training import training_facts
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.records.record import Finding
 from fedassay.support.registry import register
@@ -24,7 +24,7 @@ class LedgerAudit(Parameters):
     reads: ClassVar[None] = None
     tests_per_cell: ClassVar[int] = 0
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: claimed and accounted epsilon."""
         claim = context.outcome.transcript.claim
         pure = isinstance(claim, PrivacyClaim) and claim.delta == 0

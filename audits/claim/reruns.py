@@ -104,7 +104,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
-    with context.progress.step("reruns") as advance:
+    with context.workplace.progress.step("reruns") as advance:
         outliers = make_outliers(context, index, claim.adjacency)
         base = [released(outliers[0].without, "paired", i) for i in range(chosen)]
         few = [[released(o.within, "paired", i) for i in range(_TRIED)] for o in outliers]
@@ -195,7 +195,7 @@ def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) ->
             one = (np.concatenate([one[0], image[None]]), np.append(one[1], label))
         else:
             one[0][place], one[1][place] = image, label
-        within = Records(client.name, one[0], one[1].astype(np.int64), context.backbone.extract)
+        within = Records(client.name, one[0], one[1].astype(np.int64), context.encode)
         found.append(Outlier(f"{name} {verb}", client, within))
     return found
 

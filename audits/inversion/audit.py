@@ -21,10 +21,10 @@ from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, alike, candidates, hold, make_pool
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
-from fedassay.audits.simulation import pooled, raw_view
+from fedassay.audits.simulation import raw_view
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
-from fedassay.data.records import Records
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import (
     Controls,
@@ -66,9 +66,8 @@ class InversionAudit(Parameters):
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding a source of vectors."""
-        assert result is not None
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
         pool, held_out = self._records(context)
@@ -123,7 +122,7 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
         """
-        private = pooled(context.clients)
+        private = joined("private", context.clients)
         usable = np.flatnonzero(np.isin(context.test.labels, private.labels))
         order = np.random.default_rng(0).permutation(usable)
         control, rest = order[: self.control_records], order[self.control_records :][: self.fresh_records]
@@ -135,19 +134,18 @@ class InversionAudit(Parameters):
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, context: AuditContext) -> _Control:
+    def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> _Control:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
 
         Raises:
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
         """
         key = f"inversion control/{self}/{context.attack_key}/{context.bounds}"
-        kept = context.shared.get(key)
+        kept = context.workplace.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        assert context.attack is not None
         rng = np.random.default_rng(0)
-        private = pooled(context.clients)
+        private = joined("private", context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
         result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
         made = next(item for item in result.reconstructions if item.source.name == "raw")
@@ -176,7 +174,7 @@ class InversionAudit(Parameters):
                     draws=self.draws,
                 )
             )
-        context.shared[key] = found = (controls[0], controls[1])
+        context.workplace.shared[key] = found = (controls[0], controls[1])
         return found
 
     def _finding(
@@ -213,7 +211,7 @@ class InversionAudit(Parameters):
         explained = shown.beats and others is not None and domain is not None and _explains(others, domain, shown)
         misfit = np.asarray(result.scores[f"misfit/{name}"], np.float64)[used]
         metrics["misfit"] = Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
-        if context.attacker is not None and len(context.attacker):
+        if len(context.attacker):
             near = nearest_feature(
                 made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
             )

@@ -8,7 +8,6 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import BETWEEN, Pool, Shown, candidates
 from fedassay.contracts.audit import AuditContext, Reconstruction
-from fedassay.records.pictures import write_grid
 from fedassay.records.record import Picture, PictureColumn
 from fedassay.support.types import Images
 
@@ -53,8 +52,8 @@ def figure(
         PictureColumn(caption=f"image {i}", metrics={name: float(part[at]) for name, part in values.items()})
         for at, i in enumerate(chosen)
     ]
-    name = f"{context.prefix}-inversion-{made.source.name}"
-    return (write_grid(context.folder, name, f"images inverted from {made.source.name}", rows, captions),)
+    source = made.source.name
+    return (context.workplace.grid((source,), f"images inverted from {source}", rows, captions),)
 
 
 def _first_of(made: Reconstruction, records: Sequence[int], context: AuditContext) -> Images | None:

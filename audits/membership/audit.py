@@ -32,7 +32,7 @@ from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.roc import Told, allowed_by, told_in_one_release
 from fedassay.audits.membership.verdict import finding, not_run
 from fedassay.audits.simulation import fresh_clients
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -77,10 +77,9 @@ class MembershipAudit(Parameters):
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
-        assert result is not None
-        if context.game is None or context.ask is None:
+        if not context.game.questions:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(context)
         # The method runs again for it, which is for nothing where nothing was scored.
@@ -146,12 +145,11 @@ class MembershipAudit(Parameters):
             ),
         )
 
-    def _positive(self, source: str, context: AuditContext) -> AttackResult:
+    def _positive(self, source: str, context: AttackedContext) -> AttackResult:
         """The attack on a release that gives the same candidates away."""
-        assert context.ask is not None
-        return context.ask(*leaking(source, context))
+        return context.attack(*leaking(source, context))
 
-    def _negative(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
+    def _negative(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
         for ask in (self._halves, self._fresh):
             try:
@@ -160,9 +158,8 @@ class MembershipAudit(Parameters):
                 continue
         return None
 
-    def _halves(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+    def _halves(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of each half of every client's records, asked about the other half."""
-        assert context.game is not None
         rng = context.seeds.numpy("membership", "halves")
         candidates, _ = pooled_blocks(context.game)
         first = [half_of_each(client.labels, rng) for client in context.clients]
@@ -187,22 +184,18 @@ class MembershipAudit(Parameters):
         words = "releases of either half of every client's records, asked about the other half"
         return _Negative(scores, np.array(groups, np.str_), words)
 
-    def _fresh(self, context: AuditContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
+    def _fresh(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of fresh records."""
-        assert context.game is not None
-        clients = fresh_clients(context.task, without(context.fresh, pooled_blocks(context.game)[0]))
+        clients = fresh_clients(context, without(context.fresh, pooled_blocks(context.game)[0]))
         scores = self._asked(clients, context, 0).scores
         return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
 
-    def _asked(self, clients: tuple[Records, ...], context: AuditContext, number: int) -> AttackResult:
-        assert context.ask is not None
-        assert context.game is not None
+    def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
-        return context.ask(visible(outcome, context.threat), context.game)
+        return context.attack(visible(outcome, context.view.threat), context.game)
 
 
-def _truth(context: AuditContext) -> tuple[Bools, NDArray[np.str_]]:
-    assert context.game is not None
+def _truth(context: AttackedContext) -> tuple[Bools, NDArray[np.str_]]:
     clients = {client.name: client for client in context.clients}
     members = [is_member(asked, clients[name]) for name, asked in context.game.questions.items()]
     return np.concatenate(members), pooled_blocks(context.game)[1]

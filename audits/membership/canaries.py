@@ -77,7 +77,7 @@ def _planted(context: AuditContext, count: int) -> Finding:
     seeds = context.seeds.child("membership", "canaries")
     held = [client for client in context.clients if len(client)]
     owner = min(held, key=len)
-    with context.progress.step("canaries") as advance:
+    with context.workplace.progress.step("canaries") as advance:
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
         score = label_logits(_network(context, owner, planted, seeds.child("run")), canaries)
@@ -151,7 +151,7 @@ def _network(context: AuditContext, owner: Records, records: Records, seeds: See
     """The last classifier that the owner, or else the server, sends in a run on these records of its own."""
     clients = [records if client.name == owner.name else client for client in context.clients]
     try:
-        models = visible(context.rerun(clients, seeds), context.threat).models
+        models = visible(context.rerun(clients, seeds), context.view.threat).models
     except DataError as error:
         raise NotRunError(f"the method cannot be run on records with canaries: {error}") from None
     own = {number: model for (sender, number), model in models.items() if sender == owner.name}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.simulation import raw_view
-from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.membership import MembershipGame
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
@@ -115,10 +115,9 @@ class MemorizedDiffusion:
         return np.stack(found, axis=1)
 
 
-def leaking(source: str, context: AuditContext) -> tuple[View, MembershipGame]:
+def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame]:
     """A release of the cell's clients that gives away membership to whoever looks at `source`, and its game."""
     game = context.game
-    assert game is not None
     builders: Mapping[str, Callable[[Sequence[Records]], View]] = {
         "messages": lambda clients: raw_view(clients, context),
         "model": lambda clients: _memorized(clients, context),
@@ -148,7 +147,7 @@ def leaking(source: str, context: AuditContext) -> tuple[View, MembershipGame]:
 
 def _memorized(clients: Sequence[Records], context: AuditContext) -> View:
     models = {(client.name, 0): memorize(client, context.classes) for client in clients}
-    return View((), context.classes, context.threat, models=models)
+    return View((), context.classes, context.view.threat, models=models)
 
 
 def _generators(clients: Sequence[Records], context: AuditContext) -> View:
@@ -156,7 +155,7 @@ def _generators(clients: Sequence[Records], context: AuditContext) -> View:
         client.name: MemorizedDiffusion(2 * _pixels(client.images) - 1, client.images.shape[1:])
         for client in clients
     }
-    return View((), context.classes, context.threat, generators=generators)
+    return View((), context.classes, context.view.threat, generators=generators)
 
 
 def _relabelled(records: Records, classes: int) -> Records:

@@ -28,8 +28,6 @@ def differencing(context: AuditContext, trials: int) -> Finding:
     Raises:
         NotRunError: No record can stand in for a client's, or the method cannot be run that often or alone.
     """
-    if context.game is None:
-        raise NotRunError("no record outside the clients shares a label with theirs")
     if context.outcome.generators:
         raise NotRunError("a generator would have to be trained anew three times in every trial")
     rng = context.seeds.numpy("membership", "differencing")
@@ -49,7 +47,7 @@ def differencing(context: AuditContext, trials: int) -> Finding:
             raise NotRunError(f"the method cannot be run on {owner.name} alone: {error}") from None
 
     kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "positive", "negative")}
-    with context.progress.step("informed adversary") as advance:
+    with context.workplace.progress.step("informed adversary") as advance:
         for trial in range(trials):
             advance(trial, trials)
             place = int(rng.integers(len(owner)))

@@ -32,11 +32,9 @@ from fedassay.audits.memorization.judging import (
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
-from fedassay.audits.simulation import pooled
-from fedassay.contracts.audit import AttackResult, AuditContext
-from fedassay.data.records import Records
+from fedassay.contracts.audit import AuditContext
+from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
-from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -79,7 +77,7 @@ class MemorizationAudit(Parameters):
     draws: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding on all generators of the cell."""
         if not context.outcome.generators:
             raise NotRunError("the method sends no generator")
@@ -100,7 +98,7 @@ class MemorizationAudit(Parameters):
             names.append(own.name)
             count = max(1, round(self.factor * len(own)))
             given = (own, matched, held.take(kept), self._search(context, self.closest))
-            scores.append(score(generator, count, *given, seeds.child(own.name), context.progress))
+            scores.append(score(generator, count, *given, seeds.child(own.name), context.workplace.progress))
         if not scores:
             raise NotRunError(
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
@@ -113,11 +111,13 @@ class MemorizationAudit(Parameters):
         ]
 
     def _search(self, context: AuditContext, closest: int) -> Search:
-        return Search(self.neighbours, self.alpha, context.device, closest)
+        return Search(self.neighbours, self.alpha, context.workplace.device, closest)
 
     def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
-        return without(distinct(pooled([context.fresh, context.test], "heldout")), pooled(context.clients))
+        return without(
+            distinct(joined("heldout", [context.fresh, context.test])), joined("private", context.clients)
+        )
 
     def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Judged:
         return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
@@ -125,12 +125,12 @@ class MemorizationAudit(Parameters):
     def _positive(self, unseen: Records, context: AuditContext) -> Judged:
         """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
         key = f"memorization control/{self.model_dump_json()}/{context.bounds}"
-        made = context.shared.get(key)
+        made = context.workplace.shared.get(key)
         if isinstance(made, Judged):
             return made
         # Not the cell's own stream: which cell comes first depends on the number of workers.
         seeds = Seeds(context.seeds.seed or 0).child("memorization", "control")
-        private = distinct(pooled(context.clients))
+        private = distinct(joined("private", context.clients))
         ours, _ = match_classes(private, unseen, seeds.numpy("match"))
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
         records = private.take(chosen, "control")
@@ -140,13 +140,13 @@ class MemorizationAudit(Parameters):
             context.classes,
             steps=self.control_steps,
             seeds=seeds,
-            device=context.device,
-            progress=context.progress,
+            device=context.workplace.device,
+            progress=context.workplace.progress,
         )
         count = max(1, round(self.factor * len(records)))
         given = (records, matched, unseen.take(held), self._search(context, 0))
-        found = score(generator, count, *given, seeds.child("images"), context.progress)
-        made = context.shared[key] = self._judge([found], context, seeds.numpy("test"))
+        found = score(generator, count, *given, seeds.child("images"), context.workplace.progress)
+        made = context.workplace.shared[key] = self._judge([found], context, seeds.numpy("test"))
         return made
 
     def _negative(
@@ -170,7 +170,9 @@ class MemorizationAudit(Parameters):
                 count = max(1, round(self.factor * len(shown)))
                 given = (rest, matched, unseen.take(kept), self._search(context, 0))
                 drawn = Redrawn(own.images[shown])
-                scores.append(score(drawn, count, *given, seeds.child(own.name, number), context.progress))
+                scores.append(
+                    score(drawn, count, *given, seeds.child(own.name, number), context.workplace.progress)
+                )
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
@@ -284,4 +286,4 @@ class MemorizationAudit(Parameters):
         }
         columns = [PictureColumn(metrics={"score": float(smallest[index])}) for index in best]
         title = f"the {len(best)} generated images closest to a training image"
-        return (write_grid(context.folder, f"{context.prefix}-memorization", title, rows, columns),)
+        return (context.workplace.grid((), title, rows, columns),)

@@ -28,7 +28,7 @@ from fedassay.audits.message.truth import (
     metrics,
     truth_of,
 )
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.transcript import AGGREGATE
@@ -58,16 +58,15 @@ class MessageAudit(Parameters):
     draws: int = Field(default=2000, ge=200)
     """Bootstrap resamples."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding a source of vectors, one on what messages say of counts, one on label histograms."""
-        assert result is not None
         if result.attack == "label_distribution":
             return [histogram_finding(result, context, self.draws)]
         if result.attack == "message_algebra":
             return [*self._algebra(result, context), structure_finding(result, context)]
         return [self._factors(result, context)]
 
-    def _factors(self, result: AttackResult, context: AuditContext) -> Finding:
+    def _factors(self, result: AttackResult, context: AttackedContext) -> Finding:
         senders = [str(name) for name in result.artifacts["senders"]]
         vectors = np.asarray(result.artifacts["vectors"], np.float64)
         source = result.vectors[0] if result.vectors else _nothing(_FACTORS)
@@ -85,7 +84,7 @@ class MessageAudit(Parameters):
             update={"metrics": {**finding.metrics, **extra}, "verdict": verdict, "reason": reason}
         )
 
-    def _algebra(self, result: AttackResult, context: AuditContext) -> list[Finding]:
+    def _algebra(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         found = list(result.vectors)
         # Features that are sent as such need no attack, but must not go unsaid.
         found += [part for part in sources(context.view, np.random.default_rng(0)) if part.name == "raw"]
@@ -101,7 +100,7 @@ class MessageAudit(Parameters):
         vectors: Matrix,
         senders: list[str],
         result: AttackResult,
-        context: AuditContext,
+        context: AttackedContext,
     ) -> Finding:
         """Match to all records of the senders (repeats are ignored), judge, run the controls."""
         encode = encoder(context)
@@ -163,10 +162,9 @@ class MessageAudit(Parameters):
         )
 
     def _positive(
-        self, name: str, context: AuditContext, encode: Callable[[Records], Matrix], means: Matrix
+        self, name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
     ) -> Judged:
         """The attack on exact statistics of a few records; the same for every cell that encodes alike."""
-        assert context.attack is not None
         records = control_records(context)
         features = encode(records)
         make = sums_view if name == _FACTORS else algebra_view

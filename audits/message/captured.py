@@ -16,7 +16,7 @@ import numpy as np
 from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
 from fedassay.audits.message.structure import structure_finding
 from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import exact
@@ -38,7 +38,7 @@ _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
 
-def captured_findings(result: AttackResult, context: AuditContext, controls: Records) -> list[Finding]:
+def captured_findings(result: AttackResult, context: AttackedContext, controls: Records) -> list[Finding]:
     """Findings on what one of the attacks on messages computed.
 
     Args:
@@ -50,7 +50,7 @@ def captured_findings(result: AttackResult, context: AuditContext, controls: Rec
         return [_histograms(result, context, controls)]
     if result.attack == "gram_factorization":
         return [_factors(result, context, controls)]
-    known = replace(context, task=replace(context.task, clients=(controls,)))
+    known = replace(context, clients=(controls,))
     found = [_arithmetic(part, context, controls) for part in (*result.vectors, *_raw(context.view))]
     return [*found, structure_finding(result, context, controls=known)]
 
@@ -64,7 +64,7 @@ def _raw(view: object) -> tuple[VectorSource, ...]:
     return tuple(part for part in found if part.name == "raw")
 
 
-def _arithmetic(source: VectorSource, context: AuditContext, controls: Records) -> Finding:
+def _arithmetic(source: VectorSource, context: AttackedContext, controls: Records) -> Finding:
     """Vectors that are records' features by an identity, or would be but for noise or soft assignments."""
     size = len(source.vectors)
     certain = int(_certain(source, context).sum())
@@ -126,7 +126,7 @@ def _certain(source: VectorSource, context: AuditContext) -> np.ndarray:
     )
 
 
-def _recovers(name: str, context: AuditContext, controls: Records) -> tuple[float | None, bool]:
+def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[float | None, bool]:
     """Median relative error of the same attack on records that are known, and whether that is recovery."""
     if name == "raw":
         fields = {"features": MessageField(controls.features, "features", exact())}
@@ -150,7 +150,7 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
     return median, 2 * len(found.errors) >= size and median < NEAR
 
 
-def _factors(result: AttackResult, context: AuditContext, controls: Records) -> Finding:
+def _factors(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Vectors of a factorization, trusted as far as independent runs of it agree."""
     expected = np.asarray(result.scores["expected_error"], np.float64)
     records = float(np.nansum(result.scores["records"]))
@@ -218,7 +218,7 @@ def _filled(records: Records) -> Matrix:
     return np.asarray(features + max(float(features.max(initial=0.0)), 1.0))
 
 
-def _histograms(result: AttackResult, context: AuditContext, controls: Records) -> Finding:
+def _histograms(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Label histograms that a message holds or that follow exactly from it."""
     senders = [str(name) for name in result.artifacts["senders"]]
     evidence = [str(name) for name in result.artifacts["evidence"]]

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.message.truth import pooled
-from fedassay.contracts.audit import AttackResult, AuditContext
-from fedassay.data.records import Records
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.data.records import Records, joined
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
@@ -23,7 +22,7 @@ CONTROL_RECORDS = 4
 
 def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Records:
     """A few private records with distinct features, the same ones for every cell of a seed."""
-    everything = pooled(context.clients)
+    everything = joined("clients", context.clients)
     chosen = np.random.default_rng(0).permutation(len(everything))[: 4 * size]
     _, first = np.unique(everything.features[chosen], axis=0, return_index=True)
     return everything.take(np.sort(chosen[np.sort(first)[:size]]), SENDER)
@@ -31,12 +30,11 @@ def control_records(context: AuditContext, size: int = CONTROL_RECORDS) -> Recor
 
 def view_of(messages: list[Message], context: AuditContext) -> View:
     """A view of these messages under the plan's threat model."""
-    return View(tuple(messages), context.classes, context.threat)
+    return View(tuple(messages), context.classes, context.view.threat)
 
 
-def attacked(context: AuditContext, view: View) -> AttackResult:
+def attacked(context: AttackedContext, view: View) -> AttackResult:
     """The attack on a control, or an empty result where it finds nothing to work on."""
-    assert context.attack is not None
     try:
         return context.attack(view)
     except NotRunError:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedassay.audits.message.controls import view_of
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
@@ -57,7 +57,7 @@ class _Gain:
         return self.value > CLEAR if self.interval is None else self.interval.corrected_low > 0
 
 
-def histogram_finding(result: AttackResult, context: AuditContext, draws: int) -> Finding:
+def histogram_finding(result: AttackResult, context: AttackedContext, draws: int) -> Finding:
     """One finding on all senders' histograms.
 
     The baseline is the histogram of records that no client holds. Positive control: the same clients' counts,
@@ -75,7 +75,7 @@ def histogram_finding(result: AttackResult, context: AuditContext, draws: int) -
         raise NotRunError("no sender in the view has records to compare histograms with")
     estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]
     owners = [truths[senders[index]] for index in kept]
-    prior = _histogram(_known(context), context.classes)
+    prior = _histogram(context.fresh.labels, context.classes)
     rng = context.seeds.numpy("message", "histograms")
     true = np.stack([_histogram(owner.labels, context.classes) for owner in owners])
     gain = _gain(estimates, true, prior, rng, context, draws)
@@ -142,9 +142,8 @@ def _read(gain: _Gain, senders: Sequence[str], context: AuditContext) -> bool:
     )
 
 
-def _positive(context: AuditContext, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
+def _positive(context: AttackedContext, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
     """Every client's exact counts, through the same attack."""
-    assert context.attack is not None
     clients = [client for client in context.clients if len(client)]
     true = np.stack([_histogram(client.labels, context.classes) for client in clients])
     messages = [
@@ -160,12 +159,6 @@ def _positive(context: AuditContext, prior: Matrix, rng: np.random.Generator, dr
 
 def _counts(client: Records, context: AuditContext) -> Ints:
     return np.bincount(client.labels, minlength=context.classes).astype(np.int64)
-
-
-def _known(context: AuditContext) -> Ints:
-    return next(
-        part for part in (context.fresh, context.public, context.test) if part is not None and len(part)
-    ).labels
 
 
 def _fresh(context: AuditContext, size: int, rng: np.random.Generator) -> Matrix:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message.controls import algebra_view, attacked, control_records, noised_view
 from fedassay.audits.message.truth import encoder, truth_of
-from fedassay.contracts.audit import AttackResult, AuditContext
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
 from fedassay.data.records import Records
 from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl, Verdict
 
@@ -17,7 +17,7 @@ _RECORDS = {"rank", "derivable_counts"}
 
 
 def structure_finding(
-    result: AttackResult, context: AuditContext, controls: AuditContext | None = None
+    result: AttackResult, context: AttackedContext, controls: AttackedContext | None = None
 ) -> Finding:
     """What arithmetic says of numbers of records, and of protections that are not there.
 
@@ -43,7 +43,7 @@ def structure_finding(
         )
     shows, source = Controls(), controls or context
     # A transcript captured elsewhere comes without records to make controls of.
-    if any(len(client) for client in source.task.clients):
+    if any(len(client) for client in source.clients):
         records = control_records(source)
         # The rules are about arithmetic, whatever the features: where the method's own cannot be had, the
         # backbone's serve.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedassay.audits.stats.intervals import wilson
 from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
 from fedassay.contracts.audit import AuditContext
-from fedassay.data.records import Records
+from fedassay.data.records import Records, joined
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Metric, unmeasured
@@ -103,27 +103,12 @@ def truth_of(context: AuditContext, sender: str) -> Records | None:
     """The records that a sender's message speaks of; for the aggregate, those of all clients; None if unknown."""
     if sender != AGGREGATE:
         return context.records(sender)
-    return pooled(context.clients) if context.clients else None
-
-
-def pooled(clients: Sequence[Records]) -> Records:
-    """The records of all clients in one set."""
-    return Records(
-        "clients",
-        np.concatenate([client.images for client in clients]),
-        np.concatenate([client.labels for client in clients]),
-        lambda _images: np.concatenate([client.features for client in clients]),
-    )
-
-
-def unheld(context: AuditContext) -> Records:
-    """Records that no client holds, as anybody might: the fresh ones, else the public, else the test records."""
-    return next(part for part in (context.fresh, context.public, context.test) if part is not None and len(part))
+    return joined("clients", context.clients) if context.clients else None
 
 
 def class_means(context: AuditContext, encode: Callable[[Records], Matrix]) -> Matrix:
     """Class means of records that no client holds, shape (C, d); their common mean for a class without any."""
-    known = unheld(context)
+    known = context.fresh
     features = encode(known)
     means = np.repeat(features.mean(axis=0, keepdims=True), context.classes, axis=0)
     for label in np.unique(known.labels):

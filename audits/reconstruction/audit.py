@@ -25,12 +25,11 @@ from fedassay.audits.reconstruction.selections import (
     private_truth,
     set_selections,
 )
-from fedassay.audits.simulation import fresh_clients, pooled, raw_view
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
-from fedassay.data.records import Records
+from fedassay.audits.simulation import fresh_clients, raw_view
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
+from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
-from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -74,10 +73,9 @@ class ReconstructionAudit(Parameters):
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and selection of the attack's reconstructions."""
-        assert result is not None
-        if context.attacker is None:
+        if not len(context.attacker):
             raise NotRunError("no attacker records: the baselines need some")
         if not result.reconstructions:
             raise NotRunError("the attack reconstructed nothing")
@@ -90,9 +88,10 @@ class ReconstructionAudit(Parameters):
                 findings.append(self._finding(result.attack, reconstruction.source, compared, context))
         return findings
 
-    def _paired(self, reconstruction: Reconstruction, truth: Truth, context: AuditContext) -> Iterator[_Compared]:
+    def _paired(
+        self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
+    ) -> Iterator[_Compared]:
         """Every selection of reconstructions that belong to one record each, with its controls."""
-        assert context.attacker is not None
         name = reconstruction.source.name
         top = self._top(len(truth.images))
         controls = self._paired_controls(truth, context)
@@ -103,7 +102,7 @@ class ReconstructionAudit(Parameters):
             yield selection, judged, controls["positive", selection], controls["negative", selection], None
 
     def _set_level(
-        self, reconstruction: Reconstruction, truth: Truth, context: AuditContext
+        self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
     ) -> Iterator[_Compared]:
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
@@ -153,34 +152,32 @@ class ReconstructionAudit(Parameters):
     def _matched(
         self, images: Images, target: Images, fresh: Images, context: AuditContext, path: str
     ) -> dict[str, Scored]:
-        assert context.attacker is not None
         rng = context.seeds.numpy("reconstruction", "sets", path)
         top = self._top(len(target))
         return set_selections(images, target, fresh, context.attacker.images, context.similarity, top, rng)
 
-    def _simulated(self, name: str, context: AuditContext) -> Images:
+    def _simulated(self, name: str, context: AttackedContext) -> Images:
         """What the method and the attack make of records that no client holds, shape (n, H, W, C).
 
         Vectors that the method does not itself offer (those another attack recovered) are stood in for by
         raw features.
         """
-        assert context.attack is not None
-        clients = fresh_clients(context.task, context.fresh)
+        clients = fresh_clients(context, context.fresh)
         seeds = context.seeds.child("reconstruction", "simulated")
-        seen = view(context.rerun(clients, seeds).transcript, context.threat)
+        seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
         try:
             found = [item for item in context.attack(seen).reconstructions if item.source.name == name]
         except NotRunError:
             found = []
-        item = found[0] if found else _only(context.attack(raw_view([pooled(clients, "control")], context)))
+        item = found[0] if found else _only(context.attack(raw_view([joined("control", clients)], context)))
         return item.images[:, 0]
 
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
         key = f"truth/{self.near_duplicates}"
-        kept = context.shared.get(key)
+        kept = context.workplace.shared.get(key)
         if not isinstance(kept, Truth):
-            kept = context.shared[key] = private_truth(context, self.near_duplicates)
+            kept = context.workplace.shared[key] = private_truth(context, self.near_duplicates)
         return kept
 
     def _top(self, n: int) -> int:
@@ -190,29 +187,26 @@ class ReconstructionAudit(Parameters):
         rng = context.seeds.numpy("reconstruction", "bootstrap", path)
         return judge(scored, context.similarity, rng, tests=context.bounds, draws=self.draws)
 
-    def _raw_control(self, truth: Truth, context: AuditContext) -> tuple[Records, Ints, Reconstruction]:
+    def _raw_control(self, truth: Truth, context: AttackedContext) -> tuple[Records, Ints, Reconstruction]:
         """Some private records, their closest attacker images, and what the attack makes of their features.
 
         The same for every cell of a seed, and so made once.
         """
         key = f"raw control/{self.near_duplicates}/{self.control_records}/{context.attack_key}"
-        kept = context.shared.get(key)
+        kept = context.workplace.shared.get(key)
         if isinstance(kept, tuple):
             return kept
-        assert context.attack is not None
         size = min(self.control_records, len(truth.images))
         chosen = np.sort(np.random.default_rng(0).permutation(len(truth.images))[:size])
         where = {owner: position for position, owner in enumerate(_owners(context.clients))}
         positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-        records = pooled(context.clients).take(positions, "control")
+        records = joined("private", context.clients).take(positions, "control")
         made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
-        context.shared[key] = made
+        context.workplace.shared[key] = made
         return made
 
-    def _paired_controls(self, truth: Truth, context: AuditContext) -> dict[tuple[str, str], Judged]:
+    def _paired_controls(self, truth: Truth, context: AttackedContext) -> dict[tuple[str, str], Judged]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
-        assert context.attacker is not None
-        assert context.attack is not None
         records, closest, positive = self._raw_control(truth, context)
         size = len(records)
         # A cyclic shift of a random order gives every record another record's feature.
@@ -299,8 +293,8 @@ class ReconstructionAudit(Parameters):
             "attacker's image": scored.baseline[chosen],
             "reconstruction": scored.images[chosen],
         }
-        name = f"{context.prefix}-{source}-{selection}"
-        return (write_grid(context.folder, name, f"{source}, selection {selection}", rows, columns),)
+        title = f"{source}, selection {selection}"
+        return (context.workplace.grid((source, selection), title, rows, columns),)
 
 
 def _targets(scored: Scored) -> Series:

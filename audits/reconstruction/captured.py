@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext, Reconstruction
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.records.pictures import write_grid
 from fedassay.records.record import (
     Controls,
     Finding,
@@ -45,7 +44,7 @@ _NO_IMAGES = "the clients' records were not given"
 
 
 def captured_image_findings(
-    audit: str, result: AttackResult, context: AuditContext, known: Records
+    audit: str, result: AttackResult, context: AttackedContext, known: Records
 ) -> list[Finding]:
     """One finding for each source of vectors that the attack made images from.
 
@@ -56,23 +55,20 @@ def captured_image_findings(
             on another view.
         known: Records of the plan that the attacker does not hold, for the controls.
     """
-    assert context.attacker is not None
     measure = "psnr" if audit == "inversion" else "ssim"
     caught, flagged = (_control(measure, context, known, shuffled=shuffled) for shuffled in (False, True))
     return [_judged(audit, item, result.attack, context, caught, flagged) for item in result.reconstructions]
 
 
-def _control(measure: str, context: AuditContext, known: Records, *, shuffled: bool) -> Interval:
+def _control(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> Interval:
     """How much closer images made from features of known records are to these than the baseline.
 
     As in the audits of `fedassay run`: `reconstruction` asks for SSIM over the attacker's nearest image;
     `inversion`, which has no images to learn from, for PSNR over that to another record of the same class.
     """
-    assert context.attack is not None
-    assert context.attacker is not None
     order = np.roll(np.arange(len(known)), 1) if shuffled else np.arange(len(known))
     fields = {"features": MessageField(known.features[order], "features", exact())}
-    seen = View((Message(0, "control", SERVER, fields),), context.classes, context.threat)
+    seen = View((Message(0, "control", SERVER, fields),), context.classes, context.view.threat)
     made = next(item for item in context.attack(seen).reconstructions if item.source.name == "raw")
     # An attack may have a limit, and then makes images of some of the vectors only.
     rows = made.source.rows
@@ -100,10 +96,9 @@ def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 def _judged(
     audit: str, item: Reconstruction, attack: str, context: AuditContext, works: Interval, wrong: Interval
 ) -> Finding:
-    assert context.attacker is not None
     source, images = item.source, item.images[:, 0]
     nearest = _nearest(source.vectors, context.attacker.features)
-    ours = _cosine(context.backbone.features(images), source.vectors)
+    ours = _cosine(context.encode(images), source.vectors)
     theirs = _cosine(context.attacker.features[nearest], source.vectors)
     rng = np.random.default_rng(0)
     metrics = {"feature_cosine": _metric(ours, rng), "ssim_gain": unmeasured(_NO_IMAGES)}
@@ -171,9 +166,7 @@ def _pictures(
         PictureColumn(caption=f"vector {i}", metrics={"feature_cosine": float(cosines[i])}) for i in chosen
     ]
     rows = {"attacker's image": nearest[chosen], "reconstruction": images[chosen]}
-    return (
-        write_grid(context.folder, f"{context.prefix}-{attack}-{source}", f"{attack}: {source}", rows, columns),
-    )
+    return (context.workplace.grid((source,), f"{attack}: {source}", rows, columns),)
 
 
 def _nearest(vectors: Floats, features: Floats) -> NDArray[np.int64]:

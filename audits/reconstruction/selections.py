@@ -86,16 +86,15 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
         near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image;
             fresh images above the same similarity are dropped too.
     """
-    assert context.attacker is not None
     images = np.concatenate([client.images for client in context.clients])
     owner = [(client.name, row) for client in context.clients for row in range(len(client))]
     # Comparing images is the dear part: no more fresh ones than private ones.
     test = context.test
     drawn = context.seeds.numpy("reconstruction", "fresh").permutation(len(test))[: len(images)]
     fresh = test.images[np.sort(drawn)]
-    with context.progress.step("near duplicates") as advance:
+    with context.workplace.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])
-        found = most_similar(both, context.attacker.images, device=context.device, progress=advance)
+        found = most_similar(both, context.attacker.images, device=context.workplace.device, progress=advance)
     private, others = found.values[: len(images)], found.values[len(images) :]
     # A stable sort, so that ties are dropped alike everywhere.
     order = np.argsort(private, kind="stable")

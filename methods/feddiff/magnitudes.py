@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from fedassay.privacy.mechanisms import release_magnitude_sum
 from fedassay.privacy.tape import NoiseSource
-from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Images, Ints
 
 _TOGETHER = 1024
@@ -90,22 +89,22 @@ def pydp_mean(images: Images, epsilon: float) -> NDArray[np.float64]:
     release is (H W C epsilon)-DP. PyDP cannot be seeded.
 
     Args:
-        images: A client's, shape (n, H, W, C).
+        images: A client's, shape (n, H, W, C). Of none PyDP answers exactly 0, which is no release under any
+            epsilon: one record in the middle of the bounds stands in. It adds 0 to the sum that PyDP noises,
+            about that middle, and 1 to its count: no further from any one record than the promise covers.
         epsilon: Of each coordinate.
-
-    Raises:
-        DataError: There is no image: PyDP answers exactly 0 then, which is no release under any epsilon.
     """
-    if not len(images):
-        raise DataError("feddiff: fmf pydp: a client has no records, and PyDP does not noise a mean of none")
     from pydp.algorithms.laplacian import BoundedMean
 
     height, width, channels = images.shape[1:]
-    columns = magnitudes(images).reshape(len(images), -1)
+    largest = float(height * width)
+    columns = magnitudes(images).reshape(len(images), height * width * channels)
+    if not len(images):
+        columns = np.full((1, columns.shape[1]), largest / 2)
     means = [
-        BoundedMean(
-            epsilon=epsilon, lower_bound=0.0, upper_bound=float(height * width), dtype="float"
-        ).quick_result(column.tolist())
+        BoundedMean(epsilon=epsilon, lower_bound=0.0, upper_bound=largest, dtype="float").quick_result(
+            column.tolist()
+        )
         for column in columns.T
     ]
     return np.array(means, dtype=np.float64).reshape(height, width, channels)
@@ -131,5 +130,6 @@ def kept(scores: NDArray[Any], gamma: float) -> NDArray[np.bool_]:
 
 def _vectors(images: Images, first: Ints, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Magnitudes as vectors of the half spectrum, (n, H, W, C) to (n, D C)."""
-    spectrum = magnitudes(images).reshape(len(images), -1, images.shape[3])
-    return np.asarray((spectrum[:, first] * weights[:, None]).reshape(len(images), -1))
+    count, height, width, channels = images.shape
+    spectrum = magnitudes(images).reshape(count, height * width, channels)
+    return np.asarray((spectrum[:, first] * weights[:, None]).reshape(count, len(first) * channels))

@@ -13,10 +13,10 @@ from fedassay.reports.document.groups import Group, groups
 from fedassay.reports.document.html import render
 from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.numbers import DASH, interval, short, significant, size
+from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
 from fedassay.reports.document.summary import Line, strip
-from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 
 Run = tuple[Path, RunRecord]
@@ -72,7 +72,7 @@ def write_comparison(runs: Sequence[Run], output: Path) -> Path:
 
     Args:
         runs: Paths as given, with their records; at least two.
-        output: The file.
+        output: The file; `-` for standard output.
 
     Returns:
         The file written.
@@ -82,10 +82,7 @@ def write_comparison(runs: Sequence[Run], output: Path) -> Path:
     """
     if len(runs) < 2:
         raise PlanError(f"compare: given {len(runs)} run; two or more are needed")
-    try:
-        write_text(output, comparison(runs))
-    except OSError as error:
-        raise PlanError(f"{output}: cannot be written ({error.strerror}); name another with -o") from None
+    write_page(comparison(runs), output)
     return output
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedassay.records.record import RunRecord
@@ -12,10 +12,10 @@ from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstr
 from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.figures.tradeoff import privacy_utility
 from fedassay.reports.document.figures.utility import bytes_up
-from fedassay.reports.document.finding_figures import figures_of, series_file
+from fedassay.reports.document.finding_figures import figures_of, series_files
 from fedassay.reports.document.finding_tables import controls_table, every, findings_table, found
 from fedassay.reports.document.matrix import matrix_table
-from fedassay.reports.document.naming import slug
+from fedassay.reports.document.naming import distinct, slug
 from fedassay.reports.document.privacy_tables import (
     claims_table,
     ledger_table,
@@ -70,12 +70,16 @@ class Contents:
         Returns:
             The files written.
         """
-        files = {f"{table.name}.csv": table.csv() for table in self.tables}
-        files |= {f"figure_{figure.name}.csv": figure.csv() for figure in self.figures}
-        files |= dict(self.series)
+        files = self.csv_files()
         for name, content in files.items():
             write_text(folder / name, content)
         return [folder / name for name in files]
+
+    def csv_files(self) -> dict[str, str]:
+        """Everything as CSV, by file name."""
+        files = {f"{table.name}.csv": table.csv() for table in self.tables}
+        files |= {f"figure_{figure.name}.csv": figure.csv() for figure in self.figures}
+        return files | dict(self.series)
 
 
 def contents(record: RunRecord) -> Contents:
@@ -97,11 +101,17 @@ def contents(record: RunRecord) -> Contents:
         for audit in ("reconstruction", *(name for name, _ in section_five(record)))
     }
     attacked["reconstruction"] = (*reconstruction_epsilon(record), *attacked["reconstruction"])
+    names = iter(distinct([figure.name for figures in attacked.values() for figure in figures]))
     return Contents(
-        tables=tuple(tables),
+        tables=tuple(
+            replace(t, name=name) for t, name in zip(tables, distinct([t.name for t in tables]), strict=True)
+        ),
         corridor=corridor(record),
         utility=tuple(figure for figure in drawn if figure is not None),
-        attacks=attacked,
+        attacks={
+            audit: tuple(replace(figure, name=next(names)) for figure in figures)
+            for audit, figures in attacked.items()
+        },
         series=_series(record),
     )
 
@@ -115,8 +125,8 @@ def section_five(record: RunRecord) -> list[tuple[str, str]]:
 
 def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """Every series of every finding as a CSV file of its own."""
-    out = []
-    for cell, finding in every(record):
+    out, names = [], series_files(record)
+    for _, finding in every(record):
         for name, series in finding.series.items():
-            out.append((f"{series_file(cell, finding, name)}.csv", csv_text(tuple(series.columns), rows(series))))
+            out.append((f"{names[id(finding), name]}.csv", csv_text(tuple(series.columns), rows(series))))
     return tuple(out)

@@ -9,9 +9,9 @@ from fedassay.reports.document.figures.curves import Named, roc, sweep
 from fedassay.reports.document.figures.forest import Entry, forest
 from fedassay.reports.document.figures.histogram import histogram
 from fedassay.reports.document.figures.svg import Figure
-from fedassay.reports.document.finding_tables import found
+from fedassay.reports.document.finding_tables import every, found
 from fedassay.reports.document.groups import cell_name, groups, several_deltas
-from fedassay.reports.document.naming import slug
+from fedassay.reports.document.naming import distinct, slug
 from fedassay.reports.document.series import DRAWN, ROC, SCORES, SWEEP
 from fedassay.reports.document.series import rows as series_rows
 from fedassay.reports.document.summary import source_words
@@ -51,17 +51,24 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
 def folded_of(record: RunRecord, audit: str, most: int = 200) -> tuple[Table, ...]:
     """The series that are no figure, as tables of at most `most` rows; their CSV is whole."""
     out = []
+    names = series_files(record)
     for cell, finding in first_seed(record, audit):
         for name, series in finding.series.items():
             if name in DRAWN:
                 continue
             title = f"{series.title}: {_about(cell, finding, several_deltas(record))}"
-            out.append(_table(series_file(cell, finding, name), title, series, most))
+            out.append(_table(names[id(finding), name], title, series, most))
     return tuple(out)
 
 
-def series_file(cell: CellRecord, finding: Finding, name: str) -> str:
-    """Name of the CSV of a series, without the extension."""
+def series_files(record: RunRecord) -> dict[tuple[int, str], str]:
+    """Names of the CSVs of all series, without the extension, by the finding's identity and the series' name."""
+    held = [(cell, finding, name) for cell, finding in every(record) for name in finding.series]
+    names = distinct([_series_file(cell, finding, name) for cell, finding, name in held])
+    return {(id(finding), name): file for (_, finding, name), file in zip(held, names, strict=True)}
+
+
+def _series_file(cell: CellRecord, finding: Finding, name: str) -> str:
     parts = [cell_name(cell, delta=True, seed=True), finding.audit, finding.source, finding.selection, name]
     return f"series_{slug('-'.join(part for part in parts if part))}"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
-from fedassay.reports.document.numbers import short
+from fedassay.reports.document.numbers import exact
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def cell_name(cell: CellRecord, delta: bool = False, seed: bool = False) -> str:
         delta: Whether to add its delta.
         seed: Whether to add its seed.
     """
-    name = f"{cell.label}, ε = {short(cell.epsilon)}"
+    name = f"{cell.label}, ε = {exact(cell.epsilon)}"
     if delta:
-        name += f", δ = {short(cell.delta)}"
+        name += f", δ = {exact(cell.delta)}"
     if seed:
         name += f", seed {'none' if cell.seed is None else cell.seed}"
     return name

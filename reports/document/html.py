@@ -23,6 +23,7 @@ from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_tabl
 from fedassay.reports.document.summary import lead, strip
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.document.verdicts import LOOKS
+from fedassay.support.text import plain_lines
 
 
 def page(run: Path, record: RunRecord) -> str:
@@ -103,13 +104,14 @@ def render(template: str, **context: object) -> str:
     environment = _environment()
     style = _source("style.css")
     script = _source("page.js")
-    return environment.get_template(template).render(
+    text = environment.get_template(template).render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_digest(style),
         script_hash=_digest(script),
         **context,
     )
+    return plain_lines(text)
 
 
 @cache

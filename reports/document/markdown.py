@@ -14,6 +14,7 @@ from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.summary import lead, strip
 from fedassay.reports.document.tables import as_metric
 from fedassay.reports.document.verdicts import LOOKS
+from fedassay.support.text import plain_lines
 
 
 def markdown(record: RunRecord) -> str:
@@ -29,7 +30,7 @@ def markdown(record: RunRecord) -> str:
     parts.append(
         f"<details><summary>About this run</summary>\n\n{about}\n\n```sh\n{rerun(record)}\n```\n\n</details>"
     )
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return plain_lines("\n\n".join(part for part in parts if part) + "\n")
 
 
 def escaped(words: str) -> str:

@@ -52,6 +52,16 @@ def short(value: float | None) -> str:
     return power if head == "1" else f"{head}{cross}{power}"
 
 
+def exact(value: float) -> str:
+    """A parameter that names a cell: `short` where that is the whole number, every digit where it is not.
+
+    Example:
+        >>> [exact(v) for v in (10.0, 1e-5, 1.0000001, float("inf"))]
+        ['10', '10⁻⁵', '1.0000001', '∞']
+    """
+    return short(value) if math.isinf(value) or float(f"{value:.2e}") == value else repr(value)
+
+
 def interval(metric: Metric, count: bool = True) -> str:
     """The 95 % interval and n of a metric, or an empty string where it has neither.
 

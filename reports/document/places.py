@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedassay.records.record import CellRecord, RunRecord
+from fedassay.records.record import CellRecord, Finding, RunRecord
+from fedassay.support.text import plain_json
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...
     line = lines.index(' "cells": [') + 2
     out = []
     for number, cell in enumerate(record.cells):
-        text = cell.model_dump_json(by_alias=True, indent=1).splitlines()
+        text = _lines(cell)
         own = Place(f"cells[{number}]", line)
         out.append((own, _finding_places(cell, text, own)))
         line += len(text)
@@ -53,5 +54,10 @@ def _finding_places(cell: CellRecord, text: list[str], own: Place) -> tuple[Plac
     out = []
     for number, finding in enumerate(cell.findings):
         out.append(Place(f"{own.path}.findings[{number}]", line))
-        line += len(finding.model_dump_json(by_alias=True, indent=1).splitlines())
+        line += len(_lines(finding))
     return tuple(out)
+
+
+def _lines(part: CellRecord | Finding) -> list[str]:
+    """A part as it stands in the document."""
+    return plain_json(part.model_dump_json(by_alias=True, indent=1)).splitlines()

@@ -12,6 +12,7 @@ import yaml
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.document.numbers import short
+from fedassay.support.text import plain
 
 
 def plan_of(record: RunRecord) -> dict[str, Any]:
@@ -133,10 +134,12 @@ def plan_yaml(record: RunRecord) -> str:
 
 def rerun(record: RunRecord) -> str:
     """The commands that make this run and this page again."""
-    name, captured = name_of(record), _part(plan_of(record), "transcript")
+    # Commands that are copied into a shell: no character of a name may be hidden, none may end the line.
+    name, captured = shlex.quote(plain(name_of(record))), _part(plan_of(record), "transcript")
     if captured:
-        plan = " --plan PLAN.yaml" if _part(plan_of(record), "backbone") else ""
-        again = f"fedassay audit {shlex.quote(str(captured.get('folder', name)))}{plan} -o runs/{name}"
+        given = " --plan PLAN.yaml" if _part(plan_of(record), "backbone") else ""
+        folder = shlex.quote(plain(str(captured.get("folder", name_of(record)))))
+        again = f"fedassay audit {folder}{given} -o runs/{name}"
         return f"{again}\nfedassay report runs/{name} --format html"
     return f"fedassay run {name}.yaml -o runs/{name}\nfedassay report runs/{name} --format html"
 

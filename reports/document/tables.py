@@ -12,6 +12,7 @@ from typing import Literal
 from fedassay.records.record import Metric, Verdict
 from fedassay.reports.document.numbers import duration, interval, short, significant, size
 from fedassay.reports.document.verdicts import LOOKS
+from fedassay.support.text import plain
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
 """How a column is printed. `metric` and `bytes` hold `Metric`s: value, interval, n, reason; `flag` is
@@ -258,11 +259,11 @@ def _letter(number: int) -> str:
 def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows as CSV; missing is empty, infinity is `inf`, line ends are LF.
 
-    Text that a spreadsheet would run as a formula gets a leading apostrophe.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe; hidden characters become escapes.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([_guarded(key) for key in header])
     for row in rows:
         writer.writerow([_guarded(value) for value in row])
     return stream.getvalue()
@@ -271,6 +272,7 @@ def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def _guarded(value: object) -> object:
     if value is None:
         return ""
-    if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"}:
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    shown = plain(value)
+    return f"'{shown}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else shown

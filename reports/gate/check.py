@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedassay.records.record import RunRecord
+from fedassay.reports.document.output import write_page
 from fedassay.reports.gate.judging import Outcome, judge
 from fedassay.reports.gate.junit import junit as junit_text
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.sarif import sarif as sarif_text
-from fedassay.support.atomic import write_text
-from fedassay.support.errors import PlanError
 
 
 def check_record(
@@ -21,18 +20,14 @@ def check_record(
     Args:
         record: The run.
         policy: The policy.
-        sarif: Where to write findings and judgements as SARIF, if anywhere.
-        junit: Where to write them as JUnit XML, if anywhere.
+        sarif: Where to write findings and judgements as SARIF, if anywhere; `-` for standard output.
+        junit: Where to write them as JUnit XML, if anywhere; likewise.
 
     Raises:
         PlanError: A file cannot be written.
     """
     outcome = Outcome(policy.name, tuple(judge(record, policy)))
     for path, text in ((sarif, sarif_text), (junit, junit_text)):
-        if path is None:
-            continue
-        try:
-            write_text(path, text(record, outcome))
-        except OSError as error:
-            raise PlanError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        if path is not None:
+            write_page(text(record, outcome), path)
     return outcome

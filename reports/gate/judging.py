@@ -18,6 +18,7 @@ from fedassay.reports.document.numbers import interval, significant
 from fedassay.reports.document.summary import attacks_on, verdicts_of
 from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.policy import Policy, Scope
+from fedassay.support.text import plain
 
 State = Literal["pass", "broken", "undecided"]
 
@@ -68,12 +69,12 @@ class Outcome:
                     alike.setdefault(judgement.why, []).append(judgement.cell)
             for why, cells in alike.items():
                 named = "; ".join(dict.fromkeys(cell for cell in cells if cell))
-                lines.append(f"{mark}: {why}" + (f"\n    {named}" if named else ""))
+                lines += [f"{mark}: {why}", *([f"    {named}"] if named else ())]
         count = {state: sum(item.state == state for item in self.judgements) for state in ("pass", *marks)}
         counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
         end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
         lines.append(f"policy {self.policy}: {end} ({counts})")
-        return "\n".join(lines)
+        return "\n".join(map(plain, lines))
 
     def as_dict(self) -> dict[str, Any]:
         """The outcome for `--json`."""

@@ -21,6 +21,7 @@ from fedassay.reports.document.numbers import interval, significant
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.judging import Outcome
+from fedassay.support.text import plain_lines
 
 State = Literal["failure", "error", "skipped", "passed"]
 
@@ -155,5 +156,5 @@ def _token(words: str) -> str:
 
 
 def _clean(words: str) -> str:
-    """Text without the control characters that XML 1.0 cannot hold."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", words)
+    """Text without hidden characters, and without those that XML 1.0 cannot hold."""
+    return plain_lines(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", words))

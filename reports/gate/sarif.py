@@ -23,6 +23,7 @@ from fedassay.reports.document.numbers import interval, short, significant
 from fedassay.reports.document.places import Place, cell_places, errors_place
 from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.judging import Outcome
+from fedassay.support.text import plain_tree
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -103,7 +104,8 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
             }
         ],
     }
-    return json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # A viewer may print what the escapes of JSON stand for.
+    return json.dumps(plain_tree(log), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _rule(name: str) -> dict[str, Any]:

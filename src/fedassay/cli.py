@@ -12,7 +12,16 @@ from typing import Any, TypeVar
 import click
 
 from fedassay import __version__
-from fedassay.support.errors import DataError, FedassayError
+from fedassay.support.errors import DataError, FedassayError, PlanError
+from fedassay.support.terminal import (
+    Output,
+    guard_standard_error,
+    is_stream,
+    say,
+    say_json,
+    say_lines,
+    say_problem,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,17 +31,18 @@ _FORMATS = ("html", "md", "json", "csv", "sarif", "junit")
 
 def main() -> None:
     """Entry point: user errors end in one message and exit code 2, failed work in 1."""
+    guard_standard_error()
     try:
         plain = False if "NO_COLOR" in os.environ else None
         code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
     except FedassayError as error:
-        click.echo(f"fedassay: {error}", err=True)
+        say(f"fedassay: {error}", err=True)
         sys.exit(2)
     except click.exceptions.Abort:
-        click.echo("fedassay: stopped; what was finished is kept, continue with --resume", err=True)
+        say("fedassay: stopped; what was finished is kept, continue with --resume", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        say_problem(error)
         sys.exit(2)
     except BrokenPipeError:
         # Whoever read our output has had enough; Python would complain once more on closing it.
@@ -40,7 +50,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"fedassay: {where}{error.strerror}; what was finished is kept", err=True)
+        say(f"fedassay: {where}{error.strerror}; what was finished is kept", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -61,9 +71,7 @@ def cli() -> None:
 
 @cli.command(short_help="Run PLAN: every method, attacked and audited.")
 @click.argument("plan", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/<name>-<UTC time>."
-)
+@click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
 @click.option(
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where cells run."
@@ -112,7 +120,7 @@ def run(
     )
     folder, record = run_scenario(scenario, output, options)
     if as_json:
-        click.echo(record.to_json(), nl=False)
+        say_json(record.to_json())
     elif not quiet:
         print_summary(record, folder)
     return 1 if record.errors else 0
@@ -121,9 +129,7 @@ def run(
 @cli.command(short_help="Audit messages of your own system.")
 @click.argument("transcript", type=click.Path(path_type=Path))
 @click.option("--plan", type=click.Path(path_type=Path), help="Gives the attacker's images and the backbone.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Run folder; default runs/<name>-<UTC time>."
-)
+@click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
 @_quiet
@@ -144,7 +150,7 @@ def audit(
     options = AuditOptions(device=device, force=force, quiet=quiet, command=_command())
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
-        click.echo(record.to_json(), nl=False)
+        say_json(record.to_json())
     elif not quiet:
         print_summary(record, folder)
     return 1 if record.errors else 0
@@ -154,7 +160,10 @@ def audit(
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--format", "format_", type=click.Choice(_FORMATS), default="html", show_default=True)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="File (for csv: folder); default beside the record."
+    "-o",
+    "--output",
+    type=Output(),
+    help="File, or - for standard output (for csv: folder); default beside the record.",
 )
 @_quiet
 @_json
@@ -165,13 +174,14 @@ def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: b
 
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
+    _no_json_beside(as_json, output)
     _written(write_report(record, folder, format_, output), quiet, as_json)
     return 0
 
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("compare.html"), show_default=True)
+@click.option("-o", "--output", type=Output(), default=Path("compare.html"), show_default=True)
 @_quiet
 @_json
 def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) -> int:
@@ -181,6 +191,7 @@ def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) ->
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
+    _no_json_beside(as_json, output)
     _written(write_comparison([(run, load_record(run)) for run in runs], output), quiet, as_json)
     return 0
 
@@ -193,8 +204,8 @@ def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) ->
     type=click.Path(path_type=Path),
     help="Policy file (docs/policy.md); strict.yaml, research.yaml and messages.yaml of configs/policies ship.",
 )
-@click.option("--sarif", type=click.Path(path_type=Path), help="Also write SARIF here.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML here.")
+@click.option("--sarif", type=Output(), help="Also write SARIF here; - for standard output.")
+@click.option("--junit", type=Output(), help="Also write JUnit XML here; - for standard output.")
 @_quiet
 @_json
 def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet: bool, as_json: bool) -> int:
@@ -204,11 +215,13 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     from fedassay.reports.gate.check import check_record
     from fedassay.reports.gate.policy import load_policy
 
+    _no_json_beside(as_json, sarif, junit)
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:
-        click.echo(json.dumps(outcome.as_dict(), indent=1))
+        say_json(json.dumps(outcome.as_dict(), indent=1))
     elif not quiet:
-        click.echo(outcome.text())
+        # A page that goes to standard output is all that stands there.
+        say_lines(outcome.text(), err=is_stream(sarif) or is_stream(junit))
     return outcome.exit_code
 
 
@@ -226,16 +239,16 @@ def list_(what: str, name: str | None, quiet: bool, as_json: bool) -> int:
         return 0
     rows = listing(what)
     if as_json:
-        click.echo(json.dumps([{"name": listed, "summary": summary} for listed, summary in rows], indent=1))
+        say_json(json.dumps([{"name": listed, "summary": summary} for listed, summary in rows], indent=1))
     else:
         width = max((len(listed) for listed, _ in rows), default=0)
         for listed, summary in rows:
-            click.echo(listed if quiet else f"{listed:<{width}}  {summary}".rstrip())
+            say(listed if quiet else f"{listed:<{width}}  {summary}".rstrip())
     return 0
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path), default=Path("plan.yaml"))
+@click.argument("file", type=Output(), default=Path("plan.yaml"))
 @_quiet
 @_json
 def init(file: Path, quiet: bool, as_json: bool) -> int:
@@ -246,7 +259,7 @@ def init(file: Path, quiet: bool, as_json: bool) -> int:
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:
-        click.echo(f"{file}: written; try `fedassay run {file} --dry-run`")
+        say(f"{file}: written; try `fedassay run {file} --dry-run`")
     return 0
 
 
@@ -268,14 +281,14 @@ def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
     else:
         facts = asdict(store.trim(int(limit * 2**30)))
     if as_json:
-        click.echo(json.dumps(facts, indent=1, default=str))
+        say_json(json.dumps(facts, indent=1, default=str))
         return 0
     if action == "clear":
         if quiet:
             return 0
-        click.echo("removed:")
+        say("removed:")
     for name, value in facts.items():
-        click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+        say(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
     return 0
 
 
@@ -293,16 +306,26 @@ def completion(shell: str) -> int:
 
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(cli, {}, "fedassay", "_FEDASSAY_COMPLETE").source())
+    say_lines(made(cli, {}, "fedassay", "_FEDASSAY_COMPLETE").source())
     return 0
 
 
+def _no_json_beside(as_json: bool, *outputs: Path | None) -> None:
+    """Refuse two documents on standard output."""
+    streams = [str(output) for output in outputs if is_stream(output)]
+    if len(streams) + as_json > 1:
+        asked = " and ".join([*streams, *(["--json"] if as_json else [])])
+        raise PlanError(f"{asked}: each writes to standard output; allowed: one of them, the others to files")
+
+
 def _written(path: Path, quiet: bool, as_json: bool) -> None:
-    """Say what was written."""
+    """Say what was written, unless it was written to standard output itself."""
+    if is_stream(path):
+        return
     if as_json:
-        click.echo(json.dumps({"written": str(path)}))
+        say_json(json.dumps({"written": str(path)}))
     elif not quiet:
-        click.echo(str(path))
+        say(str(path))
 
 
 def _command() -> list[str]:

@@ -9,14 +9,13 @@ import textwrap
 from importlib import resources
 from pathlib import Path
 
-import click
-
 from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario
 from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries, lookup
+from fedassay.support.terminal import Styled, say, say_json, say_lines
 
 _KINDS: dict[str, Kind] = {
     "methods": "method",
@@ -73,16 +72,16 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
     """What each key may be and does, its text indented below it; the names alone if `quiet`."""
     if as_json:
         rows = [{"key": key.name, "type": key.allowed, "default": key.default, "about": key.about} for key in keys]
-        click.echo(json.dumps(rows, indent=1))
+        say_json(json.dumps(rows, indent=1))
         return
     if quiet:
-        click.echo("\n".join(key.name for key in keys))
+        say_lines("\n".join(key.name for key in keys))
         return
     width = min(shutil.get_terminal_size().columns, 100)
     for key in keys:
         default = "must be given" if key.default is None else f"default {key.default}"
-        click.echo(f"{click.style(key.name, bold=True)}  {key.allowed}; {default}")
-        click.echo(textwrap.fill(key.about, width, initial_indent="    ", subsequent_indent="    "))
+        say(Styled(key.name, bold=True), f"  {key.allowed}; {default}")
+        say_lines(textwrap.fill(key.about, width, initial_indent="    ", subsequent_indent="    "))
 
 
 def print_cells(scenario: Scenario, as_json: bool) -> None:
@@ -110,52 +109,58 @@ def print_cells(scenario: Scenario, as_json: bool) -> None:
             "estimated_bytes": found.memory,
             "remarks": found.remarks,
         }
-        click.echo(json.dumps(content, indent=1))
+        say_json(json.dumps(content, indent=1))
         return
-    click.echo(f"{scenario.plan.name}: {len(rows)} cells")
+    say(f"{scenario.plan.name}: {len(rows)} cells")
     for row, cell in zip(rows, scenario.cells, strict=True):
         seconds = found.cells[cell.key]
         about = "not estimated" if seconds is None else f"about {in_words(seconds)}"
-        click.echo(f"  {row['cell']}  ({row['adjacency']})  {about}")
+        say(f"  {row['cell']}  ({row['adjacency']})  {about}")
     attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"
-    click.echo(f"attacks: {attacks}\naudits: {audits}")
+    say(f"attacks: {attacks}")
+    say(f"audits: {audits}")
     if found.seconds is not None and found.memory is not None:
-        click.echo(
+        say(
             f"estimate, from rates measured on one core without a GPU: {in_words(found.seconds)} with --jobs 1, "
             f"attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
         )
     for remark in found.remarks:
-        click.echo(remark)
+        say(remark)
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:
     """The verdicts of a run, worst first in each cell, and where the report is."""
     for cell in record.cells:
-        click.echo(_heading(cell))
+        say(*_heading(cell))
         for finding in cell.findings:
             what = "/".join(part for part in (finding.source, finding.selection) if part) or finding.attack or ""
-            verdict = click.style(f"{finding.verdict:<14}", fg=_COLOURS[finding.verdict], bold=True)
-            click.echo(f"  {verdict} {_audit_name(finding, what)}: {finding.reason}")
+            verdict = Styled(f"{finding.verdict:<14}", _COLOURS[finding.verdict], bold=True)
+            say("  ", verdict, f" {_audit_name(finding, what)}: {finding.reason}")
         for warning in cell.privacy.warnings:
-            click.echo(f"  {click.style('warning', fg='yellow')}        {warning}")
+            say("  ", Styled("warning", "yellow"), f"        {warning}")
     for error in record.errors:
-        click.echo(click.style(f"error in {error.cell}, {error.stage}: {error.message}", fg="red"), err=True)
-    click.echo(f"report: {folder / 'report.html'}")
+        say(Styled(f"error in {error.cell}, {error.stage}: {error.message}", "red"), err=True)
+    say(f"report: {folder / 'report.html'}")
     policy = "messages" if "transcript" in record.plan else "research"
-    click.echo(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{policy}.yaml")
+    say(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{policy}.yaml")
 
 
-def _heading(cell: CellRecord) -> str:
+def _heading(cell: CellRecord) -> tuple[Styled, str]:
     accuracy = cell.utility.get("accuracy")
     # Without noise delta has no meaning.
-    delta = [f"delta {cell.delta:g}"] if math.isfinite(cell.epsilon) else []
-    parts = [f"epsilon {cell.epsilon:g}", *delta, "no seed" if cell.seed is None else f"seed {cell.seed}"]
+    delta = [f"delta {_exact(cell.delta)}"] if math.isfinite(cell.epsilon) else []
+    parts = [f"epsilon {_exact(cell.epsilon)}", *delta, "no seed" if cell.seed is None else f"seed {cell.seed}"]
     if accuracy is not None:
         parts.append(f"accuracy {accuracy:.3f}")
     if "bytes_up" in cell.communication:
         parts.append(f"{cell.communication['bytes_up']:,.0f} bytes up")
-    return f"{click.style(cell.label, bold=True)}  {', '.join(parts)}"
+    return Styled(cell.label, bold=True), f"  {', '.join(parts)}"
+
+
+def _exact(value: float) -> str:
+    """A number as somebody would write it, with every digit that it has."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _audit_name(finding: Finding, what: str) -> str:

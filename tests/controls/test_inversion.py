@@ -15,6 +15,7 @@ from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
 from fedassay.audits.inversion.truth import Pool, hold, psnr_table
 from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge, Reconstruction
+from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
@@ -58,8 +59,9 @@ def findings(
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("feature_inversion", reconstructions=made, scores=left)
 
-    context = replace(make_context(task, method, bounds=6), attack=attack, folder=folder, **changes)
-    found = InversionAudit(draws=400, pictures=4).assess(attack(context.view), context)
+    context = replace(make_context(task, method, bounds=6, folder=folder), **changes)
+    own = context.attacked(attack, "test", no_questions())
+    found = InversionAudit(draws=400, pictures=4).assess(attack(context.view), own)
     return {finding.source: finding for finding in found}
 
 
@@ -120,7 +122,7 @@ def test_pictures_of_other_records_are_not_flagged(
         made = Reconstruction(source := sources(seen, np.random.default_rng(0))[0], exact(source))
         return AttackResult("", reconstructions=(made,), scores={"misfit/raw": np.zeros(len(made.images))})
 
-    context = replace(make_context(elsewhere, outcome=other), attack=attack, folder=tmp_path)
+    context = make_context(elsewhere, outcome=other, folder=tmp_path).attacked(attack, "test", no_questions())
     (finding,) = InversionAudit(draws=400).assess(attack(context.view), context)
     assert finding.verdict == "no_leak_found", finding.reason
 
@@ -169,12 +171,12 @@ def test_what_domains_do_not_explain_is_a_leak(
     assert 0 < 2 * explained < shown
 
 
-def _real(task: MethodInput, context: AuditContext, folder: Path) -> dict[str | None, Finding]:
+def _real(task: MethodInput, context: AuditContext) -> dict[str | None, Finding]:
     known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
     inversion = FeatureInversion(weight=0, steps=100)
     recovered = GramFactorization().run(context.view, known).vectors
     result = inversion.run(context.view, replace(known, recovered=recovered))
-    own = replace(context, attack=lambda seen: inversion.run(seen, known), folder=folder)
+    own = context.attacked(lambda seen: inversion.run(seen, known), "test", no_questions())
     return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
 
 
@@ -182,7 +184,7 @@ def test_fedcgs_of_few_records_leaks_their_pictures(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
     task = make_task(clients=4, records=32, labels_of=[0, 1])
-    found = _real(task, make_context(task, FedCGS()), tmp_path)
+    found = _real(task, make_context(task, FedCGS(), folder=tmp_path))
     assert found["gram_factorization"].verdict == "leak", found["gram_factorization"].reason
     assert (found["gram_factorization"].metrics["psnr"].value or 0) > 20
     assert "from class_means" in found["gram_factorization"].pictures[0].rows
@@ -208,7 +210,7 @@ def test_under_noise_nothing_is_a_leak(make_task: MakeTask, make_context: MakeCo
     verdicts = []
     for seed in range(100, 106):
         task = _dealt_anew(make_task(clients=4, records=400, epsilon=1.0, seed=seed), seed)
-        found = _real(task, make_context(task, FedCGS(), bounds=12), tmp_path / str(seed))
+        found = _real(task, make_context(task, FedCGS(), bounds=12, folder=tmp_path / str(seed)))
         assert "gram_factorization" not in found
         assert {"class_means", "gram_directions"} & set(found)
         for finding in found.values():
@@ -229,13 +231,13 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
         task = _dealt_anew(make_task(clients=4, records=400, epsilon=1.0, seed=seed), seed)
         inversion = FeatureInversion(weight=0, steps=100)
         known = Knowledge(None, 10, task.backbone, True, Seeds(0), "cpu", SILENT)
-        found = _real(task, make_context(task, FedCGS(), bounds=1), tmp_path / str(seed))
+        found = _real(task, make_context(task, FedCGS(), bounds=1, folder=tmp_path / str(seed)))
         if "class_means" in found:
             said = found["class_means"].metrics["psnr_gain"].reason
             p["means"].append(float(said.rpartition("= ")[2]))
         audit = InversionAudit(draws=400)
-        context = replace(
-            make_context(task, FedCGS(), bounds=1), attack=lambda seen, i=inversion, k=known: i.run(seen, k)
+        context = make_context(task, FedCGS(), bounds=1).attacked(
+            lambda seen, i=inversion, k=known: i.run(seen, k), "test", no_questions()
         )
         pool, held_out = audit._records(context)
         p["control"].append(audit._controls(pool, held_out, context)[1].p)
@@ -252,7 +254,7 @@ def test_senders_without_known_records_are_not_judged(
     task = make_task(records=60)
     renamed = tuple(replace(client, name=f"{client.name}/x") for client in task.clients)
     outcome = RawFeatures().run(replace(task, clients=renamed))
-    context = make_context(task, outcome=outcome)
+    context = make_context(task, outcome=outcome, folder=tmp_path)
     made = Reconstruction(source := sources(context.view, np.random.default_rng(0))[0], exact(source))
     result = AttackResult("feature_inversion", (made,), scores={"misfit/raw": np.zeros(60)})
     attack = lambda seen: AttackResult(  # noqa: E731
@@ -260,11 +262,12 @@ def test_senders_without_known_records_are_not_judged(
         (Reconstruction(part := sources(seen, np.random.default_rng(0))[0], exact(part)),),
         scores={"misfit/raw": np.zeros(64)},
     )
-    (finding,) = InversionAudit(draws=400).assess(result, replace(context, attack=attack, folder=tmp_path))
+    own = context.attacked(attack, "test", no_questions())
+    (finding,) = InversionAudit(draws=400).assess(result, own)
     assert finding.verdict == "not_run"
     assert "0 of 60 images" in finding.reason
     with pytest.raises(NotRunError, match="inverted nothing"):
-        InversionAudit().assess(AttackResult("feature_inversion"), context)
+        InversionAudit().assess(AttackResult("feature_inversion"), own)
 
 
 def test_p_values_of_images_that_know_nothing_are_uniform() -> None:

@@ -12,12 +12,12 @@ from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
 from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
 from fedassay.contracts.audit import AttackResult, AuditContext, Knowledge
-from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
+from fedassay.contracts.membership import MembershipGame, is_member, make_game, no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.models import label_logits
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.exchange.view import View
+from fedassay.exchange.view import ThreatModel, View
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
@@ -45,25 +45,19 @@ def assessed(
     population: Records | None = None,
 ) -> Mapping[str, Finding]:
     """Findings by source and selection, as the runner would get them."""
-    task = context.task
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.rerun(clients, seeds), context.threat)
+        return visible(context.rerun(clients, seeds), context.view.threat)
 
-    game = make_game(task.clients, task.test, population or task.public, simulate, Seeds(1), classes=10)
-    known = Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
+    own = context.attacker
+    game = make_game(context.clients, context.test, population or own, simulate, Seeds(1), classes=10)
+    known = Knowledge(own, 10, None, True, Seeds(0), "cpu", SILENT, game=game)
 
-    def ask(view: View, other: MembershipGame) -> AttackResult:
-        return attack(view, replace(known, game=other))
+    def ask(view: View, other: MembershipGame | None = None) -> AttackResult:
+        return attack(view, known if other is None else replace(known, game=other))
 
-    context = replace(
-        context,
-        view=visible(context.outcome, context.threat),
-        game=game,
-        ask=ask,
-        attack=lambda view: ask(view, game),
-    )
-    return {f"{found.source}/{found.selection}": found for found in audit.assess(ask(context.view, game), context)}
+    context = replace(context, view=visible(context.outcome, context.view.threat)).attacked(ask, "test", game)
+    return {f"{found.source}/{found.selection}": found for found in audit.assess(ask(context.view), context)}
 
 
 def controls_hold(finding: Finding) -> bool:
@@ -199,7 +193,7 @@ def test_what_cannot_be_scored_is_not_run(make_task: MakeTask, make_context: Mak
 def test_without_a_game_nothing_is_run(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(clients=2, records=60), FedCGS())
     with pytest.raises(NotRunError, match="no candidates"):
-        AUDIT.assess(AttackResult("membership"), context)
+        AUDIT.assess(AttackResult("membership"), context.attacked(Membership().run, "test", no_questions()))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, float("inf")])
@@ -349,9 +343,9 @@ def test_memorized_diffusion_has_no_loss_on_what_it_holds(make_task: MakeTask) -
 def test_controls_ask_the_same_questions(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=60)
     game = make_game(
-        task.clients, task.test, task.public, lambda c, s: View((), 10, context.threat), Seeds(1), classes=10
+        task.clients, task.test, task.public, lambda c, s: View((), 10, ThreatModel()), Seeds(1), classes=10
     )
-    context = replace(make_context(task, FedCGS()), game=game)
+    context = make_context(task, FedCGS()).attacked(RATIO.run, "test", game)
     for source in ("messages", "model", "generator"):
         _, control = leaking(source, context)
         for name, asked in game.questions.items():

@@ -59,7 +59,7 @@ def assess(
 
     def run(generators: Mapping[str, Generator]) -> Finding:
         outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
-        context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
+        context = make_context(task, outcome=outcome, bounds=12, folder=tmp_path, shared=shared)
         (finding,) = QUICK.assess(None, context)
         return finding
 
@@ -110,7 +110,7 @@ def test_generators_of_a_domain_of_their_own_do_not_remember(
         public=inverted(task.public, 2),
     )
     outcome = Outcome(Transcript("drawing", 10, ()), None, generators=generators)
-    context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, fresh=task.public)
+    context = make_context(task, outcome=outcome, bounds=12, folder=tmp_path)
     (finding,) = QUICK.assess(None, context)
     assert finding.verdict == "inconclusive", finding.reason
 
@@ -155,7 +155,7 @@ def test_being_closer_without_copies_is_a_leak_where_no_claim_allows_it(
         None,
         generators=_generators(task, lambda own: Drawing(own.images, spread=120.0)),
     )
-    context = replace(make_context(task, outcome=outcome, bounds=12), folder=tmp_path, shared=shared)
+    context = make_context(task, outcome=outcome, bounds=12, folder=tmp_path, shared=shared)
     (finding,) = QUICK.assess(None, context)
     assert finding.metrics["under_threshold"].value == 0
     assert finding.verdict == verdict, finding.reason
@@ -202,7 +202,7 @@ def test_a_blind_positive_control_is_inconclusive(
     outcome = Outcome(
         Transcript("drawing", 10, ()), None, generators=_generators(task, lambda own: Drawing(own.images))
     )
-    context = replace(make_context(task, outcome=outcome), folder=tmp_path)
+    context = make_context(task, outcome=outcome, folder=tmp_path)
     (finding,) = replace_steps(QUICK, 1).assess(None, context)
     assert finding.verdict == "inconclusive"
     assert "by heart was missed" in finding.reason

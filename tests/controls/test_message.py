@@ -15,6 +15,7 @@ from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
 from fedassay.contracts.audit import Attack, AttackResult, AuditContext, Knowledge
+from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
@@ -41,13 +42,13 @@ def assessed(
 
 
 def _assessed(context: AuditContext, attack: Attack) -> Mapping[str, Finding]:
-    knowledge = Knowledge(context.public, 10, None, False, Seeds(0), "cpu", SILENT)
+    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
 
     def attacked(seen: View) -> AttackResult:
         return attack.run(seen, knowledge)
 
-    context = replace(context, attack=attacked, attack_key="test")
-    return {str(finding.source): finding for finding in AUDIT.assess(attacked(context.view), context)}
+    own = context.attacked(attacked, "test", no_questions())
+    return {str(finding.source): finding for finding in AUDIT.assess(attacked(context.view), own)}
 
 
 def controls_hold(finding: Finding) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
-from fedassay.contracts.audit import AttackResult, AuditContext, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AttackResult, Reconstruction, Workplace
+from fedassay.contracts.membership import no_questions
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
@@ -38,7 +39,7 @@ def blind(source: VectorSource, rng: np.random.Generator) -> Images:
     return rng.integers(0, 256, (len(source.vectors), 1, 8, 8, 1)).astype(np.uint8)
 
 
-def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, AuditContext]:
+def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, AttackedContext]:
     built = lookup("method", method)()
 
     def attack(seen: View) -> AttackResult:
@@ -56,6 +57,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
             backbone=task.backbone,
             privacy=task.privacy,
             seeds=seeds,
+            simulated=True,
             device="cpu",
             progress=task.progress,
         )
@@ -64,25 +66,28 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         return outcome
 
     outcome = built.run(task)
-    threat = ThreatModel()
-    seen = view(outcome.transcript, threat)
+    seen = view(outcome.transcript, ThreatModel())
     assert task.public is not None
-    context = AuditContext(
-        task=task,
+    context = AttackedContext(
+        clients=task.clients,
+        test=task.test,
+        fresh=task.public,
+        attacker=task.public,
+        classes=task.classes,
+        encode=task.backbone.extract,
         outcome=outcome,
         view=seen,
-        threat=threat,
-        attacker=task.public,
-        fresh=task.public,
-        method=method,
+        accounted=Accounted(float("inf"), float("inf"), None, (), ""),
+        steps={},
+        privacy=task.privacy,
+        bounds=6,
+        similarity=Similarity(None, "not asked for"),
+        seeds=task.seeds,
+        rerun=rerun,
+        workplace=Workplace("cpu", task.progress, folder, ("cell", "audit"), {}),
         attack=attack,
         attack_key=invert.__name__,
-        rerun=rerun,
-        similarity=Similarity(None, "not asked for"),
-        accounted=Accounted(float("inf"), float("inf"), None, (), ""),
-        bounds=6,
-        folder=folder,
-        prefix="cell",
+        game=no_questions(),
     )
     return attack(seen), context
 

@@ -156,7 +156,7 @@ if multiprocessing.parent_process() is not None or '--multiprocessing-fork' in _
     import fedassay.execution.cell as cell_work
     run = cell_work.Work.run
     def dying(self):
-        if 'second' in self.cell.method.label and {once}:
+        if 'second' in self.case.entry.label and {once}:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self)
     cell_work.Work.run = dying

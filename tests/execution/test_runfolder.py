@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fedassay.execution import runfolder
+from fedassay.records import manifest
+from fedassay.records.record import CellRecord, Finding, Picture, RunRecord
 from fedassay.support.errors import PlanError
 
 PLAN = {"name": "a", "epsilon": float("inf")}
@@ -23,15 +26,131 @@ def test_an_output_that_holds_a_run_is_refused_and_left_alone(tmp_path: Path) ->
     assert (tmp_path / "record.json").read_text() == "precious"
 
 
-def test_force_removes_what_a_run_wrote_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "record.json").write_text("old")
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "old.csv").write_text("old")
-    (tmp_path / "thesis.tex").write_text("mine")
+# What a user may keep beside the files of a run.
+FOREIGN = (
+    "thesis.tex",
+    "tables/important.csv",
+    "artifacts/model.pt",
+    "artifacts/cell/mine.png",
+    "transcripts/cell/notes.txt",
+    "transcripts/other/transcript.json",
+    ".cells/notes.txt",
+)
+OWN = (
+    "record.json",
+    "report.html",
+    "tables/verdicts.csv",
+    "artifacts/cell/audit-raw.png",
+    "transcripts/cell/transcript.json",
+    "transcripts/cell/00000.safetensors",
+)
+
+
+def _write(folder: Path, name: str, text: str = "mine") -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def _a_run(folder: Path) -> None:
+    """A run that noted its files and wrote them."""
+    with runfolder.claim(folder, PLAN, resume=False, force=False):
+        manifest.note(folder, "cell", [name for name in OWN if "cell" in name])
+        manifest.note(folder, manifest.OF_THE_RUN, ["tables/verdicts.csv", "tables/never_written.csv"])
+        for name in OWN:
+            _write(folder, name, "ours")
+        _write(folder, ".cells/cell.json", "ours")
+        _write(runfolder.scratch(folder, "cell"), "checkpoint.safetensors", "ours")
+
+
+def test_force_removes_what_the_run_s_manifest_lists_and_nothing_else(tmp_path: Path) -> None:
+    _a_run(tmp_path)
+    _write(tmp_path, "tables/.verdicts.csv.abcd1234.tmp", "half")  # killed while writing
+    for name in FOREIGN:
+        _write(tmp_path, name)
     with runfolder.claim(tmp_path, PLAN, resume=False, force=True):
-        assert not (tmp_path / "record.json").exists()
-        assert not (tmp_path / "tables").exists()
-    assert (tmp_path / "thesis.tex").read_text() == "mine"
+        assert _files(tmp_path) == {*FOREIGN, ".lock", ".cells/plan.sha256", ".cells/run.files"}
+    assert all((tmp_path / name).read_text() == "mine" for name in FOREIGN)
+
+
+def test_force_leaves_no_empty_folders_behind(tmp_path: Path) -> None:
+    _a_run(tmp_path)
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=True):
+        assert {path.name for path in tmp_path.iterdir()} == {".cells", ".lock"}
+
+
+def test_force_in_a_folder_that_is_no_run_touches_nothing(tmp_path: Path) -> None:
+    for name in (*FOREIGN, "record.json"):
+        _write(tmp_path, name)
+    before = _files(tmp_path)
+    with (
+        pytest.raises(PlanError, match="no sign of a run"),
+        runfolder.claim(tmp_path, PLAN, resume=False, force=True),
+    ):
+        pass
+    assert _files(tmp_path) == before
+
+
+def test_a_manifest_names_nothing_outside_the_run(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    _write(elsewhere, "verdicts.csv")
+    _write(elsewhere, "00000.safetensors")
+    _a_run(run)
+    _write(run, "thesis.tex")
+    names = ["../elsewhere/verdicts.csv", "thesis.tex", "tables/../thesis.tex", str(elsewhere / "verdicts.csv")]
+    manifest.note(run, "cell", [*names, "transcripts/link/00000.safetensors", "tables/link.csv"])
+    (run / "transcripts" / "link").symlink_to(elsewhere)
+    (run / "tables" / "link.csv").symlink_to(elsewhere / "verdicts.csv")
+    with runfolder.claim(run, PLAN, resume=False, force=True):
+        pass
+    assert _files(elsewhere) == {"verdicts.csv", "00000.safetensors"}
+    assert (run / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["tables", "transcripts", "artifacts"])
+def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    _a_run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / name)
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(PlanError, match=f"{name} in it is no folder of its own"),
+        runfolder.claim(tmp_path / "run", PLAN, resume=False, force=True),
+    ):
+        pass
+    assert (tmp_path / "run" / name).is_symlink()
+
+
+def test_a_run_that_died_before_it_wrote_anything_is_in_nobody_s_way(tmp_path: Path) -> None:
+    _write(tmp_path, ".cells/.plan.sha256.abcd1234.tmp", "half")
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=False):
+        pass
+
+
+def test_force_removes_an_older_run_by_what_its_record_and_cells_name(tmp_path: Path) -> None:
+    """Runs of earlier versions kept no manifest."""
+    _a_run(tmp_path)
+    for path in (tmp_path / ".cells").glob("*.files"):
+        path.unlink()
+    picture = Picture(file="artifacts/cell/audit-raw.png", title="", tile=(1, 1), rows=(), columns=())
+    finding = Finding(audit="message", verdict="leak", reason="", pictures=(picture,))
+    cell = CellRecord.model_validate(
+        {
+            **{"params": {}, "params_given": {}, "utility": {}, "communication": {}},
+            **{"method": "m", "label": "m", "epsilon": "inf", "delta": 1e-5, "adjacency": "add_remove", "seed": 0},
+            "privacy": {"claimed": None, "accounted": None, "verdict": "not_run"},
+            "findings": [finding],
+        }
+    )
+    RunRecord(plan={}, environment={}, cells=(cell,)).save(tmp_path)
+    for name in FOREIGN:
+        _write(tmp_path, name)
+    tables = lambda record: ["verdicts.csv"] if record.cells else []  # noqa: E731
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=True, tables=tables):
+        assert _files(tmp_path) == {*FOREIGN, ".lock", ".cells/plan.sha256", ".cells/run.files"}
 
 
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedassay.support.atomic import open_atomic, write_bytes, write_json, write_text
+from fedassay.support.errors import PlanError
 
 
 def test_written_whole_and_replaced(tmp_path: Path) -> None:
@@ -70,3 +72,54 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def _make(path: Path, kind: str) -> None:
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "named pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    elif kind == "device":
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    else:
+        target = path.with_name("target")
+        if kind == "link":
+            target.write_text("mine")
+        path.symlink_to(target)
+
+
+@pytest.mark.parametrize("kind", ["folder", "named pipe", "socket", "device", "link", "dangling link"])
+def test_what_is_no_regular_file_is_never_replaced(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
+    path = Path("there")
+    _make(path, kind)
+    before = path.lstat()
+    with pytest.raises(PlanError, match=rf"there: it is a {kind.removeprefix('dangling ')}"):
+        write_text(path, "new")
+    after = path.lstat()
+    assert (after.st_mode, after.st_ino, after.st_rdev) == (before.st_mode, before.st_ino, before.st_rdev)
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"there", "target"}
+    if kind == "link":
+        assert Path("target").read_text() == "mine"
+
+
+def test_what_appears_while_a_file_is_written_is_left_alone_too(tmp_path: Path) -> None:
+    path = tmp_path / "there"
+
+    def write() -> None:
+        with open_atomic(path) as stream:
+            stream.write(b"new")
+            os.mkfifo(path)
+
+    with pytest.raises(PlanError, match="named pipe"):
+        write()
+    assert stat.S_ISFIFO(path.lstat().st_mode)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["there"]

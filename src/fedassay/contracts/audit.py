@@ -1,27 +1,29 @@
 """What attacks and audits are given: knowledge for attacks, a context for audits.
 
 An attack gets a `View` and its `Knowledge`, nothing else; truth is joined afterwards by the audit.
-An audit gets the attack's result and a `AuditContext`, with which it runs its controls without any room
-importing another: the same attack on another view, the same method on other records.
+An audit gets an `AuditContext`, with which it runs its controls without any room importing another: the same
+method on other records. An audit of an attack gets the attack's result and an `AttackedContext`, with which it
+also runs the same attack on another view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyTarget
-from fedassay.exchange.view import ThreatModel, View
-from fedassay.records.record import Finding
+from fedassay.exchange.view import View
+from fedassay.records.pictures import write_grid
+from fedassay.records.record import Finding, Picture, PictureColumn
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -108,107 +110,125 @@ class Attack(Protocol):
 
 
 @dataclass(frozen=True)
-class AuditContext:
-    """What an audit may do and know.
+class Workplace:
+    """Where an audit computes, and where it leaves what it makes.
 
     Attributes:
-        task: The cell's work: true records of every client, test and public records, seeds.
-        outcome: What the method gave back.
-        view: What the adversary saw.
-        threat: Under which threat model.
-        attacker: The adversary's own records, or None.
-        fresh: Records of the private distribution that no client holds: the data set's attacker role.
-        method: Label of the method entry.
-        attack: Runs the audited attack on another view; None for audits that need no attack.
-        attack_key: Label and parameters of that attack, to share its control results under.
-        rerun: Runs the method on other clients' records with other seeds.
-        similarity: The image metrics of this plan.
-        accounted: What the ledger says about the cell.
-        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        device: `cpu` or `cuda`.
+        progress: Where long steps report.
         folder: Run folder; pictures and arrays go under artifacts/ there.
-        prefix: Unique file-name prefix of this cell.
+        prefix: What names the pictures of this audit: the key of the cell, the labels of the audit and the attack.
         shared: Results that cells of one run share (control results), by content key.
-        game: The membership questions that the attack was asked, or None.
-        ask: Runs the audited attack on another view and another game.
-        tape: The tape of the run of the method; None where nothing was taped.
     """
 
-    task: MethodInput
+    device: str
+    progress: Progress
+    folder: Path
+    prefix: tuple[str, ...]
+    shared: dict[str, object]
+
+    def grid(
+        self, name: Sequence[str], title: str, rows: Mapping[str, Images], columns: Sequence[PictureColumn]
+    ) -> Picture:
+        """Write a grid of pictures; see `write_grid`. `name` tells it from others of the same audit and attack."""
+        return write_grid(self.folder, (*self.prefix, *name), title, rows, columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditContext:
+    """What an audit may do and know, for simulated and for captured work alike.
+
+    What does not exist is empty, not None: of captured messages nobody has the clients' records, and a rerun says
+    why it is not possible.
+
+    Attributes:
+        clients: The clients' true records; none where nobody has them.
+        test: Records that accuracy is measured on.
+        fresh: Records of the private distribution that no client holds; at least one.
+        attacker: The adversary's own records; empty where the plan gives it none.
+        classes: Number of classes C.
+        encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
+        outcome: What the method gave back.
+        view: What the adversary saw, and under which threat model.
+        accounted: What the ledger says about the cell.
+        tape: What the noise mechanisms of the method took in and gave out; empty where nothing was taped.
+        privacy: What the plan asks for.
+        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        similarity: The image metrics of this plan.
+        seeds: Random streams of the cell.
+        rerun: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
+            where that is not possible.
+        workplace: Device, progress and files.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    fresh: Records
+    attacker: Records
+    classes: int
+    encode: Callable[[Images], Floats]
     outcome: Outcome
     view: View
-    threat: ThreatModel
-    attacker: Records | None
-    fresh: Records
-    method: str
-    attack: Callable[[View], AttackResult] | None
-    attack_key: str
-    rerun: Callable[[Sequence[Records], Seeds], Outcome]
-    similarity: Similarity
     accounted: Accounted
+    tape: Tape
+    privacy: PrivacyTarget
     bounds: int
-    folder: Path
-    prefix: str
-    shared: dict[str, object] = field(default_factory=dict)
-    game: MembershipGame | None = None
-    ask: Callable[[View, MembershipGame], AttackResult] | None = None
-    tape: Tape | None = None
-
-    @property
-    def clients(self) -> tuple[Records, ...]:
-        """The clients' true records."""
-        return self.task.clients
-
-    @property
-    def test(self) -> Records:
-        """Records that accuracy is measured on."""
-        return self.task.test
-
-    @property
-    def public(self) -> Records | None:
-        """Records that everybody may use, or None."""
-        return self.task.public
-
-    @property
-    def classes(self) -> int:
-        """Number of classes C."""
-        return self.task.classes
-
-    @property
-    def backbone(self) -> Backbone:
-        """The frozen feature extractor."""
-        return self.task.backbone
-
-    @property
-    def privacy(self) -> PrivacyTarget:
-        """What the plan asks for."""
-        return self.task.privacy
-
-    @property
-    def seeds(self) -> Seeds:
-        """Random streams of the cell."""
-        return self.task.seeds
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda`."""
-        return self.task.device
-
-    @property
-    def progress(self) -> Progress:
-        """Where long steps report."""
-        return self.task.progress
+    similarity: Similarity
+    seeds: Seeds
+    rerun: Callable[[Sequence[Records], Seeds], Outcome]
+    workplace: Workplace
 
     def records(self, sender: str) -> Records | None:
-        """The true records of a sender, or None for the aggregate."""
-        return next((client for client in self.task.clients if client.name == sender), None)
+        """The true records of a sender; None for the aggregate, and where nobody has them."""
+        return next((client for client in self.clients if client.name == sender), None)
+
+    def attacked(self, attack: AttackAgain, key: str, game: MembershipGame) -> AttackedContext:
+        """The same context for an audit of an attack; for the arguments see `AttackedContext`."""
+        same = {item.name: getattr(self, item.name) for item in fields(self)}
+        return AttackedContext(**same, attack=attack, attack_key=key, game=game)
 
 
-class Audit(Protocol):
-    """An audit; its fields are its plan parameters.
+class AttackAgain(Protocol):
+    """The audited attack, on another view."""
 
-    Registered classes set `reads` (ClassVar): the name of the attack whose result they read, or None.
+    def __call__(self, view: View, game: MembershipGame | None = None) -> AttackResult:
+        """Attack a view; where `game` is given, ask these membership questions instead of the context's."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackedContext(AuditContext):
+    """What an audit of an attack may do and know.
+
+    Attributes:
+        attack: Runs the audited attack on another view.
+        attack_key: Label and parameters of that attack, to share its control results under.
+        game: The membership questions that the attack was asked; without questions where there is nobody to ask
+            about.
     """
 
-    def assess(self, result: AttackResult | None, context: AuditContext) -> list[Finding]:
+    attack: AttackAgain
+    attack_key: str
+    game: MembershipGame
+
+
+class AttackAudit(Protocol):
+    """An audit of attacks; its fields are its plan parameters.
+
+    Registered classes set `reads` (ClassVar): the names of the attacks whose results they read.
+    """
+
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """Join the truth, run the controls, and give one finding per source and selection."""
+        ...
+
+
+class RunAudit(Protocol):
+    """An audit of a run, which reads no attack's result; its fields are its plan parameters.
+
+    Registered classes set `reads` (ClassVar) to None.
+    """
+
+    def assess(self, result: None, context: AuditContext) -> list[Finding]:
+        """Run the controls, and give one finding per source and selection."""
         ...

@@ -227,6 +227,15 @@ def make_game(
     return MembershipGame(questions, sizes, population, simulate, seeds)
 
 
+def no_questions() -> MembershipGame:
+    """A game without questions, for where there is nobody to ask about."""
+
+    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+        raise NotRunError("there is nobody to ask about, so no shadow release is made")
+
+    return MembershipGame({}, {}, None, simulate, Seeds(0))
+
+
 def is_member(candidates: Records, owner: Records) -> NDArray[np.bool_]:
     """Which candidates are among the owner's records, shape (n,): by image and label."""
     held = {(image.tobytes(), int(label)) for image, label in zip(owner.images, owner.labels, strict=True)}

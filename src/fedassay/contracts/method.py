@@ -44,6 +44,8 @@ class MethodInput:
         scratch: A folder for checkpoints of this cell, kept until the cell is done; None: keep none.
         spool: Where clients' messages wait.
         parameters: The method's resolved parameters, in any one notation: runs that differ in them share no noise.
+        simulated: Whether this is a rerun by an audit or an attack, on records and with seeds of its choice. Its
+            noise then follows from the seeds alone, so that simulations on neighbours can share it.
     """
 
     clients: tuple[Records, ...]
@@ -58,13 +60,17 @@ class MethodInput:
     scratch: Path | None = None
     spool: Spool = field(default_factory=Spool)
     parameters: str = ""
+    simulated: bool = False
 
     @cached_property
     def noise(self) -> Seeds:
         """Root of the noise streams: of this cell, these records, this privacy and these parameters.
 
-        Two runs that differ in any of them share no noise, so that their messages cannot be subtracted.
+        Two runs that differ in any of them share no noise, so that their messages cannot be subtracted. Only what
+        is `simulated`, which nobody publishes, has no records in it.
         """
+        if self.simulated:
+            return self.seeds.child("simulated noise")
         digest = hashlib.sha256()
         public = () if self.public is None else (self.public,)
         for records in (*self.clients, *public):

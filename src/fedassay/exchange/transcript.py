@@ -82,6 +82,11 @@ class Transcript:
         """The messages that leave a client."""
         return (message for message in self.messages if message.sender != SERVER)
 
+    def files(self) -> Iterator[str]:
+        """The names of the files that `save` writes."""
+        yield MANIFEST
+        yield from map(_file_name, range(len(self.messages)))
+
     def save(self, folder: Path) -> None:
         """Write the transcript into `folder`; the manifest comes last, so a partial write is no transcript.
 

@@ -10,21 +10,27 @@ The private role of the plan's data is nobody's here: it serves the controls, as
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from fedassay.exchange.transcript import Transcript, load_transcript
+from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
-from fedassay.execution.captured_cell import Work
+from fedassay.execution.case import Case, Place
+from fedassay.execution.cell import Work
+from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
+from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import write_report, write_tables
+from fedassay.reports import table_names, write_report, write_tables
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import console
+from fedassay.support.registry import entries
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,7 @@ def audit_transcript(
     transcript = load_transcript(folder)
     scenario = None if plan is None else _scenario(plan)
     device = choose_device(options.device)
-    name = _name(folder)
-    out = output or Path("runs") / f"{name}-{started:%Y%m%dT%H%M%SZ}"
+    out = output or Path("runs") / f"{_name(folder)}-{started:%Y%m%dT%H%M%SZ}"
     ours, theirs = out.resolve(), folder.resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise PlanError(
@@ -71,17 +76,19 @@ def audit_transcript(
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
-        work = Work(transcript, scenario, prepared, out, device, progress)
-        resolved = work.plan(name, folder)
-        with runfolder.claim(out, resolved, resume=False, force=options.force):
-            cell = work.cell()
+        case = case_of_transcript(transcript, scenario, prepared, Place(out, device, progress))
+        resolved = _described(case, transcript, scenario, folder)
+        with runfolder.claim(out, resolved, resume=False, force=options.force, tables=table_names):
+            done = Work(case).run()
+            runfolder.drop_scratch(out, case.key)
             record = RunRecord(
                 plan=resolved,
                 environment=describe(device, options.command, started),
                 data={} if prepared is None else {"plan": prepared.facts},
-                cells=(cell,),
-                errors=tuple(work.errors),
+                cells=(done.cell,),
+                errors=done.errors,
             )
+            manifest.note(out, manifest.OF_THE_RUN, (f"tables/{table}" for table in table_names(record)))
             write_tables(record, out / "tables")
             record.save(out)
             write_report(record, out, "html", out / "report.html")
@@ -103,6 +110,42 @@ def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> 
         )
 
 
+def _described(case: Case, transcript: Transcript, scenario: Scenario | None, folder: Path) -> dict[str, Any]:
+    """What the record says was done: the transcript's identity, and what of the plan was used."""
+    clients = dict.fromkeys(message.sender for message in transcript.from_clients())
+    facts = {
+        "folder": str(folder),
+        "method": transcript.method,
+        "classes": transcript.classes,
+        "messages": len(transcript.messages),
+        "clients": len(clients),
+        "rounds": len({message.round for message in transcript.messages}),
+        "sha256": _digest(folder),
+    }
+    out: dict[str, Any] = {
+        "name": _name(folder),
+        "transcript": facts,
+        "threat": case.threat.model_dump(mode="json"),
+    }
+    if scenario is not None:
+        resolved = scenario.resolved()
+        out |= {key: resolved[key] for key in ("seeds", "data", "backbone", "similarity")}
+    out["attacks"] = [{part.name: part.params} for part in case.attacks]
+    out["audits"] = [{name: {}} for name in entries("audit")]
+    return out
+
+
 def _name(folder: Path) -> str:
     name = "".join(char if char.isalnum() or char in "._-" else "_" for char in folder.resolve().name)
     return name if name[:1].isalnum() else f"transcript{name}"
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of the transcript's files, so that a record says what it is about."""
+    whole = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.name == MANIFEST or path.suffix == ".safetensors":
+            with path.open("rb") as stream:
+                part = hashlib.file_digest(stream, "sha256").hexdigest()
+            whole.update(f"{path.name}:{part};".encode())
+    return whole.hexdigest()

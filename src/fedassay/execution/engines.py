@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
+from fedassay.support.terminal import guard_standard_error
 
 if TYPE_CHECKING:
     from fedassay.execution.runfolder import FinishedCell
@@ -113,6 +114,7 @@ def _start_worker(threads: int) -> None:
     # Ctrl-C reaches every process of the terminal; the one that started the workers ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    guard_standard_error()
     import torch
 
     torch.set_num_threads(threads)

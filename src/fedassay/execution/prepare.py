@@ -78,19 +78,7 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         rng=seeds.numpy("partition"),
     )
     public = roles.public if len(roles.public) else None
-    backbone = build(
-        BackboneRequest(
-            name=plan.backbone.name,
-            weights=plan.backbone.weights,
-            input_size=plan.backbone.input_size,
-            image_shape=roles.private.image_shape,
-            classes=roles.private.classes,
-            public=public,
-            seed=seeds.integer("backbone"),
-            device=device,
-            base=base,
-        )
-    )
+    backbone = build(_backbone_request(plan, roles, seeds.integer("backbone"), device, base))
 
     def extract(images: Images) -> Floats:
         with progress.step("features"):
@@ -122,6 +110,20 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         classes=roles.private.classes,
         backbone=backbone,
         facts=facts,
+    )
+
+
+def _backbone_request(plan: Plan, roles: Roles, seed: int, device: str, base: Path) -> BackboneRequest:
+    return BackboneRequest(
+        name=plan.backbone.name,
+        weights=plan.backbone.weights,
+        input_size=plan.backbone.input_size,
+        image_shape=roles.private.image_shape,
+        classes=roles.private.classes,
+        public=roles.public if len(roles.public) else None,
+        seed=seed,
+        device=device,
+        base=base,
     )
 
 

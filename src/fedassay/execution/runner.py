@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedassay.execution import engines, runfolder
+from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
+from fedassay.execution.of_plan import case_of_plan
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import write_report, write_tables
+from fedassay.reports import table_names, write_report, write_tables
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import SILENT, Progress, console
@@ -59,12 +62,12 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
     device = _device_here(scenario, options)
     folder = output or Path("runs") / f"{scenario.plan.name}-{started:%Y%m%dT%H%M%SZ}"
     # Wrong data must be found before anything is written.
-    plan, facts = scenario.plan.model_dump_json(), {}
+    facts = {}
     with console(options.quiet) as progress:
         for seed in dict.fromkeys(scenario.plan.seeds):
-            prepared = _prepared(plan, scenario.base, seed, device, progress)
+            prepared = _prepared(scenario.plan, scenario.base, seed, device, progress)
             facts["null" if seed is None else str(seed)] = prepared.facts
-        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force):
+        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force, table_names):
             done = _run_cells(scenario, folder, device, options, progress)
             record = RunRecord(
                 plan=scenario.resolved(),
@@ -73,6 +76,7 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
                 cells=tuple(item.cell for item in done),
                 errors=tuple(error for item in done for error in item.errors),
             )
+            manifest.note(folder, manifest.OF_THE_RUN, (f"tables/{name}" for name in table_names(record)))
             write_tables(record, folder / "tables")
             record.save(folder)
             write_report(record, folder, "html", folder / "report.html")
@@ -128,9 +132,7 @@ def _run_cells(
 
 def _lost(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress) -> FinishedCell:
     """The record of a cell whose worker died twice. It is not stored, so that `--resume` tries it again."""
-    cell = next(cell for cell in scenario.cells if cell.key == key)
-    prepared = _prepared(scenario.plan.model_dump_json(), scenario.base, cell.seed, device, progress)
-    return Work(scenario, cell, folder, device, progress, prepared, {}).lost(
+    return Work(_case(scenario, key, Place(folder, device, progress))).lost(
         "its worker process died, and again when the cell ran alone: killed, or out of memory; "
         "--resume tries the cell again"
     )
@@ -138,22 +140,24 @@ def _lost(scenario: Scenario, key: str, folder: Path, device: str, progress: Pro
 
 def run_cell(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress = SILENT) -> FinishedCell:
     """Run one cell and store its result in the run folder."""
-    cell = next(cell for cell in scenario.cells if cell.key == key)
-    device = choose_device(device)
-    plan = scenario.plan.model_dump_json()
-    prepared = _prepared(plan, scenario.base, cell.seed, device, progress)
-    done = Work(scenario, cell, folder, device, progress, prepared, _shared(plan, cell.seed)).run()
+    done = Work(_case(scenario, key, Place(folder, choose_device(device), progress))).run()
     runfolder.keep(folder, key, done)
     runfolder.drop_scratch(folder, key)
     return done
 
 
-@lru_cache(maxsize=4)
-def _prepared(plan: str, base: Path, seed: int | None, device: str, progress: Progress) -> Prepared:
-    return prepare(Plan.model_validate_json(plan), base, seed, device, progress)
+def _case(scenario: Scenario, key: str, place: Place) -> Case:
+    cell = next(cell for cell in scenario.cells if cell.key == key)
+    prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress)
+    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place)
 
 
 @lru_cache(maxsize=4)
-def _shared(plan: str, seed: int | None) -> dict[str, object]:
+def _prepared(plan: Plan, base: Path, seed: int | None, device: str, progress: Progress) -> Prepared:
+    return prepare(plan, base, seed, device, progress)
+
+
+@lru_cache(maxsize=4)
+def _shared(plan: Plan, seed: int | None) -> dict[str, object]:
     """What the cells of one seed share in this process; filled by content key."""
     return {}

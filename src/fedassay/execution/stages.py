@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedassay.records.record import ErrorRecord
@@ -14,33 +15,41 @@ from fedassay.support.errors import FedassayError
 from fedassay.support.progress import Progress
 
 
-@contextmanager
-def stage(
-    name: str, cell: str, shown: str, progress: Progress, seconds: dict[str, float], errors: list[ErrorRecord]
-) -> Iterator[None]:
-    """Time a stage, and record what fails in it.
+@dataclass(frozen=True)
+class Stages:
+    """The stages of one cell: `with stages("ledger"):` times a stage and records what fails in it.
 
-    Args:
-        name: Of the stage.
-        cell: Whose stage it is, for the record of an error.
-        shown: What the progress line calls it.
-        progress: Where it is shown.
-        seconds: Wall seconds by stage, added to.
-        errors: Added to.
-
-    Raises:
-        OSError: The disk is full: the next write would fail as well, and a resumed run must do this again.
+    Attributes:
+        cell: Key of the cell, for the record of an error.
+        label: What the progress line calls the cell.
+        progress: Where stages are shown.
+        seconds: Wall seconds by stage.
+        errors: What failed.
     """
-    started = time.perf_counter()
-    try:
-        with progress.step(shown):
-            yield
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        errors.append(ErrorRecord(cell=cell, stage=name, message=_message(error)))
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - started
+
+    cell: str
+    label: str
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+    errors: list[ErrorRecord] = field(default_factory=list)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """One stage.
+
+        Raises:
+            OSError: The disk is full: the next write would fail as well, and a resumed run must do this again.
+        """
+        started = time.perf_counter()
+        try:
+            with self.progress.step(f"{self.label}: {name}"):
+                yield
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.errors.append(ErrorRecord(cell=self.cell, stage=name, message=_message(error)))
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 def _message(error: Exception) -> str:

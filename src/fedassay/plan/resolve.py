@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from fedassay.exchange.release import PrivacyTarget
+from fedassay.plan.cell_keys import with_keys
 from fedassay.plan.schema import (
     RESERVED,
     Cell,
@@ -69,13 +70,14 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
                 f"{where}: data.split.attacker: given {share:g}; {attack.name} needs attacker records, so more "
                 f"than 0 is required"
             )
-    cells = tuple(
+    _once([seed for seed in plan.seeds if seed is not None], f"{where}: seeds")
+    cells = [
         cell
         for index, seed in enumerate(plan.seeds)
         for method in methods
         for cell in _cells(method, plan, seed, index, where)
-    )
-    return Scenario(plan, base, methods, attacks, audits, cells)
+    ]
+    return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where))
 
 
 def _known(kind: Kind, name: str, where: str) -> None:
@@ -128,6 +130,8 @@ def _cells(method: Component, plan: Plan, seed: int | None, index: int, where: s
     own = method.given
     epsilons = _numbers(own.get("epsilon", plan.privacy.epsilon), _EPSILONS, f"{at}.epsilon")
     deltas = _numbers(own.get("delta", plan.privacy.delta), _DELTAS, f"{at}.delta")
+    _once(epsilons, f"{at}.epsilon" if "epsilon" in own else f"{where}: privacy.epsilon")
+    _once(deltas, f"{at}.delta" if "delta" in own else f"{where}: privacy.delta")
     if not private_form:
         if "epsilon" in own and any(math.isfinite(value) for value in epsilons):
             raise PlanError(
@@ -140,14 +144,19 @@ def _cells(method: Component, plan: Plan, seed: int | None, index: int, where: s
     if adjacency not in get_args(Adjacency):
         raise PlanError(f"{at}.adjacency: given {adjacency!r}; allowed: {', '.join(get_args(Adjacency))}")
     found = []
-    for epsilon in dict.fromkeys(epsilons):
+    for epsilon in epsilons:
         # Without noise delta has no effect: one cell, at the first delta.
-        for delta in dict.fromkeys(deltas) if math.isfinite(epsilon) else deltas[:1]:
+        for delta in deltas if math.isfinite(epsilon) else deltas[:1]:
             target = PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency)
-            key = f"{_slug(method.label)}-eps{epsilon:g}-delta{delta:g}-seed{'none' if seed is None else seed}"
-            key += f"-{index}" if seed is None else ""
-            found.append(Cell(key, method, target, seed, index))
+            found.append(Cell("", method, target, seed, index))
     return found
+
+
+def _once(values: Sequence[float], where: str) -> None:
+    """Refuse a value that a list holds twice: its cells would be equal."""
+    for value in values:
+        if (times := values.count(value)) > 1:
+            raise PlanError(f"{where}: given {value!r} {times} times; allowed: each value once")
 
 
 def _numbers(given: Any, adapter: TypeAdapter[tuple[float, ...]], where: str) -> tuple[float, ...]:
@@ -160,7 +169,3 @@ def _numbers(given: Any, adapter: TypeAdapter[tuple[float, ...]], where: str) ->
         problem = error.errors()[0]
         allowed = "a number above 0, or .inf" if adapter is _EPSILONS else "a number in (0, 1)"
         raise PlanError(f"{where}: given {problem['input']!r}; allowed: {allowed}") from None
-
-
-def _slug(label: str) -> str:
-    return "".join(char if char.isalnum() or char in "._-" else "_" for char in label)

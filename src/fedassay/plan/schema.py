@@ -117,6 +117,10 @@ class Plan(Frozen):
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
     resources: Resources = Resources()
 
+    def __hash__(self) -> int:
+        """A key of caches. Equality also looks at the entries, which are dictionaries and have no hash."""
+        return hash((self.name, self.seeds, self.data, self.clients, self.backbone, self.privacy, self.threat))
+
     @model_validator(mode="before")
     @classmethod
     def _normalise(cls, given: Any) -> Any:
@@ -167,7 +171,12 @@ class Component:
 
 @dataclass(frozen=True)
 class Cell:
-    """One method entry at one epsilon, delta and seed."""
+    """One method entry at one epsilon, delta and seed.
+
+    Attributes:
+        key: Names the cell and its files; no other cell of the plan has it (`fedassay.plan.cell_keys`).
+        seed_index: Place of the seed in the plan, which tells null seeds apart.
+    """
 
     key: str
     method: Component

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fedassay.support.errors import PlanError
+from fedassay.support.terminal import say, say_json
 
 
 @click.group()
@@ -78,8 +79,8 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 def _show(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({k: ("inf" if v == math.inf else v) for k, v in facts.items()}))
+        say_json(json.dumps({k: ("inf" if v == math.inf else v) for k, v in facts.items()}))
         return
     for name, value in facts.items():
         if value is not None:
-            click.echo(f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}")
+            say(f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}")

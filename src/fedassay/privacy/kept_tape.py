@@ -1,7 +1,8 @@
-"""The tape of an interrupted run: draws in safetensors beside what was made from them, so that a resumed run has all.
+"""The tape of an interrupted run: draws in safetensors beside what was made from them.
 
-The root of the noise is never written, only a name that follows from it: a resumed run that has another root
-(without a seed each run draws its own) knows that it cannot recompute these draws, and its tape says so.
+A resumed run puts them back, so that its tape is whole. The root of the noise is never written, only a name that
+follows from it: a resumed run that has another root (without a seed each run draws its own) knows that it cannot
+recompute these draws, and its tape says so.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool])
     if tape is None:
         return
     arrays: dict[str, NDArray[np.float64]] = {}
-    lines = []
+    lines: list[dict[str, object]] = []
     for key, entry in tape.draws.items():
         if chosen(key):
             number = str(len(lines))
@@ -55,7 +56,7 @@ def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool])
 
 
 def restore_draws(path: Path, run: str, root: Seeds) -> None:
-    """Put the draws of a file back on the running tape, which is told what is missing; arguments as `keep_draws`."""
+    """Put the draws of a file back on the running tape, or say there what it lacks; see `keep_draws`."""
     tape = running_tape()
     if tape is None:
         return

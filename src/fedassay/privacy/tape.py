@@ -30,11 +30,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.privacy.overflow import Overflow
 from fedassay.privacy.symmetric import symmetric_noise
 from fedassay.support.seeds import Seeds
 
@@ -134,16 +136,18 @@ class Tape:
             draws that the first run did not make, or made otherwise, or alone.
         lacks: What a resumed run no longer has of its first part, so that questions cannot be asked.
         answers: In a replay, the tape of the first run, whose outputs are given out.
-        trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
         root: Root of the streams that the draws came from, held in memory only; None before the first draw.
+        trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
+        arrays: Where what went in and came out is kept.
     """
 
     draws: dict[Key, Entry] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
     answers: Tape | None = None
-    trainings: dict[Key, object] = field(default_factory=dict)
     root: Seeds | None = None
+    trainings: dict[Key, object] = field(default_factory=dict)
+    arrays: Overflow = field(default_factory=Overflow)
 
     def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
         """Keep an entry; returns what the door gives out: its output, or the first run's in a replay."""
@@ -153,28 +157,32 @@ class Tape:
             if self.root is not None and self.root != root:
                 self.faults.append(f"{entry.key}: drawn from another root than the draws before it")
             self.root = root
-        answered = self._answered(entry)
-        self.draws[entry.key] = answered
-        return answered.out
+        out = self._answer(entry)
+        # What the first run gave out is kept by its own tape.
+        kept = self.arrays.keep(out) if out is entry.out else out
+        if isinstance(entry, Draw):
+            exact = kept if entry.exact is entry.out else self.arrays.keep(entry.exact)
+            self.draws[entry.key] = replace(entry, exact=exact, out=kept)
+        else:
+            self.draws[entry.key] = replace(entry, out=kept)
+        return out
 
-    def _answered(self, entry: Entry) -> Entry:
-        """The entry with the output of the first run, where this is a replay that the first run has one for."""
+    def _answer(self, entry: Entry) -> Floats:
+        """What the door gives out: in a replay the first run's output, where it has one."""
         if self.answers is None:
-            return entry
+            return entry.out
         first = self.answers.draws.get(entry.key)
         if first is None:
             self.faults.append(f"{entry.key}: the first run made no draw under this key")
-            return entry
+            return entry.out
         if _parameters(first) != _parameters(entry):
             self.faults.append(
                 f"{entry.key}: {_parameters(entry)} in the replay, {_parameters(first)} in the first run"
             )
             if first.shape != entry.shape:
-                return entry
+                return entry.out
         # What carries no noise is not covered by any: it is never replayed.
-        if isinstance(entry, Draw) and entry.scale == 0:
-            return entry
-        return replace(entry, out=first.out)
+        return entry.out if isinstance(entry, Draw) and entry.scale == 0 else first.out
 
     def end(self) -> None:
         """In a replay, name the draws that only the first run has made."""
@@ -196,9 +204,14 @@ _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
 
 
 @contextmanager
-def taped(answers: Tape | None = None) -> Iterator[Tape]:
-    """Keep the draws of this block; with `answers`, replay that tape's outputs."""
-    tape = Tape(answers=answers)
+def taped(answers: Tape | None = None, *, folder: Path | None = None) -> Iterator[Tape]:
+    """Keep the draws of this block.
+
+    Args:
+        answers: The tape of a first run, whose outputs are given out again.
+        folder: Where arrays lie that do not fit into `overflow.LIMIT`; None: all stay in memory.
+    """
+    tape = Tape(answers=answers, arrays=Overflow(folder))
     token = _TAPE.set(tape)
     try:
         yield tape

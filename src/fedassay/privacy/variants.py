@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedassay.privacy.reruns import Experiment, Floats, Labels
+from fedassay.support.seeds import Seeds
 
 
 def with_mu(experiment: Experiment, mu: float) -> Experiment:
@@ -53,7 +54,7 @@ def with_reference_noise(experiment: Experiment, mu: float) -> Experiment:
 
 def distances(experiment: Experiment) -> tuple[float, ...]:
     """L2 distance of the two neighbours' exact statistics, field by field, in the coordinates that are noised."""
-    pair, off, rng = experiment.neighbours, (0.0,) * len(experiment.sigmas), np.random.default_rng(0)
+    pair, off, rng = experiment.neighbours, (0.0,) * len(experiment.sigmas), Seeds(0).numpy("distances")
     sides = (
         experiment.release(pair.features0, pair.labels0, off, rng, 1),
         experiment.release(pair.features1, pair.labels1, off, rng, 1),

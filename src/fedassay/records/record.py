@@ -10,6 +10,7 @@ from pydantic import Field, PlainSerializer, ValidationError, model_validator
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
+from fedassay.support.text import plain_json
 from fedassay.support.types import Extended, Frozen
 
 SCHEMA = 1
@@ -246,7 +247,7 @@ class RunRecord(Frozen):
 
     def to_json(self) -> str:
         """The document as it stands on disk."""
-        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+        return plain_json(self.model_dump_json(by_alias=True, indent=1)) + "\n"
 
 
 def load_record(run: Path) -> RunRecord:

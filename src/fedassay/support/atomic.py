@@ -10,13 +10,24 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedassay.support.errors import PlanError
+
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @contextmanager
@@ -28,8 +39,10 @@ def open_atomic(path: Path, *, wait: bool = True) -> Iterator[BinaryIO]:
         wait: Until the disk has the file, so that it survives a loss of power too.
 
     Raises:
+        PlanError: Something stands there that is no regular file.
         OSError: The folder cannot be written, or the disk is full.
     """
+    refuse_unusual(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
@@ -41,10 +54,26 @@ def open_atomic(path: Path, *, wait: bool = True) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
         # mkstemp makes private files; results get the permissions of any other new file.
         temporary.chmod(0o666 & ~_umask())
+        refuse_unusual(path)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def refuse_unusual(path: Path) -> None:
+    """Refuse to put a file where something else stands: renaming would replace a device, a pipe or a link itself.
+
+    Raises:
+        PlanError: A link, a folder, a device, a named pipe or a socket stands at `path`.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+        raise PlanError(f"{path}: it is {kind}, which is left alone; allowed: a new file, or one to replace")
 
 
 @contextmanager

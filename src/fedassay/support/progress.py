@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedassay.support.text import plain
+
 Advance = Callable[[int, int], None]
 """Called with (done, total) as a step goes on."""
 
@@ -28,7 +30,7 @@ class Progress:
         if self.bars is None:
             yield lambda done, total: None
             return
-        task = self.bars.add_task(name, total=None)
+        task = self.bars.add_task(plain(name), total=None)
         try:
             yield lambda done, total: self.bars.update(task, completed=done, total=total)
         finally:
@@ -61,7 +63,7 @@ def console(quiet: bool) -> Iterator[Progress]:
             return Text(f"{_clock(task.elapsed or 0)} so far", style="progress.elapsed")
 
     bars = Bars(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         Time(),
         console=Console(stderr=True),

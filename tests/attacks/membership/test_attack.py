@@ -45,7 +45,7 @@ def asked(
     threat = threat or ThreatModel()
 
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(method.run(replace(task, clients=tuple(clients), seeds=seeds)), threat)
+        return visible(method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True)), threat)
 
     game = make_game(task.clients, task.test, task.public, simulate, Seeds(1), classes=10)
     result = attack.run(visible(method.run(task), threat), knowledge(task, game))

@@ -242,18 +242,18 @@ def test_an_epsilon_that_cannot_be_met() -> None:
         )
 
 
-def test_private_clients_without_records_send_noise_all_the_same(make_task: MakeTask) -> None:
+@pytest.mark.parametrize("fmf", ["gaussian", "pydp"])
+def test_private_clients_without_records_send_noise_all_the_same(make_task: MakeTask, fmf: str) -> None:
     """Under add_remove nothing may tell that a client is empty but what it sends."""
     task = make_task(clients=1, epsilon=5.0, records=20)
     own = task.clients[0]
     none = Records("client/1", own.images[:0], own.labels[:0], own.extract)
-    outcome = _quick(fmf="gaussian").run(replace(task, clients=(own, none)))
+    outcome = _quick(fmf=fmf).run(replace(task, clients=(own, none)))
     first, second = outcome.transcript.messages
     assert {name: item.values.shape for name, item in first.fields.items()} == {
         name: item.values.shape for name, item in second.fields.items()
     }
-    with pytest.raises(DataError, match="PyDP"):
-        _quick(fmf="pydp").run(replace(task, clients=(own, none)))
+    assert np.ptp(second.fields["magnitude_mean"].values) > 0
 
 
 def test_noised_histograms_ask_for_no_more_images_than_are_drawn(

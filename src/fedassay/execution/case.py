@@ -1,0 +1,165 @@
+"""What there is to do in a cell, as data: the same for messages of a method that we run and for captured ones.
+
+`of_plan` makes the case of a plan's cell, `of_transcript` that of a captured transcript, `cell` works on either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedassay.backbones.base import Backbone
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.view import ThreatModel
+from fedassay.execution.stages import Stages
+from fedassay.plan.schema import Component
+from fedassay.privacy.tape import Tape
+from fedassay.records.record import Finding
+from fedassay.similarity.metrics import Similarity
+from fedassay.support.progress import Progress
+from fedassay.support.seeds import Seeds
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the record says a cell is; for the fields see `fedassay.records.record.CellRecord`."""
+
+    method: str
+    label: str
+    params: dict[str, Any]
+    params_given: dict[str, Any]
+    privacy: PrivacyTarget
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """The records and the feature extractor that a cell's attacks and audits may use.
+
+    Attributes:
+        clients: The clients' true records; none where nobody has them.
+        test: Records that accuracy is measured on.
+        fresh: Records of the private distribution that no client holds; at least one.
+        attacker: The adversary's own records, or None.
+        backbone: The frozen feature extractor, or None.
+        classes: Number of classes C.
+        shared: Results that cells of one run share, by content key.
+    """
+
+    clients: tuple[Records, ...]
+    test: Records
+    fresh: Records
+    attacker: Records | None
+    backbone: Backbone | None
+    classes: int
+    shared: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What is audited.
+
+    Attributes:
+        outcome: Of the method.
+        utility: Figures of the model, by name.
+        tape: What the noise mechanisms took in and gave out; empty where nothing was taped here.
+    """
+
+    outcome: Outcome
+    utility: Mapping[str, float | None] = field(default_factory=dict)
+    tape: Tape = field(default_factory=Tape)
+
+
+class Source(Protocol):
+    """Where a cell's outcome comes from."""
+
+    def first(self, stages: Stages) -> Produced | None:
+        """The outcome that is audited; None where there is none, and `stages` says why."""
+        ...
+
+    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome on records of every client, in their order, with other seeds.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class RunAuditEntry:
+    """An audit that reads no attack's result.
+
+    Attributes:
+        name: Registered name.
+        label: Name of its stage.
+        assess: Gives its findings; raises `NotRunError` where it does not apply.
+    """
+
+    name: str
+    label: str
+    assess: Callable[[AuditContext], list[Finding]]
+
+
+@dataclass(frozen=True)
+class AttackAuditEntry:
+    """An audit of the results of attacks.
+
+    Attributes:
+        name: Registered name.
+        label: First part of the names of its stages.
+        reads: Names of the attacks.
+        assess: Gives its findings on one attack; raises `NotRunError` where it does not apply.
+        otherwise: Why there are no findings where none of these attacks is run.
+    """
+
+    name: str
+    label: str
+    reads: tuple[str, ...]
+    assess: Callable[[AttackResult, AttackedContext], list[Finding]]
+    otherwise: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the work is done: the run folder, `cpu` or `cuda`, and where progress is shown."""
+
+    folder: Path
+    device: str
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Case:
+    """What there is to do in a cell.
+
+    Attributes:
+        key: The cell's name in the run folder.
+        entry: What the record says it is.
+        source: Where its outcome comes from.
+        known: Records and backbone.
+        threat: What the adversary sees.
+        attacks: In the order they run in.
+        audits: In the order of their findings.
+        bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
+        seeds: Random streams of the cell.
+        similarity: Makes the image metrics, which may load a network.
+        place: Where the work is done.
+    """
+
+    key: str
+    entry: Entry
+    source: Source
+    known: Known
+    threat: ThreatModel
+    attacks: tuple[Component, ...]
+    audits: tuple[RunAuditEntry | AttackAuditEntry, ...]
+    bounds: int
+    seeds: Seeds
+    similarity: Callable[[], Similarity]
+    place: Place

@@ -1,0 +1,171 @@
+"""The case of a cell of a plan: one of our methods is run on the plan's records, as often as an audit asks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+from fedassay.audits.stats.intervals import wilson
+from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.store import Spool
+from fedassay.execution import runfolder
+from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
+from fedassay.execution.prepare import Prepared
+from fedassay.execution.stages import Stages
+from fedassay.plan.schema import Cell, Component, Scenario
+from fedassay.privacy.tape import taped
+from fedassay.records.manifest import note
+from fedassay.similarity.metrics import Similarity, make_similarity
+from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.seeds import Seeds
+
+
+def case_of_plan(
+    scenario: Scenario, cell: Cell, prepared: Prepared, shared: dict[str, object], place: Place
+) -> Case:
+    """What there is to do in a cell of a plan.
+
+    Args:
+        scenario: The resolved plan.
+        cell: Of this plan.
+        prepared: The records of the cell's seed.
+        shared: What the cells of that seed share.
+        place: Where the work is done.
+    """
+    plan, method = scenario.plan, cell.method
+    seeds = _seeds(cell)
+    return Case(
+        key=cell.key,
+        entry=Entry(method.name, method.label, method.params, method.given, cell.privacy, cell.seed),
+        source=SimulatedSource(cell, prepared, seeds, place),
+        known=Known(
+            clients=prepared.clients,
+            test=prepared.test,
+            fresh=prepared.fresh,
+            attacker=prepared.attacker,
+            backbone=prepared.backbone,
+            classes=prepared.classes,
+            shared=shared,
+        ),
+        threat=plan.threat,
+        attacks=scenario.attacks,
+        audits=tuple(_entry(audit) for audit in scenario.audits),
+        bounds=bounds_in(scenario),
+        seeds=seeds,
+        similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
+        place=place,
+    )
+
+
+@dataclass(frozen=True)
+class SimulatedSource:
+    """Runs the cell's method: on the clients' records, and on others.
+
+    Attributes:
+        cell: Method and privacy target.
+        prepared: The plan's records.
+        seeds: Streams of the first run.
+        place: Where the work is done.
+    """
+
+    cell: Cell
+    prepared: Prepared
+    seeds: Seeds
+    place: Place
+
+    def first(self, stages: Stages) -> Produced | None:
+        """Run the method, keep its transcript and measure its model's accuracy."""
+        outcome: Outcome | None = None
+        with taped() as tape, stages("method"):
+            # Reruns on other records must not continue the cell's own checkpoints.
+            scratch = runfolder.scratch(self.place.folder, self.cell.key)
+            outcome = self._run(self.prepared.clients, self.seeds, scratch)
+        if outcome is None:
+            return None
+        with stages("transcript"):
+            name = f"transcripts/{self.cell.key}"
+            note(self.place.folder, self.cell.key, (f"{name}/{file}" for file in outcome.transcript.files()))
+            outcome.transcript.save(self.place.folder / name)
+        utility: dict[str, float | None] = dict(outcome.utility)
+        with stages("utility"):
+            utility = {**_accuracy(outcome, self.prepared.test), **utility}
+        return Produced(outcome, utility, tape)
+
+    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """Run the method on records of every client, in their order, with other seeds."""
+        return self._run(clients, seeds, None)
+
+    def _run(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> Outcome:
+        outcome = self.cell.method.build.run(
+            MethodInput(
+                clients=tuple(clients),
+                test=self.prepared.test,
+                public=self.prepared.public,
+                classes=self.prepared.classes,
+                backbone=self.prepared.backbone,
+                privacy=self.cell.privacy,
+                seeds=seeds,
+                device=self.place.device,
+                progress=self.place.progress,
+                scratch=scratch,
+                spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
+                parameters=json.dumps(self.cell.method.params, sort_keys=True),
+                # Only the first run keeps anything; the others are an audit's.
+                simulated=scratch is None,
+            )
+        )
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+
+def _seeds(cell: Cell) -> Seeds:
+    """The streams of a cell."""
+    # Cells at several epsilons must not share their noise: both together would give away what neither does.
+    own = Seeds(cell.seed).child("cell", cell.method.label)
+    asked = cell.privacy
+    if not asked.private:
+        return own
+    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
+
+
+def _entry(audit: Component) -> RunAuditEntry | AttackAuditEntry:
+    if not audit.build.reads:
+        return RunAuditEntry(audit.name, audit.label, lambda context: list(audit.build.assess(None, context)))
+    reads = tuple(audit.build.reads)
+    otherwise = f"the plan's attacks do not hold {' or '.join(reads)}"
+    return AttackAuditEntry(audit.name, audit.label, reads, audit.build.assess, otherwise)
+
+
+def bounds_in(scenario: Scenario) -> int:
+    """Number of one-sided tests in the whole run, for the correction of confidence levels."""
+    per_cell = 0
+    entries = Counter(attack.name for attack in scenario.attacks)
+    for audit in scenario.audits:
+        # `tests_per_cell` is for one entry of each attack that the audit reads; it tests every entry.
+        times = max((entries[name] for name in audit.build.reads or ()), default=1)
+        per_cell += int(getattr(audit.build, "tests_per_cell", 1)) * max(1, times)
+    return max(1, per_cell * len(scenario.cells))
+
+
+@lru_cache(maxsize=4)
+def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
+    """The metrics that a plan asks for: LPIPS loads a network, once in a process."""
+    return make_similarity(spec, base, device)
+
+
+def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
+    if outcome.model is None:
+        return {}
+    correct = int((outcome.model.predict(test) == test.labels).sum())
+    low, high = wilson(correct, len(test))
+    return {
+        "accuracy": correct / len(test),
+        "accuracy_low": float(low),
+        "accuracy_high": float(high),
+        "accuracy_n": float(len(test)),
+    }

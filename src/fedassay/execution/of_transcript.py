@@ -1,0 +1,219 @@
+"""The case of a captured transcript: attacks on its messages, its claim, and why the rest cannot run.
+
+Its messages cannot be drawn again, nobody gave the clients' records, and without a plan there is no backbone
+either. So audits judge by what can be known without them, against controls made of other records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedassay.audits.claim.ledger_claim import ledger_finding
+from fedassay.audits.message.captured import captured_findings
+from fedassay.audits.reconstruction.captured import captured_image_findings
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.contracts.method import Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
+from fedassay.exchange.transcript import Transcript
+from fedassay.exchange.view import ThreatModel
+from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
+from fedassay.execution.of_plan import similarity_of
+from fedassay.execution.prepare import Prepared
+from fedassay.execution.stages import Stages
+from fedassay.plan.schema import Component, Scenario
+from fedassay.records.record import Finding
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import entries, lookup
+from fedassay.support.seeds import Seeds
+
+MESSAGE_ATTACKS = ("message_algebra", "gram_factorization", "label_distribution")
+"""Attacks that need nothing but messages."""
+
+_CONTROLS = 4
+_KNOWN = 48
+_WIDEST = 2048
+_LARGEST = 1 << 24
+"""Width of controls without a plan, and its product with the number of classes, at most."""
+_DELTA = 1e-5
+
+_NEEDS = {
+    "memorization": "it needs a generator that can be sampled and the records that it was trained on",
+    "membership": "it needs records of which it is known whether a client holds them",
+}
+
+
+# A lower bound on epsilon takes releases drawn again and again on neighbouring records, and messages of somebody
+# else's system cannot be drawn again. So the ledger decides, on what the transcript itself declares.
+_NOT_DRAWN_AGAIN = "captured messages cannot be drawn again on neighbouring records"
+_RESTS_ON = (
+    "on the sensitivities and the noise that the transcript declares; whether the system really adds that noise "
+    "was not tested"
+)
+
+
+def case_of_transcript(
+    transcript: Transcript, scenario: Scenario | None, prepared: Prepared | None, place: Place
+) -> Case:
+    """What there is to do on a captured transcript.
+
+    Args:
+        transcript: The messages.
+        scenario: Gives the threat model and further attacks, whose parameters win; or None.
+        prepared: The records of that plan, or None without one. The private ones are nobody's here: they serve
+            the controls, as records whose images are known.
+        place: Where the work is done.
+    """
+    seed = None if scenario is None else scenario.plan.seeds[0]
+    attacks = _attacks(scenario)
+    judge = _Judge(scenario is not None, _control_records(transcript, prepared), _known_images(prepared))
+    spec, base = (None, Path()) if scenario is None else (scenario.plan.similarity.lpips, scenario.base)
+    return Case(
+        key="captured",
+        entry=Entry(transcript.method, transcript.method, {}, {}, _target(transcript), seed),
+        source=CapturedSource(transcript),
+        known=Known(
+            clients=(),
+            test=judge.controls if prepared is None else prepared.test,
+            fresh=judge.controls if prepared is None else prepared.fresh,
+            attacker=None if prepared is None else prepared.attacker,
+            backbone=None if prepared is None else prepared.backbone,
+            classes=transcript.classes,
+        ),
+        threat=ThreatModel() if scenario is None else scenario.plan.threat,
+        attacks=attacks,
+        audits=tuple(_entry(name, judge, transcript) for name in entries("audit") if name != "ledger"),
+        bounds=sum(int(getattr(lookup("audit", name), "tests_per_cell", 1)) for name in entries("audit")),
+        seeds=Seeds(0 if seed is None else seed),
+        similarity=partial(similarity_of, spec, base, place.device),
+        place=place,
+    )
+
+
+@dataclass(frozen=True)
+class CapturedSource:
+    """Messages that were sent elsewhere, once."""
+
+    transcript: Transcript
+
+    def first(self, stages: Stages) -> Produced:
+        """The transcript as it was captured; there is no model to measure."""
+        return Produced(Outcome(self.transcript, None))
+
+    def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """Nobody can send captured messages again."""
+        raise NotRunError("captured messages cannot be drawn again")
+
+
+def _attacks(scenario: Scenario | None) -> tuple[Component, ...]:
+    """The attacks on messages, and the plan's own, whose parameters win."""
+    given = () if scenario is None else scenario.attacks
+    named = {part.name for part in given}
+    plain = [name for name in MESSAGE_ATTACKS if name not in named]
+    return (*(Component(name, name, lookup("attack", name)(), {}) for name in plain), *given)
+
+
+def _target(transcript: Transcript) -> PrivacyTarget:
+    """What the ledger is added up for: the claim's own terms, where there is one."""
+    claim = transcript.claim
+    if not isinstance(claim, PrivacyClaim):
+        return PrivacyTarget(epsilon=math.inf, delta=_DELTA, adjacency="add_remove")
+    return PrivacyTarget(epsilon=claim.epsilon, delta=claim.delta or _DELTA, adjacency=claim.adjacency)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Findings on attacks without the clients' records.
+
+    Attributes:
+        planned: Whether a plan was given.
+        controls: A few records with features of the messages' width, none of them a client's.
+        images: Records of the plan that the adversary does not hold, or None without a plan.
+    """
+
+    planned: bool
+    controls: Records
+    images: Records | None
+
+    def assess(self, audit: str, result: AttackResult, context: AttackedContext) -> list[Finding]:
+        """Findings of an audit on one attack."""
+        if result.attack in MESSAGE_ATTACKS:
+            return captured_findings(result, context, self.controls)
+        if self.images is None or not result.reconstructions:
+            raise NotRunError(self.why_not(audit, ()))
+        if not len(context.attacker):
+            raise NotRunError("the plan gives the attacker no images, which the baseline is made of")
+        return captured_image_findings(audit, result, context, self.images)
+
+    def why_not(self, audit: str, reads: Sequence[str]) -> str:
+        """Why an audit has nothing to judge."""
+        if audit in _NEEDS:
+            return f"{_NEEDS[audit]}, which a captured transcript does not come with"
+        if reads and not self.planned:
+            return f"{' or '.join(reads)} needs images of the attacker's own and a backbone: give them with --plan"
+        if reads:
+            return f"the plan's attacks do not hold {' or '.join(reads)}"
+        return "it needs the clients' records, or another run of the method, which a captured transcript lacks"
+
+
+def _entry(name: str, judge: _Judge, transcript: Transcript) -> RunAuditEntry | AttackAuditEntry:
+    """What an audit does here; that of the ledger alone is left out, since dp_claim has nothing else either."""
+    if name == "dp_claim":
+        return RunAuditEntry(name, name, lambda context: [_claim_finding(name, transcript, context)])
+    reads = tuple(getattr(lookup("audit", name), "reads", None) or ())
+    why_not = judge.why_not(name, reads)
+    if not reads:
+        return RunAuditEntry(name, name, _refusal(why_not))
+    return AttackAuditEntry(name, name, reads, partial(judge.assess, name), why_not)
+
+
+def _claim_finding(name: str, transcript: Transcript, context: AuditContext) -> Finding:
+    accounted = context.accounted
+    return ledger_finding(name, transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON)
+
+
+def _refusal(reason: str) -> Callable[[AuditContext], list[Finding]]:
+    def refuse(context: AuditContext) -> list[Finding]:
+        raise NotRunError(reason)
+
+    return refuse
+
+
+def _known_images(prepared: Prepared | None) -> Records | None:
+    """Records of the plan that the adversary does not hold, for the controls."""
+    if prepared is None:
+        return None
+    held = max(prepared.clients, key=len)
+    return held.take(np.arange(min(len(held), _KNOWN)), "control")
+
+
+def _control_records(transcript: Transcript, prepared: Prepared | None) -> Records:
+    """A few records for controls: the plan's own, or rectified normal features of the messages' width."""
+    size, known = _CONTROLS, _known_images(prepared)
+    if known is not None and len(known) >= size:
+        return known.take(np.arange(size), "control")
+    # The rules are about arithmetic, whatever the width: controls need not be as large as what is audited.
+    width = min(_width(transcript), _WIDEST, max(1, _LARGEST // transcript.classes))
+    rng = Seeds(0).numpy("captured", "controls")
+    features = np.maximum(rng.normal(size=(size, width)), 0).astype(np.float32)
+    labels = np.arange(size) % transcript.classes
+    return Records("control", np.zeros((size, 1, 1, 1), np.uint8), labels, lambda _images: features)
+
+
+def _width(transcript: Transcript) -> int:
+    """Feature width of the messages; 64 where none holds features, sums, means or moments."""
+    for message in transcript.from_clients():
+        for kind in ("features", "class_sums", "class_means", "mixture_means"):
+            values = message.of_kind(kind)
+            if values is not None:
+                return int(values.shape[1])
+        moment = message.of_kind("second_moment")
+        if moment is not None and moment.ndim == 2:
+            return int(moment.shape[0])
+    return 64

@@ -1,0 +1,178 @@
+"""Which files of a run folder a run wrote, so that replacing the run removes those and nothing else.
+
+A run notes the names of files before it writes them, in `.cells/*.files`, one file a cell and one for the run as a
+whole, so that no two processes write to the same one. What was noted and never written does no harm; what was
+written is noted however the run ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from fedassay.records.record import FILE, CellRecord, RunRecord, load_record
+from fedassay.support.errors import DataError
+
+CELLS = ".cells"
+"""The folder inside a run folder that holds what only fedassay reads."""
+PLAN = "plan.sha256"
+OF_THE_RUN = "run"
+"""Whose files the record, the report and the tables are."""
+
+Tables = Callable[[RunRecord], Sequence[str]]
+"""Names of the tables that a run with this record wrote."""
+
+# Where a run may write at all: a manifest that came from elsewhere cannot name anything else.
+_PLACES = re.compile(
+    r"record\.json|report\.html|tables/[^/]+\.csv|transcripts/[^/]+/(transcript\.json|\d{5,}\.safetensors)"
+    r"|artifacts/([^/]+/)?[^/]+\.png"
+)
+_HALF = re.compile(r"\.(.+)\.[a-z0-9_]{8}\.tmp")
+"""How `fedassay.support.atomic` names a file that is being written, with the name that it is to have."""
+
+
+def note(folder: Path, owner: str, names: Iterable[str]) -> None:
+    """Note files of a run folder that are about to be written.
+
+    Args:
+        folder: The run folder.
+        owner: Key of the cell that they belong to, or `OF_THE_RUN`.
+        names: Paths relative to the run folder, with `/`.
+    """
+    (folder / CELLS).mkdir(parents=True, exist_ok=True)
+    handle = os.open(
+        folder / CELLS / f"{owner}.files", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644
+    )
+    try:
+        # A line end first as well: a process that was killed here may have left half a line.
+        os.write(handle, ("\n" + "".join(f"{name}\n" for name in names)).encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder shows itself to be a run's: by the digest of its plan, or by a record that can be read."""
+    kept = folder / CELLS / PLAN
+    if _is_file(kept) and re.fullmatch(rb"[0-9a-f]{64}\n", kept.read_bytes()):
+        return True
+    return _record(folder) is not None
+
+
+def holds(folder: Path, name: str) -> bool:
+    """Whether something stands there; folders that are empty but for half-written files do not count."""
+    path = folder / name
+    if path.is_symlink() or not path.is_dir():
+        return os.path.lexists(path)
+    return any(not _HALF.fullmatch(inner.name) for inner in path.iterdir())
+
+
+def remove(folder: Path, tables: Tables) -> None:
+    """Remove what a run wrote into its folder, and the folders that this leaves empty; all else there stays.
+
+    Args:
+        folder: A folder that `is_run`.
+        tables: For runs that wrote no manifest.
+    """
+    cells = folder / CELLS
+    owners = {path.name.removesuffix(".files") for path in _inside(cells, "*.files") if _is_file(path)}
+    names = {"report.html"}
+    for owner in owners:
+        names.update((cells / f"{owner}.files").read_text(encoding="utf-8", errors="replace").splitlines())
+    keys = owners - {OF_THE_RUN}
+    if not owners:
+        keys = {path.stem for path in _inside(cells, "*.json")} | {
+            path.stem for path in _inside(cells, "*.scratch")
+        }
+        names.update(_of_an_older_run(folder, keys, tables))
+    for name in sorted(names - {FILE}):
+        if _PLACES.fullmatch(name):
+            _remove_file(folder, name)
+    # What names others goes after them, so that a removal that is interrupted can be done again.
+    _remove_file(folder, FILE)
+    for key in keys:
+        if not (scratch := cells / f"{key}.scratch").is_symlink():
+            shutil.rmtree(scratch, ignore_errors=True)
+        _remove_file(folder, f"{CELLS}/{key}.json")
+    for owner in owners:
+        _remove_file(folder, f"{CELLS}/{owner}.files")
+    # And last what shows the folder to be a run.
+    _remove_file(folder, f"{CELLS}/{PLAN}")
+    for name in ("tables", "transcripts", "artifacts", CELLS):
+        _remove_empty(folder / name)
+
+
+def _of_an_older_run(folder: Path, keys: Iterable[str], tables: Tables) -> Iterator[str]:
+    """The files of a run without a manifest: those that its record and its finished cells name, no others."""
+    record = _record(folder)
+    cells = [] if record is None else list(record.cells)
+    for key in keys:
+        for path in _inside(folder / "transcripts" / key, "*"):
+            yield f"transcripts/{key}/{path.name}"
+        with suppress(OSError, ValidationError, ValueError):
+            cells.append(CellRecord.model_validate(_cell_of(folder / CELLS / f"{key}.json")))
+    for cell in cells:
+        for finding in cell.findings:
+            yield from (picture.file for picture in finding.pictures)
+    if record is not None:
+        yield from (f"tables/{name}" for name in tables(record))
+
+
+def _cell_of(path: Path) -> object:
+    content = json.loads(path.read_bytes())
+    return content["cell"] if isinstance(content, dict) and "cell" in content else None
+
+
+def _record(folder: Path) -> RunRecord | None:
+    if not _is_file(folder / FILE):
+        return None
+    try:
+        return load_record(folder)
+    except (DataError, OSError):
+        return None
+
+
+def _inside(folder: Path, pattern: str) -> list[Path]:
+    """Entries of a folder that is really there, and no link to one elsewhere."""
+    return [] if folder.is_symlink() or not folder.is_dir() else sorted(folder.glob(pattern))
+
+
+def _remove_file(folder: Path, name: str) -> None:
+    """Remove a regular file and what a killed writer left of it; through no link, nothing outside the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return
+    parents = [folder / part for part in path.parents if part.parts]
+    if any(parent.is_symlink() or not parent.is_dir() for parent in parents):
+        return
+    target = folder / path
+    halves = [
+        each for each in target.parent.iterdir() if (half := _HALF.fullmatch(each.name)) and half[1] == path.name
+    ]
+    for other in (target, *halves):
+        if _is_file(other):
+            other.unlink()
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder, and those in it, as far as they are empty."""
+    for inner in (path for path in _inside(folder, "*") if path.is_dir()):
+        _remove_empty(inner)
+    if not folder.is_symlink():
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False

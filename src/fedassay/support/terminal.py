@@ -1,0 +1,119 @@
+"""The one door to the terminal: nothing else prints; what reaches it was made plain by `fedassay.support.text`."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import click
+
+from fedassay.support.errors import PlanError
+from fedassay.support.text import plain, plain_json, plain_lines
+
+_STREAMS = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A piece of a line that is set off; what it holds is made plain like everything else."""
+
+    text: str
+    colour: str | None = None
+    bold: bool = False
+
+
+def say(*parts: str | Styled, err: bool = False) -> None:
+    """Print one line, made of pieces."""
+    click.echo("".join(_shown(part) for part in parts), err=err)
+
+
+def say_lines(words: str, err: bool = False) -> None:
+    """Print text whose line ends are ours."""
+    click.echo(plain_lines(words), err=err)
+
+
+def say_json(document: str) -> None:
+    """Print a JSON document."""
+    click.echo(plain_json(document).removesuffix("\n"))
+
+
+def say_problem(error: click.ClickException) -> None:
+    """Print what click says about a wrong command line."""
+    buffer = io.StringIO()
+    error.show(buffer)
+    say_lines(buffer.getvalue().removesuffix("\n"), err=True)
+
+
+def is_stream(output: Path | None) -> bool:
+    """Whether an output means standard output: `-` or `/dev/stdout`."""
+    return output is not None and str(output) in _STREAMS
+
+
+def stream_page(text: str) -> None:
+    """Write a page to standard output as UTF-8, whatever the terminal's encoding is."""
+    click.echo(text.encode("utf-8"), nl=False)
+
+
+class Output(click.Path):
+    """The type of options that name what is written: a path that is not empty.
+
+    An empty one would be the current folder: what a script gives whose variable is not set.
+
+    Args:
+        folder: Whether it names a folder, which cannot go to standard output.
+    """
+
+    def __init__(self, folder: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._folder = folder
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path.
+
+        Raises:
+            PlanError: It is empty.
+        """
+        if isinstance(value, str) and not value.strip():
+            name = "output" if param is None else max(param.opts, key=len)
+            raise PlanError(f"{name}: given an empty text; allowed: a path (`.` is the current folder)")
+        path: Path = super().convert(value, param, ctx)  # type: ignore[arg-type, assignment]
+        if self._folder and is_stream(path):
+            raise PlanError(f"-o {path}: a run is a folder, not a stream; allowed: the path of a folder")
+        return path
+
+
+class _PlainFormatter(logging.Formatter):
+    """Log lines as Python prints them where nothing is set up, made plain."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it where there is one."""
+        message, _, trace = super().format(record).partition("\nTraceback ")
+        return plain(message) + (plain_lines(f"\nTraceback {trace}") if trace else "")
+
+
+def guard_standard_error() -> None:
+    """Make plain what Python itself prints in a process of ours: log lines, and the traceback of a fault of ours.
+
+    Whoever has set up logging has said what happens to log lines.
+    """
+    sys.excepthook = _print_plain
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(_PlainFormatter())
+        logging.getLogger().addHandler(handler)
+
+
+def _print_plain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    say_lines("".join(traceback.format_exception(kind, error, trace)).removesuffix("\n"), err=True)
+
+
+def _shown(part: str | Styled) -> str:
+    if isinstance(part, Styled):
+        return click.style(plain(part.text), fg=part.colour, bold=part.bold or None)
+    return plain(part)

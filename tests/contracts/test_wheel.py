@@ -1,0 +1,195 @@
+"""Wheels: exactly what is tracked, nothing of an earlier build, and a plain refusal where a room is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("methods", "attacks", "audits", "reports", "configs")
+
+pytestmark = pytest.mark.wheel
+
+
+def _run(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _build(checkout: Path, *kinds: str) -> subprocess.CompletedProcess[str]:
+    return _run("-m", "build", *kinds, "--no-isolation", "--outdir", checkout / "dist", folder=checkout)
+
+
+def _names(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def _checkout(folder: Path) -> set[str]:
+    """Fill `folder` with the files that git would track, links as links; returns their names."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    names = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    for name in names:
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        else:
+            target.write_bytes(source.read_bytes())
+    return names
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A clean checkout to break."""
+    _checkout(tmp_path / "checkout")
+    return tmp_path / "checkout"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
+    """A checkout with a wheel in `dist`, made where an earlier build had left things; and the tracked files."""
+    folder = tmp_path_factory.mktemp("built")
+    names = _checkout(folder)
+    for stale in ("build/lib/fedassay/deleted.py", "build/lib/fedassay/attacks/deleted.py"):
+        (folder / stale).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stale).write_text("raise AssertionError\n")
+    # Neither Python nor package data; an earlier manifest that names it would bring it in.
+    (folder / "src/fedassay/notes.txt").write_text("notes\n")
+    (folder / "src/fedassay.egg-info").mkdir()
+    (folder / "src/fedassay.egg-info/SOURCES.txt").write_text("src/fedassay/notes.txt\n")
+    done = _build(folder, "--wheel")
+    assert done.returncode == 0, done.stderr
+    return folder, names
+
+
+@pytest.fixture(scope="module")
+def wheel(built: tuple[Path, set[str]]) -> Path:
+    """The wheel of `built`."""
+    return next((built[0] / "dist").glob("*.whl"))
+
+
+def test_it_holds_exactly_the_tracked_files(built: tuple[Path, set[str]], wheel: Path) -> None:
+    wanted = set()
+    for name in built[1]:
+        path = PurePosixPath(name)
+        if path.parts[0] in ROOMS:
+            wanted.add(f"fedassay/{name}")
+        elif path.parts[:2] == ("src", "fedassay") and path.parts[2:] not in [(room,) for room in ROOMS]:
+            wanted.add(str(path.relative_to("src")))
+    assert len(wanted) > 200
+    assert {name for name in _names(wheel) if ".dist-info/" not in name} == wanted
+
+
+def test_it_runs_by_itself(wheel: Path, tmp_path: Path) -> None:
+    """`list` and a dry run from the unpacked wheel, with the checkout out of the way."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import fedassay, sys; from fedassay.cli import cli\n"
+        f"assert fedassay.__file__.startswith({str(tmp_path)!r}), fedassay.__file__\n"
+        "cli.main(['list', 'configs'], standalone_mode=False)\n"
+        f"cli.main(['run', {str(tmp_path / 'site/fedassay/configs/quickstart.yaml')!r}, '--dry-run'], "
+        "standalone_mode=False)"
+    )
+    done = _run("-c", code, folder=tmp_path, PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode == 0, done.stderr
+    assert "configs/quickstart.yaml" in done.stdout
+    assert "fedcgs-epsinf" in done.stdout
+
+
+def test_an_sdist_makes_the_same_wheel(checkout: Path, wheel: Path) -> None:
+    done = _build(checkout)
+    assert done.returncode == 0, done.stderr
+    assert _names(next((checkout / "dist").glob("*.whl"))) == _names(wheel)
+    with tarfile.open(next((checkout / "dist").glob("*.tar.gz"))) as sdist:
+        assert not any(member.issym() for member in sdist.getmembers())
+
+
+def test_an_editable_installation_reads_the_checkout(checkout: Path, tmp_path: Path) -> None:
+    options = ("--no-deps", "--no-build-isolation", "--ignore-installed", "--disable-pip-version-check")
+    done = _run("-m", "pip", "install", *options, "--prefix", tmp_path / "at", "-e", ".", folder=checkout)
+    assert done.returncode == 0, done.stderr
+    site = next((tmp_path / "at").glob("lib*/python*/site-packages"))
+    code = (
+        f"import site; site.addsitedir({str(site)!r}); "
+        "import fedassay.methods, fedassay.configs as c; print(c.__file__)"
+    )
+    # -S: no other installation of fedassay is in sight.
+    done = _run("-I", "-S", "-c", code, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).resolve() == checkout / "configs" / "__init__.py"
+
+
+def _no_link(link: Path) -> None:
+    link.unlink()
+
+
+def _text_for_a_link(link: Path) -> None:
+    """What git leaves where symbolic links are switched off."""
+    target = str(link.readlink())
+    link.unlink()
+    link.write_text(target)
+
+
+def _dangling(link: Path) -> None:
+    link.unlink()
+    link.symlink_to("../../no-such-room")
+
+
+def _empty_room(link: Path) -> None:
+    for path in link.resolve().iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+def _room_of_one_file(link: Path) -> None:
+    for path in sorted(link.resolve().rglob("*")):
+        if path.is_file() and path.name != "__init__.py":
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("room", "spoil"),
+    [
+        ("methods", _no_link),
+        ("attacks", _text_for_a_link),
+        ("audits", _dangling),
+        ("reports", _empty_room),
+        ("configs", _room_of_one_file),
+    ],
+)
+@pytest.mark.parametrize("kind", ["--wheel", "--sdist"])
+def test_a_checkout_without_a_room_is_refused_in_one_sentence(
+    checkout: Path, room: str, spoil: Callable[[Path], None], kind: str
+) -> None:
+    spoil(checkout / "src" / "fedassay" / room)
+    done = _build(checkout, kind)
+    assert done.returncode != 0
+    assert not list((checkout / "dist").glob("*"))
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "cannot be built" in line]
+    assert said == [next(line for line in said if f"src/fedassay/{room} " in line)]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_every_link_of_the_package_is_looked_for() -> None:
+    links = {path.name for path in (ROOT / "src" / "fedassay").iterdir() if path.is_symlink()}
+    assert links == set(ROOMS)

@@ -1,0 +1,215 @@
+"""The one runner of cells: what an audit is given, for messages of our own and for captured ones alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from fedassay.contracts.audit import AttackedContext, AttackResult, AuditContext
+from fedassay.exchange import ledger
+from fedassay.exchange.transcript import load_transcript
+from fedassay.execution import cell as cell_module
+from fedassay.execution.case import AttackAuditEntry, Case, Place, RunAuditEntry
+from fedassay.execution.cell import Work
+from fedassay.execution.of_plan import case_of_plan
+from fedassay.execution.of_transcript import case_of_transcript
+from fedassay.execution.prepare import prepare
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import Plan, Scenario, parse_plan
+from fedassay.records.record import Finding
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
+
+PLAN = """
+name: small
+seeds: [0]
+data: {name: digits, limit: 300, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+clients: {count: 2, partition: iid}
+backbone: {name: pixels}
+methods: [fedcgs: {}]
+attacks: [label_distribution: {}, membership: {shadows: 0, tests: [likelihood_ratio]}]
+audits: [message: {}, membership: {trials: 0}, dp_claim: {}]
+"""
+
+Watch = Callable[[Any, AuditContext], list[Finding]]
+
+
+def _plan() -> Plan:
+    return parse_plan(yaml.safe_load(PLAN), "plan")
+
+
+def _simulated(folder: Path) -> Case:
+    scenario = resolve(_plan(), folder, "plan")
+    prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
+    return case_of_plan(scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", SILENT))
+
+
+def _captured(folder: Path, planned: bool) -> Case:
+    """The messages of the simulated case, as if they came from elsewhere."""
+    Work(_simulated(folder)).run()
+    (transcript,) = (folder / "transcripts").iterdir()
+    scenario: Scenario | None = resolve(_plan(), folder, "plan") if planned else None
+    prepared = None if scenario is None else prepare(scenario.plan, folder, 0, "cpu", SILENT)
+    return case_of_transcript(load_transcript(transcript), scenario, prepared, Place(folder, "cpu", SILENT))
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "simulated": _simulated,
+    "captured": lambda folder: _captured(folder, planned=False),
+    "captured with a plan": lambda folder: _captured(folder, planned=True),
+}
+
+
+def _watched(case: Case, watch: Watch) -> Case:
+    """The case with one audit of each kind, that only watches."""
+    attacks = tuple(attack.name for attack in case.attacks)
+    return dataclasses.replace(
+        case,
+        audits=(
+            RunAuditEntry("memorization", "watch", lambda context: watch(None, context)),
+            AttackAuditEntry("message", "watch", attacks, watch, "no attack"),
+        ),
+    )
+
+
+@pytest.fixture(scope="module", params=CASES)
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, Any]]:
+    """Results and contexts that audits of a case get."""
+    kept: list[tuple[Any, AuditContext]] = []
+
+    def watch(result: Any, context: AuditContext) -> list[Finding]:
+        kept.append((result, context))
+        return []
+
+    done = Work(_watched(CASES[request.param](tmp_path_factory.mktemp("run")), watch)).run()
+    assert not done.errors
+    return kept
+
+
+def test_nothing_in_a_context_is_missing(seen: list[tuple[Any, AuditContext]]) -> None:
+    """What does not exist is empty: no audit has to ask whether a field is there."""
+    assert len(seen) > 1
+    for _, context in seen:
+        for field in dataclasses.fields(context):
+            assert getattr(context, field.name) is not None, field.name
+        assert len(context.fresh) > 0
+        assert context.classes == context.view.classes
+
+
+def test_only_audits_of_attacks_can_attack(seen: list[tuple[Any, AuditContext]]) -> None:
+    (_, plain), *others = seen
+    assert not isinstance(plain, AttackedContext)
+    assert not hasattr(plain, "attack")
+    for result, context in others:
+        assert isinstance(context, AttackedContext)
+        assert context.attack_key.startswith(result.attack)
+        again = context.attack(context.view)
+        assert isinstance(again, AttackResult)
+        assert again.scores.keys() == result.scores.keys()
+        for name, values in result.scores.items():
+            np.testing.assert_array_equal(again.scores[name], values)
+
+
+def test_pictures_of_different_audits_have_different_names(seen: list[tuple[Any, AuditContext]]) -> None:
+    names = [context.workplace.prefix for _, context in seen]
+    assert len(set(names)) == len(names)
+    assert len({cell for cell, *_ in names}) == 1
+
+
+def test_the_method_is_run_again_where_there_is_one(seen: list[tuple[Any, AuditContext]]) -> None:
+    context = seen[0][1]
+    if not context.clients:
+        with pytest.raises(NotRunError, match="cannot be drawn again"):
+            context.rerun((), Seeds(3))
+        return
+    again = context.rerun(context.clients, context.seeds)
+    fewer = context.rerun([client.take(np.arange(5)) for client in context.clients], Seeds(3))
+    counts = [
+        sum(int(message.of_kind("class_counts").sum()) for message in outcome.transcript.from_clients())
+        for outcome in (context.outcome, again, fewer)
+    ]
+    assert counts == [counts[0], counts[0], 5 * len(context.clients)]
+
+
+def test_without_a_plan_images_have_no_features(tmp_path: Path) -> None:
+    """No stand-in of width 0 encodes anything."""
+
+    def encode(_: Any, context: AuditContext) -> list[Finding]:
+        context.encode(context.test.images)
+        raise AssertionError
+
+    case = _captured(tmp_path, planned=False)
+    assert case.known.backbone is None
+    (finding, *_) = Work(_watched(case, encode)).run().cell.findings
+    assert (finding.verdict, "no backbone" in finding.reason) == ("not_run", True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_ledger_is_added_up_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name](tmp_path)
+    calls = []
+
+    def counted(*arguments: Any) -> ledger.Accounted:
+        calls.append(arguments)
+        return ledger.account(*arguments)
+
+    monkeypatch.setattr(cell_module, "account", counted)
+    done = Work(case).run()
+    assert len(calls) == 1
+    assert math.isinf(done.cell.privacy.accounted or 0.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_ledger_that_fails_leaves_reasons(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name](tmp_path)
+
+    def broken(*arguments: Any) -> ledger.Accounted:
+        raise ZeroDivisionError("a test")
+
+    monkeypatch.setattr(cell_module, "account", broken)
+    done = Work(case).run()
+    assert [error.stage for error in done.errors] == ["ledger"]
+    assert [finding.audit for finding in done.cell.findings] == [audit.name for audit in case.audits]
+    assert {finding.verdict for finding in done.cell.findings} == {"not_run"}
+    assert all("ledger" in finding.reason for finding in done.cell.findings)
+    assert done.cell.privacy.accounted is None
+    assert done.cell.ledger
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_audit_that_fails_or_does_not_apply_stops_no_other(name: str, tmp_path: Path) -> None:
+    def fail(result: Any, context: AuditContext) -> list[Finding]:
+        if result is None:
+            raise NotRunError("a reason")
+        raise ZeroDivisionError("a test")
+
+    case = _watched(CASES[name](tmp_path), fail)
+    done = Work(case).run()
+    reasons = [finding.reason for finding in done.cell.findings]
+    attacks = len(reasons) - 1
+    assert reasons[0] == "a reason"
+    assert attacks == len(case.attacks)
+    assert len(done.errors) == reasons.count("the audit failed; see errors") >= 1
+
+
+def test_equal_plans_are_one_key_and_others_are_not() -> None:
+    """A plan is a key by itself: it is hashed and compared, not written out."""
+    content = yaml.safe_load(PLAN)
+    one, two = (parse_plan(yaml.safe_load(PLAN), "plan") for _ in range(2))
+    assert one is not two
+    assert len({one, two}) == 1
+    others = [
+        parse_plan({**content, "methods": [{"fedcgs": {"covariance": "within"}}]}, "plan"),
+        parse_plan({**content, "audits": []}, "plan"),
+        parse_plan({**content, "seeds": [1]}, "plan"),
+        parse_plan({**content, "threat": {"view": "aggregate"}}, "plan"),
+    ]
+    assert len({one, *others}) == 1 + len(others)
