@@ -33,6 +33,9 @@ from fedassay.nets.private_generators import PrivateTraining, train_generator_pr
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
+from fedassay.nets.training_door import TrainingDoor
+from fedassay.privacy.tape import Key
+from fedassay.support.seeds import Seeds
 
 TARGET, GOAL = 1.0, 2.2
 AS_FAST = 0.95
@@ -105,7 +108,10 @@ def hooks(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, 
 def ours(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int, tick: Tick) -> None:
     private = PrivateSteps(1.0, 1.0, steps, 1.0, float(len(images)))
     training = PrivateTraining(private, together=len(images), average=preset.ema)
-    train_generator_privately(images, labels, CLASSES, preset, training, seed=0, progress=lambda *_: tick())
+    door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
+    train_generator_privately(
+        images, labels, CLASSES, preset, training, seed=0, door=door, progress=lambda *_: tick()
+    )
 
 
 def step_times(run: Callable[..., None], *given: Any, steps: int) -> list[measure.Timing]:

@@ -21,10 +21,13 @@ from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.training_door import TrainingDoor
 from fedassay.plan.sizes import Sizes
 from fedassay.plan.work import body
 from fedassay.privacy.accounting import calibrate_noise_multiplier
+from fedassay.privacy.tape import Key
 from fedassay.similarity.ssim_search import most_similar
+from fedassay.support.seeds import Seeds
 
 RECORDS, EPOCHS, BATCH = 1000, 4, 100
 SIZES = Sizes(RECORDS, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
@@ -52,9 +55,9 @@ def private(name: str, records_of: int) -> float:
     steps = PrivateSteps(1.0, BATCH / RECORDS, EPOCHS * RECORDS // BATCH, 1.0, BATCH)
 
     def run() -> None:
-        generator = torch.Generator().manual_seed(0)
+        door = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "parameters"))
         given = (module, images[:records_of], labels[:records_of], head_loss)
-        train_privately(*given, private=steps, rate=1e-3, generator=generator)
+        train_privately(*given, private=steps, rate=1e-3, door=door)
 
     return seconds(run)
 

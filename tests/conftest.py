@@ -20,7 +20,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.nets.step_log import StepLog, steps_measured
+from fedassay.privacy.tape import Tape, taped
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.progress import SILENT
@@ -162,10 +162,10 @@ def make_context() -> MakeContext:
             assert method is not None
             return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
 
-        steps: StepLog = {}
+        tape = Tape()
         if outcome is None:
             assert method is not None
-            with steps_measured() as steps:
+            with taped() as tape:
                 outcome = method.run(task)
         assert task.public is not None
         privacy = task.privacy
@@ -179,7 +179,7 @@ def make_context() -> MakeContext:
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
-            steps=steps,
+            tape=tape,
             privacy=privacy,
             bounds=bounds,
             similarity=Similarity(None, "not asked for", task.device),

@@ -76,7 +76,7 @@ class DpClaimAudit(Parameters):
             observation = self._observe(claim, accounted, context)
         except NotRunError as error:
             why = str(error)
-        training = training_facts(context.steps, context.outcome.transcript)
+        training = training_facts(context.tape, context.outcome.transcript)
         return [
             conclude_claim(
                 Subject("dp_claim", source=None if observation is None else observation.about),

@@ -38,6 +38,6 @@ class LedgerAudit(Parameters):
                 context,
                 why="the ledger adds up, dp_claim attacks",
                 rests_on="on exact sensitivities and the noise that the method declares",
-                training=training_facts(context.steps, context.outcome.transcript),
+                training=training_facts(context.tape, context.outcome.transcript),
             )
         ]

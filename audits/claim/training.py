@@ -1,129 +1,123 @@
 """Is the DP-SGD of a run what its releases declare: its noise, its clipping, its sampling, its number of steps.
 
-No attack can see that from outside for less than the price of hundreds of trainings. So the steps are measured
-while they are taken (`fedassay.nets.step_log`), and held against what was declared:
-
-- noise: the squares of what was added over declared variance are chi-squared, with as many degrees of freedom as
-  numbers were noised, often millions; less noise than declared is told from chance to a fraction of a percent;
-- clipping: the sum over k clipped gradients is at most k times as long as each may be;
-- sampling: the records that came into the steps are binomial at the declared rate;
-- steps: no more than declared.
+No attack can see that from outside for less than the price of hundreds of trainings. So the steps are looked at
+while they are taken (`fedassay.nets.training_facts`), on the tape of the run. Exactly: coins, noise and weights
+of every step are computed again from the declaration and the noised sums alone, and at a few steps every record
+of the batch by itself. Statistically, for streams that are not what they seem: p-values of the noise and of the
+sampling.
 
 A contradiction says that the accounted epsilon is not that of this training. Its absence is no lower bound on
-epsilon, and no attack: what trains elsewhere, at a real client, is not measured here.
+epsilon, and no attack: what trains elsewhere, at a real client, is not looked at here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 
-from fedassay.exchange.transcript import Transcript
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.step_log import Measured, StepLog
+from fedassay.exchange.transcript import Message, MessageField, Transcript
+from fedassay.nets.training_tape import TrainingEntry, trainings
+from fedassay.privacy.tape import Tape
 
 LEVEL = 1e-9
-"""Of each test, far below every correction for the number of bounds in a run; power is no concern here."""
+"""Of the test of all noise of a run, far below every correction for the number of bounds; power is no concern."""
 
 _ROUNDING = 1e-3
-"""Relative; sums and noise are float32."""
 
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What the measured steps say.
+    """What the trainings of a run say.
 
     Attributes:
         broken: What contradicts the declaration, in words; empty: nothing.
         shown: What was measured, in words.
-        noise: The noise added, root mean square over the declared deviation: of the steps with the least.
+        lacks: Why not all of the steps were seen; empty: all were.
+        noise: The noise added, root mean square over the declared deviation: of the training with the least.
         low: End of its interval, at `LEVEL`.
         high: The other end.
-        coordinates: Numbers that noise was added to in these steps.
+        coordinates: Numbers that noise was added to in that training.
     """
 
     broken: str
     shown: str
+    lacks: str
     noise: float
     low: float
     high: float
     coordinates: int
 
 
-def training_facts(log: StepLog, transcript: Transcript) -> TrainingFacts | None:
-    """Hold measured steps of DP-SGD against what was declared of them.
+def training_facts(tape: Tape | None, transcript: Transcript) -> TrainingFacts | None:
+    """Hold the private trainings of a run against what was declared of them.
 
     Args:
-        log: The steps of the run, by what was declared when they began.
+        tape: Of the run of the method; None: nothing was taped.
         transcript: Its releases declare as well, to the ledger.
 
     Returns:
-        None where no noised step was measured (no DP-SGD here, or all of it was found again from a checkpoint).
+        None where no noised step was seen (no DP-SGD here, or all of it was found again from a checkpoint).
     """
-    taken = {steps: found for steps, found in log.items() if found.steps and steps.noise_multiplier > 0}
-    if not taken:
+    entries = [] if tape is None else list(trainings(tape).values())
+    entries = [entry for entry in entries if entry.facts.steps and entry.declared.noise_multiplier > 0]
+    if not entries:
         return None
-    broken = [words for steps, found in taken.items() for words in _contradictions(steps, found)]
-    for multiplier, rate in sorted(_declared(transcript)):
-        if not any(math.isclose(multiplier, s.noise_multiplier) and rate == s.sampling_rate for s in taken):
-            broken.append(
-                f"a release declares noise multiplier {multiplier:.4g} at sampling rate {rate:.4g}, and no such "
-                "step was taken"
-            )
-    ratios = {steps: _noise(steps, found) for steps, found in taken.items()}
-    least = min(ratios, key=lambda steps: ratios[steps][0])
-    total = sum(found.steps for found in taken.values())
-    sampled, offered = (sum(getattr(found, name) for found in taken.values()) for name in ("sampled", "offered"))
+    ratios = [_noise(entry) for entry in entries]
+    least = min(range(len(entries)), key=lambda index: ratios[index][0])
     noise, low, high = ratios[least]
+    broken = [f"{_name(entry)}: {words}" for entry in entries for words in entry.facts.failures]
+    if high < 1 - _ROUNDING and not entries[least].facts.failures:
+        broken.append(f"the noise of {_name(entries[least])} is {noise:.4g} of the declared (at most {high:.4g})")
+    broken += _unlike_declared(entries, transcript)
+    shown = f"{len(entries)} private training(s) seen as their steps were taken; {entries[least].facts.shown}"
+    lacks = sorted({entry.facts.partial for entry in entries if entry.facts.partial})
     return TrainingFacts(
-        "; ".join(broken),
-        f"{total:,} steps were measured as they were taken: noise {noise:.4g} of the declared "
-        f"[{low:.4g}, {high:.4g}], {sampled:,} of {offered:,} records sampled, no sum longer than clipping allows",
-        noise,
-        low,
-        high,
-        taken[least].coordinates,
+        "; ".join(broken), shown, "; ".join(lacks), noise, low, high, entries[least].facts.coordinates
     )
 
 
-def _contradictions(steps: PrivateSteps, found: Measured) -> list[str]:
-    words = []
-    noise, _, high = _noise(steps, found)
-    if high < 1 - _ROUNDING:
-        words.append(
-            f"the noise of its DP-SGD steps is {noise:.4g} of the declared (at most {high:.4g}; "
-            f"{found.coordinates:,} numbers)"
-        )
-    if found.longest > 1 + _ROUNDING:
-        words.append(
-            f"a step's sum is {found.longest:.4g} times as long as gradients that are clipped to norm "
-            f"{steps.norm:g} can make it"
-        )
-    if binom.sf(found.sampled - 1, found.offered, steps.sampling_rate) < LEVEL:
-        words.append(
-            f"{found.sampled:,} of {found.offered:,} records came into its steps, more than the declared sampling "
-            f"rate {steps.sampling_rate:.4g} explains"
-        )
-    if found.steps > found.trainings * steps.steps:
-        words.append(f"{found.steps:,} steps were taken where {found.trainings * steps.steps:,} were declared")
-    return words
+def _name(entry: TrainingEntry) -> str:
+    return f"DP-SGD of {entry.key.sender} in round {entry.key.round}"
 
 
-def _noise(steps: PrivateSteps, found: Measured) -> tuple[float, float, float]:
+def _noise(entry: TrainingEntry) -> tuple[float, float, float]:
     """Deviation of what was added over the declared one, and the ends of its interval."""
-    variance = found.squares / (steps.noise_multiplier * steps.norm) ** 2
-    freedom = found.coordinates
-    low, high = (math.sqrt(variance / chi2.ppf(level, freedom)) for level in (1 - LEVEL, LEVEL))
-    return math.sqrt(variance / freedom), low, high
+    facts = entry.facts
+    squares = facts.noise**2 * facts.coordinates
+    low, high = (math.sqrt(squares / chi2.ppf(p, facts.coordinates)) for p in (1 - LEVEL, LEVEL))
+    return facts.noise, low, high
 
 
-def _declared(transcript: Transcript) -> set[tuple[float, float]]:
-    """Noise multiplier and sampling rate of every DP-SGD release of the clients."""
-    releases = (item.release for message in transcript.from_clients() for item in message.fields.values())
-    return {
-        (release.noise_multiplier, release.sampling_rate)
-        for release in releases
-        if release.mechanism == "dp_sgd" and release.noise_multiplier and release.sampling_rate and release.steps
-    }
+def _unlike_declared(entries: Iterable[TrainingEntry], transcript: Transcript) -> list[str]:
+    """Messages whose releases declare other steps than were taken, or whose weights are not the trained ones."""
+    words: dict[str, None] = {}
+    for message in transcript.from_clients():
+        own = [
+            entry for entry in entries if (entry.key.sender, entry.key.round) == (message.sender, message.round)
+        ]
+        for name, item in message.fields.items():
+            if item.release.mechanism == "dp_sgd" and own:
+                words |= dict.fromkeys(_of_field(message, name, item, own))
+    return list(words)
+
+
+def _of_field(message: Message, name: str, item: MessageField, own: list[TrainingEntry]) -> list[str]:
+    release = item.release
+    asked = (release.noise_multiplier or 0.0, release.sampling_rate or 0.0, release.steps or 0)
+    alike = [
+        entry
+        for entry in own
+        if math.isclose(asked[0], entry.declared.noise_multiplier)
+        and asked[1:] == (entry.declared.sampling_rate, entry.declared.steps)
+    ]
+    if not alike:
+        return [
+            f"a release declares noise multiplier {asked[0]:.4g} at sampling rate {asked[1]:.4g} over {asked[2]} "
+            "steps, and no such step was taken"
+        ]
+    if item.kind in ("parameters", "head") and not any(entry.covers(item.values) for entry in alike):
+        return [f"{name} of {message.sender} in round {message.round} is not what its private training gave out"]
+    return []

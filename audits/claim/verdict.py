@@ -56,6 +56,8 @@ def ground_of(
         reason = f"{training.broken}: the ledger's total is not this training's; {ledger}"
         controls = () if observation is None else controls_of(observation)
         return TrainingVerdict(reason, *controls)
+    if training is not None and training.lacks:
+        return LedgerVerdict("unsupported", f"{training.lacks}, so that nothing is known of these; {ledger}")
     measured = "" if training is None else f"; {training.shown}"
     if observation is None:
         if over:

@@ -33,7 +33,7 @@ from fedassay.methods.feddiff.server import (
     kept,
 )
 from fedassay.methods.rivals.ensemble import of_network
-from fedassay.methods.shared.dp_sgd import dp_sgd_release
+from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.denoising import Sampler
@@ -44,6 +44,7 @@ from fedassay.nets.generators import (
     received_generator,
     train_generator,
 )
+from fedassay.nets.kept_trainings import keep_trainings, restore_trainings
 from fedassay.nets.presets import Preset
 from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.plan import rates as rate
@@ -221,14 +222,16 @@ class FedDiff(Parameters):
                 arrays["magnitude_mean"] = sent_magnitude(client, budget, self._clip(task), count, task)
             made.append(client.name)
             if task.scratch is not None:
-                own = task.scratch / f"{name}.tape.safetensors"
+                own, trained = (task.scratch / f"{name}.{each}.safetensors" for each in ("tape", "trainings"))
                 keep_draws(own, run, task.noise, lambda key: key.sender == client.name)
+                keep_trainings(trained, run, lambda key: key.sender == client.name)
             return arrays
 
         made: list[str] = []
         arrays = kept(task.scratch, name, run, make)
         if task.scratch is not None and not made:
             restore_draws(task.scratch / f"{name}.tape.safetensors", run, task.noise)
+            restore_trainings(task.scratch / f"{name}.trainings.safetensors", run, task.noise)
         target = task.privacy
         fields = {
             "weights": MessageField(
@@ -265,7 +268,8 @@ class FedDiff(Parameters):
             settings = self.dp_sgd
             training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
             preset = replace(preset, learning_rate=settings.learning_rate)
-            model = train_generator_privately(*given, preset, training, **where)
+            door = training_door(task, client.name, 0, "weights")
+            model = train_generator_privately(*given, preset, training, door=door, **where)
         return flatten_weights(model.weights)
 
     def _generators(

@@ -265,9 +265,8 @@ class FedLog(Parameters):
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
     ) -> None:
         """Train all bodies in place under the head."""
-        training = LocalTraining(
-            self.local_epochs, self.batch, self.learning_rate, None if protected is None else protected.steps
-        )
+        steps = None if protected is None else protected.steps
+        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
         distances = self.variant == "c"
         loss = body_loss(
             shared,
@@ -277,9 +276,8 @@ class FedLog(Parameters):
             beta=self.beta if distances else 0.0,
             device=task.device,
         )
-        seeds = self._known(task) if training.private is None else task.seeds
         for network in bodies.networks:
-            training(network, loss, seeds, number)
+            training(network, loss, task, number, self._known(task))
 
     def _retrained(self, task: MethodInput, protected: Protection | None) -> dict[str, Retrained]:
         """The first round on other records of a client, where its body is a function of these alone."""

@@ -210,7 +210,7 @@ class FedAvg(Parameters):
         for site in sites:
             network = site.network
             site.write(current)
-            training(network, head_loss, task.seeds, number)
+            training(network, head_loss, task, number)
             trained = site.read()
             if not np.isfinite(trained).all():
                 raise DataError(
@@ -244,7 +244,7 @@ class FedAvg(Parameters):
             for number, site in enumerate(sites):
                 advance(number, len(sites))
                 own = replace(site.network, module=copy.deepcopy(site.network.module))
-                training(own, head_loss, task.seeds.child("fine_tune"), self.rounds)
+                training(own, head_loss, task, self.rounds, task.seeds.child("fine_tune"))
                 models.append(_scores(own.module))
         found = personalized(models, list(range(len(models))), task.clients, task.test).mean
         assert found is not None

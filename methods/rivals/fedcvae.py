@@ -24,10 +24,10 @@ from fedassay.exchange.release import Claim, Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
-from fedassay.nets.local_training import train, train_privately
+from fedassay.nets.local_training import Normals, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
@@ -180,9 +180,8 @@ class FedCVAE(Parameters):
         rows = torch.cat([_flat(client.images, task.device), one_hot(labels, task.classes)], dim=1)
         generator = torch.Generator().manual_seed(task.seeds.integer("training", client.name))
 
-        def draw(chosen: Tensor, source: torch.Generator) -> Tensor:
-            latent = torch.randn(len(chosen), self.latent, generator=source).to(chosen.device)
-            return torch.cat([chosen, latent], dim=1)
+        def draw(chosen: Tensor, normals: Normals) -> Tensor:
+            return torch.cat([chosen, normals(self.latent).to(chosen.device)], dim=1)
 
         if noise is None:
             train(
@@ -204,7 +203,7 @@ class FedCVAE(Parameters):
                 _bound,
                 private=noise.steps,
                 rate=self.learning_rate,
-                generator=generator,
+                door=training_door(task, client.name, 0, "decoder"),
                 draw=draw,
             )
         return network

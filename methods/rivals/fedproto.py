@@ -198,11 +198,11 @@ class FedProto(Parameters):
     ) -> Arrays:
         """Train every client towards the global prototypes; what it sends, as it travels."""
         steps = None if protected is None else protected.steps
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
         loss = self._loss(shared, task)
         sent: Arrays = {}
         for client, network in zip(task.clients, networks, strict=True):
-            training(network, loss, task.seeds, number)
+            training(network, loss, task, number)
             found = outputs(network.module, client.images)[:, task.classes :]
             if not np.isfinite(found).all():
                 raise DataError(

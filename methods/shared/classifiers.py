@@ -86,7 +86,7 @@ class Classifiers(Frozen):
             for index, client in enumerate(task.clients):
                 advance(index, len(task.clients))
                 network = self.network(index, client, task)
-                training(network, head_loss, task.seeds, 0)
+                training(network, head_loss, task, 0)
                 networks.append(network)
                 messages.append(task.spool.keep(_message(client, network, steps, task, method)))
         return networks, messages

@@ -6,10 +6,13 @@ from functools import lru_cache
 
 from pydantic import Field
 
+from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.private_steps import PrivateSteps, steps_of
+from fedassay.nets.training_door import TrainingDoor
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
+from fedassay.privacy.tape import Key
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.types import Frozen
 
@@ -46,6 +49,11 @@ class DpSgd(Frozen):
             target.epsilon, target.delta, target.adjacency, self.sampling_rate, each * rounds, other
         )
         return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch))
+
+
+def training_door(task: MethodInput, sender: str, number: int, name: str) -> TrainingDoor:
+    """The door that a private training goes through; arguments as those of `MethodInput.door`."""
+    return TrainingDoor(task.noise, task.coins, Key(sender, number, name))
 
 
 def dp_sgd_release(steps: PrivateSteps, adjacency: Adjacency, note: str = "", group: str | None = None) -> Release:

@@ -18,7 +18,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.local_training import train_privately
@@ -87,7 +87,7 @@ class LocalHeads(Parameters):
             head_loss,
             private=steps,
             rate=self.dp_sgd.learning_rate,
-            generator=torch.Generator().manual_seed(task.seeds.integer("training", client.name)),
+            door=training_door(task, client.name, 0, _GROUP),
         )
         return head_of(module)
 

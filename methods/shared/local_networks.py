@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
+from fedassay.methods.shared.dp_sgd import training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.local_training import RecordLoss, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps
@@ -57,21 +59,35 @@ class LocalTraining:
         batch: Minibatch size.
         rate: Adam's learning rate.
         private: DP-SGD in place of plain training.
+        field: What the message calls that which private training releases: group or field.
     """
 
     epochs: int
     batch: int
     rate: float
     private: PrivateSteps | None
+    field: str = "parameters"
 
-    def __call__(self, network: LocalNetwork, loss: RecordLoss, seeds: Seeds, number: int) -> None:
-        """Train a network in place; what is drawn depends on its name and on the round."""
-        generator = torch.Generator().manual_seed(seeds.integer("training", number, network.name))
+    def __call__(
+        self, network: LocalNetwork, loss: RecordLoss, task: MethodInput, number: int, seeds: Seeds | None = None
+    ) -> None:
+        """Train a network in place; what is drawn depends on its name and on the round.
+
+        Args:
+            network: The network and its records.
+            loss: See `RecordLoss`.
+            task: Whose streams private training draws from.
+            number: Global round.
+            seeds: Where plain training draws from; None: the task's.
+        """
         given = (network.module, network.inputs, network.labels, loss)
         if self.private is not None:
-            train_privately(*given, private=self.private, rate=self.rate, generator=generator)
-        else:
-            train(*given, epochs=self.epochs, batch=self.batch, rate=self.rate, generator=generator)
+            door = training_door(task, network.name, number, self.field)
+            train_privately(*given, private=self.private, rate=self.rate, door=door)
+            return
+        seed = (seeds or task.seeds).integer("training", number, network.name)
+        generator = torch.Generator().manual_seed(seed)
+        train(*given, epochs=self.epochs, batch=self.batch, rate=self.rate, generator=generator)
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:

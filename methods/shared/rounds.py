@@ -24,6 +24,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.contracts.method import MethodInput
+from fedassay.nets.kept_trainings import keep_trainings, restore_trainings
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays
@@ -54,6 +55,7 @@ def keep_round(task: MethodInput, run: str, number: int, arrays: Arrays, modules
         return
     write_bytes(folder / _name(number), save(arrays, metadata={"run": run}))
     keep_draws(folder / _tape(number), run, task.noise, lambda key: key.round == number)
+    keep_trainings(folder / _trainings(number), run, lambda key: key.round == number)
     # The networks come last: they say how many rounds are whole.
     state = {
         f"{index}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -85,6 +87,7 @@ def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> li
         module.load_state_dict(own)
     for number in range(len(found)):
         restore_draws(folder / _tape(number), run, task.noise)
+        restore_trainings(folder / _trainings(number), run, task.noise)
     return found
 
 
@@ -94,6 +97,10 @@ def _name(number: int) -> str:
 
 def _tape(number: int) -> str:
     return f"round-{number:05d}.tape.safetensors"
+
+
+def _trainings(number: int) -> str:
+    return f"round-{number:05d}.trainings.safetensors"
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

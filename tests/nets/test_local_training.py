@@ -10,9 +10,13 @@ from torch import nn
 from torch.nn import functional
 
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
-from fedassay.nets.local_training import clipped_sums, record_gradients, train, train_privately
+from fedassay.nets.clipped_sums import ClippedSums, RecordStreams, record_gradients
+from fedassay.nets.local_training import record_objective, train, train_privately
 from fedassay.nets.private_steps import PrivateSteps, steps_of
+from fedassay.nets.training_door import TrainingDoor
+from fedassay.privacy.tape import Key
 from fedassay.support.errors import PlanError
+from fedassay.support.seeds import Seeds
 
 SMALL = ["linear", "mlp", "mlp_deep", "cnn"]
 LENETS = ["lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
@@ -20,6 +24,17 @@ LENETS = ["lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
 
 def _loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def _door(seed: int = 0) -> TrainingDoor:
+    return TrainingDoor(Seeds(seed).child("noise"), Seeds(seed).child("coins"), Key("client/0", 0, "parameters"))
+
+
+def clipped_sums(
+    module: nn.Module, images: torch.Tensor, labels: torch.Tensor, norm: float, *, check: bool = False
+) -> dict[str, torch.Tensor]:
+    streams = RecordStreams(0, np.arange(len(labels)))
+    return ClippedSums(module, record_objective(_loss), norm)(images, labels, streams, check=check)
 
 
 def _records(shape: tuple[int, int, int], n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +72,7 @@ def test_every_records_gradient_is_that_of_autograd(name: str) -> None:
     shape = (28, 28, 1) if name in LENETS else (8, 8, 1)
     images, labels = _records(shape, 7)
     module = build_body(BodySpec.model_validate({"name": name}), shape, 5, 0)
-    found = record_gradients(module, images, labels, _loss)
+    found = record_gradients(module, record_objective(_loss), (images, labels))
     for index in range(len(labels)):
         module.zero_grad()
         _loss(module(images[index : index + 1]), labels[index : index + 1]).sum().backward()
@@ -72,10 +87,10 @@ def test_both_ways_to_clipped_sums_agree(name: str, norm: float, monkeypatch: py
     shape = (28, 28, 1) if name in LENETS else (8, 8, 1)
     images, labels = _records(shape, 7)
     module = build_body(BodySpec.model_validate({"name": name}), shape, 5, 0)
-    gradients = record_gradients(module, images, labels, _loss)
-    found = clipped_sums(module, images, labels, _loss, norm, check=True)
-    monkeypatch.setattr("fedassay.nets.local_training.RecordGradients", _refuse)
-    written = clipped_sums(module, images, labels, _loss, norm, check=True)
+    gradients = record_gradients(module, record_objective(_loss), (images, labels))
+    found = clipped_sums(module, images, labels, norm, check=True)
+    monkeypatch.setattr("fedassay.nets.clipped_sums.RecordGradients", _refuse)
+    written = clipped_sums(module, images, labels, norm, check=True)
     sizes = torch.cat([each.flatten(1) for each in gradients.values()], dim=1).norm(dim=1)
     for key, each in gradients.items():
         expected = torch.einsum("n,n...->...", torch.clamp(norm / sizes, max=1), each)
@@ -91,7 +106,7 @@ def test_layers_without_known_factors_are_clipped_all_the_same() -> None:
     images, labels = _records((8, 8, 1), 7)
     kept = nn.BatchNorm1d(6).eval()
     module = nn.Sequential(build_body(BodySpec(name="linear"), (8, 8, 1), 6, 0), kept, nn.Linear(6, 5))
-    sums = clipped_sums(module, images, labels, _loss, 1e3)
+    sums = clipped_sums(module, images, labels, 1e3)
     _loss(module(images), labels).sum().backward()
     for name, parameter in module.named_parameters():
         torch.testing.assert_close(sums[name], parameter.grad, rtol=1e-4, atol=1e-5)
@@ -122,7 +137,7 @@ def test_training_stops_where_gradients_are_lost() -> None:
             _loss,
             private=steps,
             rate=1e-3,
-            generator=torch.Generator().manual_seed(0),
+            door=_door(),
         )
 
 
@@ -134,8 +149,7 @@ def test_frozen_parameters_stay(middle: nn.Module) -> None:
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.5, steps=2, norm=1, batch=10)
     module.train = lambda mode=True: module  # type: ignore[method-assign]
-    given = torch.Generator().manual_seed(0)
-    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, generator=given)
+    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, door=_door())
     for name, parameter in module.named_parameters():
         assert torch.equal(parameter, before[name]) == (not parameter.requires_grad)
 
@@ -144,14 +158,14 @@ def test_frozen_parameters_stay(middle: nn.Module) -> None:
 def test_sums_are_clipped_record_by_record(norm: float) -> None:
     images, labels = _records((8, 8, 1), 300)
     module = build_body(BodySpec(name="mlp", hidden=6), (8, 8, 1), 5, 0)
-    gradients = record_gradients(module, images, labels, _loss)
+    gradients = record_gradients(module, record_objective(_loss), (images, labels))
     flat = torch.cat([each.flatten(1) for each in gradients.values()], dim=1)
     scales = torch.clamp(norm / flat.norm(dim=1), max=1)
     naive = (flat * scales[:, None]).sum(dim=0)
-    sums = clipped_sums(module, images, labels, _loss, norm)  # 300 records: more than one chunk
+    sums = clipped_sums(module, images, labels, norm)  # 300 records: more than one chunk
     found = torch.cat([each.flatten() for each in sums.values()])
     torch.testing.assert_close(found, naive, rtol=1e-3, atol=1e-5)
-    one = clipped_sums(module, images[:1], labels[:1], _loss, norm)
+    one = clipped_sums(module, images[:1], labels[:1], norm)
     assert torch.cat([each.flatten() for each in one.values()]).norm() <= norm * (1 + 1e-5)
 
 
@@ -160,9 +174,7 @@ def test_without_noise_clipping_and_sampling_it_is_plain_training() -> None:
     plain, private = (build_body(BodySpec(name="mlp", hidden=8), (8, 8, 1), 5, 0) for _ in range(2))
     train(plain, images, labels, _loss, epochs=5, batch=40, rate=1e-3, generator=torch.Generator().manual_seed(0))
     steps = PrivateSteps(noise_multiplier=0, sampling_rate=1, steps=5, norm=1e6, batch=40)
-    train_privately(
-        private, images, labels, _loss, private=steps, rate=1e-3, generator=torch.Generator().manual_seed(0)
-    )
+    train_privately(private, images, labels, _loss, private=steps, rate=1e-3, door=_door())
     for ours, theirs in zip(private.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
@@ -180,9 +192,7 @@ def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
     module = _Spy()
     images, labels = _records((8, 8, 1), 0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=1, norm=2.0, batch=10.0)
-    train_privately(
-        module, images, labels, _loss, private=steps, rate=1e-3, generator=torch.Generator().manual_seed(1)
-    )
+    train_privately(module, images, labels, _loss, private=steps, rate=1e-3, door=_door(1))
     assert module.weight.grad is not None
     assert module.weight.grad.std().item() == pytest.approx(0.6, rel=0.05)
     assert abs(module.weight.grad.mean().item()) < 0.05
@@ -191,11 +201,11 @@ def test_noise_has_its_scale_and_empty_clients_release_noise_alone() -> None:
 def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def spy(module: nn.Module, inputs: torch.Tensor, *rest: object, check: bool) -> dict[str, torch.Tensor]:
+    def spy(self: ClippedSums, inputs: torch.Tensor, *rest: object, check: bool) -> dict[str, torch.Tensor]:
         sizes.append(len(inputs))
-        return {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
+        return {name: torch.zeros_like(parameter) for name, parameter in self._network.named_parameters()}
 
-    monkeypatch.setattr("fedassay.nets.local_training.clipped_sums", spy)
+    monkeypatch.setattr(ClippedSums, "__call__", spy)
     images, labels = _records((8, 8, 1), 200)
     steps = PrivateSteps(noise_multiplier=1, sampling_rate=0.1, steps=400, norm=1, batch=20)
     train_privately(
@@ -205,7 +215,7 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
         _loss,
         private=steps,
         rate=1e-3,
-        generator=torch.Generator().manual_seed(0),
+        door=_door(),
     )
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)

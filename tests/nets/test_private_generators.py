@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,30 @@ import torch
 from opacus.accountants import PRVAccountant
 from torch import Tensor, nn
 
-from fedassay.nets import private_generators, record_factors
-from fedassay.nets.denoising import build_scheduler, denoising_loss
+from fedassay.nets import private_training, record_factors
+from fedassay.nets.clipped_sums import ClippedSums, Objective, RecordStreams, trained
+from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.generators import GENERATORS, one_hot
 from fedassay.nets.presets import Preset
-from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
+from fedassay.nets.private_generators import (
+    PrivateTraining,
+    denoising_objective,
+    train_generator_privately,
+)
 from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
+from fedassay.nets.training_door import TrainingDoor
+from fedassay.nets.training_tape import trainings
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
+from fedassay.privacy.tape import Key, taped
+from fedassay.support.seeds import Seeds
 
 TINY = replace(GENERATORS["tiny"], width=32, blocks=2, embedding=16)
 # Two levels, the second with attention, whose output is channels-last.
 UNET = replace(GENERATORS["small"], width=8, multipliers=(1, 2), attention_levels=(1,), prediction="sample")
+DOOR = TrainingDoor(Seeds(0).child("noise"), Seeds(0).child("coins"), Key("client/0", 0, "weights"))
 STEPS = PrivateSteps(noise_multiplier=1.0, sampling_rate=0.5, steps=4, norm=1.0, batch=8.0)
 
 
@@ -106,7 +116,7 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
     """In the second step at the latest: in the first one, the last layer is zero and hides the others."""
     images, labels = _records(6)
     training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=2))
-    train_generator_privately(images, labels, 3, UNET, training, seed=0)
+    train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
     windows = record_factors._windows
 
     def lost(layer: nn.Conv2d, given: Tensor) -> Tensor:
@@ -114,55 +124,49 @@ def test_a_run_whose_layers_lose_gradients_is_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(record_factors, "_windows", lost)
     with pytest.raises(RuntimeError, match="do not add up"):
-        train_generator_privately(images, labels, 3, UNET, training, seed=0)
+        train_generator_privately(images, labels, 3, UNET, training, seed=0, door=DOOR)
+
+
+def _sums(network: nn.Module, count: int, norm: float, together: int = 64) -> dict[str, Tensor]:
+    """Of the first records, each with the time steps and noises of its own stream."""
+    images, labels = _records(20)
+    training = PrivateTraining(STEPS, draws=2, together=together)
+    objective = denoising_objective(UNET, 3, training, "cpu")
+    inputs = to_model_range(torch.from_numpy(images))[:count]
+    clip = ClippedSums(network, objective, norm, known=True)
+    return clip(inputs, torch.from_numpy(labels)[:count], RecordStreams(7, np.arange(count)))
 
 
 @pytest.mark.parametrize("preset", [TINY, UNET], ids=["tiny", "unet"])
 @pytest.mark.parametrize("norm", [1e-3, 1e3])
 def test_a_record_adds_its_gradient_scaled_down_to_the_norm(preset: Preset, norm: float) -> None:
-    network, inputs, scheduler = _fresh(preset), _inputs(4), build_scheduler(preset)
-    gradients = RecordGradients(network)
-    found = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
-    expected = torch.zeros(sum(p.numel() for p in network.parameters()))
+    network = _fresh(preset)
+    images, labels = _records(20)
+    objective = denoising_objective(UNET, 3, PrivateTraining(STEPS, draws=2), "cpu")
+    inputs = to_model_range(torch.from_numpy(images))
+    before = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
     for index in range(4):
-        one = {name: value[index : index + 1] for name, value in inputs.items()}
-        with gradients.recording(1):
-            denoising_loss(network, scheduler, **one).sum().backward()
-        before = torch.cat([each.flatten() for each in found.values()])
-        private_generators._add_clipped(found, gradients, norm)
-        added = torch.cat([each.flatten() for each in found.values()]) - before
-        alone = torch.cat([gradients.each(name).flatten() for name in found])
+        after = _sums(network, index + 1, norm)
+        own = slice(index, index + 1)
+        rows = objective.rows(inputs[own], torch.from_numpy(labels)[own], RecordStreams(7, np.array([index])))
+        network.zero_grad()
+        objective.total(network, rows).backward()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in network.parameters()]
+        alone = torch.cat([grad.flatten() for grad in grads])
         size = float(torch.linalg.vector_norm(alone))
         assert 1e-2 < size < 1e2
-        assert float(torch.linalg.vector_norm(added)) == pytest.approx(min(norm, size), rel=1e-3)
-        expected += min(1, norm / size) * alone
-    together = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
-    with gradients.recording(4):
-        denoising_loss(network, scheduler, **inputs).sum().backward()
-    private_generators._add_clipped(together, gradients, norm)
-    away = torch.cat([each.flatten() for each in together.values()]) - expected
-    assert float(torch.linalg.vector_norm(away)) < 1e-3 * float(torch.linalg.vector_norm(expected))
+        added = torch.cat([(after[name] - before[name]).flatten() for name in after])
+        away = torch.linalg.vector_norm(added - min(1, norm / size) * alone)
+        assert float(away) < 2e-3 * min(norm, size)
+        before = after
 
 
-def test_clipped_sums_of_virtual_steps_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same noise, same time steps: parts of 7 records give the gradient that one batch of 20 gives."""
-    images, labels = _records(20)
-    inputs = _inputs(20)
-
-    def same_for_each_record(
-        network: Any, scheduler: Any, records: Any, chosen: Tensor, *_: Any
-    ) -> Callable[[], Tensor]:
-        one = {name: value[chosen] for name, value in inputs.items()}
-        return lambda: denoising_loss(network, scheduler, **one).sum()
-
-    monkeypatch.setattr(private_generators, "_drawn_loss", same_for_each_record)
-    training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=1, norm=0.3))
-    whole, parts = (
-        train_generator_privately(images, labels, 3, TINY, replace(training, together=together), seed=0).weights
-        for together in (20, 7)
-    )
+def test_clipped_sums_of_virtual_steps_add_up() -> None:
+    """Parts of 7 records give the sums that one batch of 20 gives: every record keeps its times and noises."""
+    network = _fresh(TINY)
+    whole, parts = (_sums(network, 20, 0.3, together) for together in (20, 7))
     for name, value in whole.items():
-        np.testing.assert_allclose(parts[name], value, rtol=1e-3, atol=2e-6)
+        torch.testing.assert_close(parts[name], value, rtol=1e-3, atol=2e-6)
 
 
 @pytest.mark.parametrize("preset", [TINY, UNET], ids=["tiny", "unet"])
@@ -170,7 +174,7 @@ def test_empty_batches_release_noise_alone(preset: Preset) -> None:
     """A client without records moves every weight all the same, by steps of Adam's size."""
     images, labels = _records(0)
     started = build_network(preset, (8, 8, 1), 3, seed=0)
-    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), seed=0)
+    model = train_generator_privately(images, labels, 3, preset, PrivateTraining(STEPS), seed=0, door=DOOR)
     moved = [np.abs(model.weights[name] - p.detach().numpy()).max() for name, p in started.named_parameters()]
     assert all(0 < each < 10 * STEPS.steps * preset.learning_rate for each in moved)
 
@@ -186,73 +190,106 @@ def test_noise_and_divisor_have_their_size(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.optim.AdamW, "step", spy)
     images, labels = _records(0)
     steps = PrivateSteps(noise_multiplier=3.0, sampling_rate=0.5, steps=2, norm=2.0, batch=10.0)
-    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0)
+    train_generator_privately(images, labels, 3, TINY, PrivateTraining(steps), seed=0, door=DOOR)
     assert len(seen) == 2
     assert seen[0].std().item() == pytest.approx(0.6, rel=0.03)
     assert abs(torch.corrcoef(torch.stack(seen))[0, 1].item()) < 0.05
 
 
-def test_draws_of_a_record_are_averaged_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = []
-    original = RecordGradients.check
-
-    def spy(self: RecordGradients, loss: Callable[[], Tensor]) -> None:
-        shapes.append(len(self.norms()))
-        original(self, loss)
-
-    monkeypatch.setattr(RecordGradients, "check", spy)
+def test_draws_of_a_record_are_averaged_before_clipping() -> None:
+    objective = denoising_objective(TINY, 3, PrivateTraining(STEPS, draws=3), "cpu")
     images, labels = _records(6)
-    training = PrivateTraining(replace(STEPS, sampling_rate=1.0, steps=1), draws=3)
-    train_generator_privately(images, labels, 3, TINY, training, seed=0)
-    assert shapes == [6]
-    monkeypatch.setattr(private_generators, "denoising_loss", lambda *_, keep, **__: torch.ones(len(keep)))
-    records = private_generators._Records(torch.zeros(6, 1, 8, 8), torch.zeros(6, 3))
-    chosen, generator = torch.tensor([1, 4]), torch.Generator().manual_seed(0)
-    given = (nn.Identity(), None, records, chosen, 3, TINY, generator, "cpu")
-    assert private_generators._drawn_loss(*given)().item() == 2
+    inputs = to_model_range(torch.from_numpy(images))
+    chosen = np.array([1, 4])
+    rows = objective.rows(inputs[chosen], torch.from_numpy(labels[chosen]), RecordStreams(0, chosen))
+    assert [len(each) for each in rows] == [6] * 5
+    assert torch.equal(rows[0][:3], inputs[[1, 1, 1]])
+    assert len(rows[3].unique()) > 3  # time steps differ within a record
+    ones = Objective(objective.rows, lambda _, *given: torch.ones(len(given[0])), draws=3)
+    assert ones.total(nn.Identity(), rows).item() == 2
+
+
+def test_what_a_record_draws_does_not_depend_on_the_others() -> None:
+    objective = denoising_objective(TINY, 3, PrivateTraining(STEPS, draws=2), "cpu")
+    images, labels = _records(6)
+    inputs, known = to_model_range(torch.from_numpy(images)), torch.from_numpy(labels)
+
+    def rows(chosen: list[int]) -> tuple[Tensor, ...]:
+        return objective.rows(inputs[chosen], known[chosen], RecordStreams(5, np.array(chosen)))
+
+    many, few = rows([0, 2, 3, 5]), rows([2, 5])
+    for one, other in zip(many, few, strict=True):
+        assert torch.equal(one[2:4], other[:2])
+        assert torch.equal(one[6:], other[2:])
 
 
 def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
-    def spy(network: Any, scheduler: Any, records: Any, chosen: Tensor, *rest: Any) -> Callable[[], Tensor]:
-        sizes.append(len(chosen))
-        return lambda: torch.zeros((), requires_grad=True)
+    def spy(self: ClippedSums, inputs: Tensor, *_: Any, check: bool) -> dict[str, Tensor]:
+        sizes.append(len(inputs))
+        return {name: torch.zeros_like(p) for name, p in trained(self._network).items()}
 
-    monkeypatch.setattr(private_generators, "_drawn_loss", spy)
+    monkeypatch.setattr(ClippedSums, "__call__", spy)
     images, labels = _records(200)
     steps = replace(STEPS, sampling_rate=0.1, steps=300)
-    train_generator_privately(
-        images, labels, 3, replace(TINY, width=8), PrivateTraining(steps, together=1000), seed=0
-    )
+    train_generator_privately(images, labels, 3, replace(TINY, width=8), PrivateTraining(steps), seed=0, door=DOOR)
     # Binomial(200, 0.1): mean 20, variance 18; a fixed batch size would have none.
     assert np.mean(sizes) == pytest.approx(20, abs=1)
     assert np.var(sizes) == pytest.approx(18, rel=0.3)
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_an_interrupted_run_ends_with_the_same_bits(
-    average: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    average: float, watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = _records(20)
     training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average)
-    monkeypatch.setattr(private_generators, "_KEPT_EVERY", 4)
-    whole = train_generator_privately(images, labels, 3, TINY, training, seed=0)
+    monkeypatch.setattr(private_training, "_KEPT_EVERY", 4)
+    with taped() as first:
+        whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR)
 
     def stop(done: int, total: int) -> None:
         if done == 7:
             raise KeyboardInterrupt
 
     path = tmp_path / "training.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        train_generator_privately(images, labels, 3, TINY, training, seed=0, progress=stop, checkpoint=path)
+    given = (images, labels, 3, TINY, training)
+    with pytest.raises(KeyboardInterrupt), taped() if watched else nullcontext():
+        train_generator_privately(*given, seed=0, door=DOOR, progress=stop, checkpoint=path)
     assert path.exists()
     seen: list[int] = []
-    resumed = train_generator_privately(
-        images, labels, 3, TINY, training, seed=0, progress=lambda done, _: seen.append(done), checkpoint=path
-    )
+    with taped() as second:
+        resumed = train_generator_privately(
+            *given, seed=0, door=DOOR, progress=lambda done, _: seen.append(done), checkpoint=path
+        )
     assert seen[0] == 5
     assert all(np.array_equal(resumed.weights[name], value) for name, value in whole.weights.items())
+    (one,), (other,) = trainings(first).values(), trainings(second).values()
+    assert one.facts.failures == other.facts.failures == ()
+    assert other.covers(np.concatenate([value.ravel() for value in whole.weights.values()]))
+    if watched:
+        assert (second.lacks, other.facts.partial) == ([], "")
+        assert other.facts.shown == one.facts.shown
+        assert other.facts.p_values == one.facts.p_values
+        assert other.facts.kept.keys() == one.facts.kept.keys()
+    else:
+        assert "first 4 steps were taken where nobody watched" in other.facts.partial
+        assert len(second.lacks) == 1
+
+
+def test_other_streams_do_not_go_on_with_a_checkpoint(tmp_path: Path) -> None:
+    images, labels = _records(8)
+    path = tmp_path / "training.safetensors"
+    for seed in (0, 1):
+        seen: list[int] = []
+        door = replace(DOOR, noise=Seeds(seed))
+        train_generator_privately(
+            images, labels, 3, TINY, PrivateTraining(STEPS), seed=0, door=door,
+            progress=lambda done, _, seen=seen: seen.append(done), checkpoint=path,
+        )  # fmt: skip
+        assert seen == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("multiplier", "rate", "steps"), [(0.74, 0.1, 50), (1.2, 0.1, 400), (3.5, 0.05, 400)])

@@ -195,7 +195,7 @@ def test_gradients_norms_and_sums_are_those_of_autograd(
     gradients = _recorded(network, given)
     _assert_all(gradients, expected)
     assert any(bool(each.any()) for each in expected.values())
-    gradients.check(lambda: _loss(network, given))
+    gradients.check(lambda own: _loss(network, given[own]))
 
 
 @pytest.mark.parametrize("pays", [0, 10**9], ids=["factors", "written"])
@@ -323,7 +323,7 @@ def test_a_parameter_used_past_its_layer_is_found() -> None:
     network, given = Bypassed().double(), _random(4, 3)
     gradients = _recorded(network, given)
     with pytest.raises(RuntimeError, match=r"layer\.weight do not add up"):
-        gradients.check(lambda: _loss(network, given))
+        gradients.check(lambda own: _loss(network, given[own]))
 
 
 @pytest.mark.parametrize("damage", ["norms", "weighted", "each"])
@@ -339,7 +339,47 @@ def test_wrong_norms_and_sums_are_found(
     original = getattr(kind, damage)
     monkeypatch.setattr(kind, damage, lambda self, *rest: value * original(self, *rest))
     with pytest.raises(RuntimeError, match="do not add up"):
-        gradients.check(lambda: _loss(network, given))
+        gradients.check(lambda own: _loss(network, given[own]))
+
+
+class _OverTheBatch(nn.Module):
+    """Batch normalisation as a function: no layer shows that records are mixed, and their sum does not either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, given: Tensor) -> Tensor:
+        found: Tensor = self.last(functional.batch_norm(self.first(given), None, None, training=True).tanh())
+        return found
+
+
+class _OverItsNeighbour(nn.Module):
+    """Every record is given a share of the one before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, given: Tensor) -> Tensor:
+        hidden = self.first(given)
+        found: Tensor = self.last((hidden + 0.5 * hidden.roll(1, dims=0)).tanh())
+        return found
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(_OverTheBatch, "cannot be computed alone"), (_OverItsNeighbour, "has another gradient alone")],
+)
+def test_a_layer_that_mixes_records_is_refused(make: Callable[[], nn.Module], says: str) -> None:
+    torch.manual_seed(0)
+    network, given = make().double(), _random(5, 3)
+    gradients = _recorded(network, given)
+    ordinary = torch.autograd.grad(_loss(network, given), list(network.parameters()))
+    for (name, _), total in zip(network.named_parameters(), ordinary, strict=True):
+        torch.testing.assert_close(gradients.each(name).sum(dim=0), total)  # the sums say nothing
+    with pytest.raises(RuntimeError, match=says):
+        gradients.check(lambda own: _loss(network, given[own]))
 
 
 def test_an_input_that_is_changed_in_place_is_refused() -> None:

@@ -28,7 +28,7 @@ from fedassay.support.types import Floats, Images
 
 if TYPE_CHECKING:
     from fedassay.contracts.membership import MembershipGame
-    from fedassay.nets.step_log import StepLog
+    from fedassay.privacy.tape import Tape
     from fedassay.similarity.metrics import Similarity
 
 
@@ -74,7 +74,7 @@ class AuditContext:
         outcome: What the method gave back.
         view: What the adversary saw, and under which threat model.
         accounted: What the ledger says about the cell.
-        steps: What the steps of DP-SGD in the run of the method did.
+        tape: What the noise mechanisms of the method took in and gave out; empty where nothing was taped.
         privacy: What the plan asks for.
         bounds: Number of lower bounds in the whole run, m, for the correction of confidence levels.
         similarity: The image metrics of this plan.
@@ -93,7 +93,7 @@ class AuditContext:
     outcome: Outcome
     view: View
     accounted: Accounted
-    steps: StepLog
+    tape: Tape
     privacy: PrivacyTarget
     bounds: int
     similarity: Similarity

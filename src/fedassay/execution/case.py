@@ -19,8 +19,8 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.execution.stages import Stages
-from fedassay.nets.step_log import StepLog
 from fedassay.plan.schema import Component
+from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.progress import Progress
@@ -69,12 +69,12 @@ class Produced:
     Attributes:
         outcome: Of the method.
         utility: Figures of the model, by name.
-        steps: What the steps of DP-SGD did; empty where none was taken here.
+        tape: What the noise mechanisms took in and gave out; empty where nothing was taped here.
     """
 
     outcome: Outcome
     utility: Mapping[str, float | None] = field(default_factory=dict)
-    steps: StepLog = field(default_factory=dict)
+    tape: Tape = field(default_factory=Tape)
 
 
 class Source(Protocol):

@@ -186,7 +186,7 @@ class Work:
             outcome=produced.outcome,
             view=seen,
             accounted=accounted,
-            steps=produced.steps,
+            tape=produced.tape,
             privacy=case.entry.privacy,
             bounds=case.bounds,
             similarity=case.similarity(),

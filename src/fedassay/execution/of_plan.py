@@ -19,9 +19,9 @@ from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
-from fedassay.nets.step_log import steps_measured
 from fedassay.plan.schema import Cell, Component, Scenario
 from fedassay.plan.wiring import attacks_for, bounds_in
+from fedassay.privacy.tape import taped
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
@@ -85,7 +85,7 @@ class SimulatedSource:
     def first(self, stages: Stages) -> Produced | None:
         """Run the method, keep its transcript and measure its model's accuracy."""
         outcome: Outcome | None = None
-        with steps_measured() as steps, stages("method"):
+        with taped() as tape, stages("method"):
             # Reruns on other records must not continue the cell's own checkpoints.
             scratch = runfolder.scratch(self.place.folder, self.cell.key)
             outcome = self._run(self.prepared.clients, self.seeds, scratch)
@@ -98,7 +98,7 @@ class SimulatedSource:
         utility: dict[str, float | None] = dict(outcome.utility)
         with stages("utility"):
             utility = {**_accuracy(outcome, self.prepared.test), **utility}
-        return Produced(outcome, utility, steps)
+        return Produced(outcome, utility, tape)
 
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method on records of every client, in their order, with other seeds."""

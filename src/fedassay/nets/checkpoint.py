@@ -1,14 +1,15 @@
 """The state of an interrupted training run, in one safetensors file.
 
-It holds what the next step depends on (weights, their moving average, AdamW's moments, the random
-generator, the step), so that a resumed run continues bit for bit. Writing is atomic; a file that is
-damaged or belongs to another run counts as absent.
+It holds what the next step depends on (weights, their moving average, AdamW's moments, the random generator, the
+step), so that a resumed run continues bit for bit, and what a watched training has shown so far. Writing is
+atomic; a file that is damaged or belongs to another run counts as absent.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from fedassay.support.atomic import write_bytes
 
+_FACTS = "facts."
 _log = logging.getLogger(__name__)
 
 
@@ -28,12 +30,12 @@ class TrainingState:
 
     Attributes:
         parameters: The network's parameters by name.
-        average: Their moving average.
-        best: The moving average when it did best on the records held out.
+        average: Their moving average; empty where there is none.
+        best: The moving average when it did best on the records held out; empty where nothing is selected.
         best_loss: Its loss there, a scalar.
         best_step: The number of steps done then.
         optimizer: AdamW over `parameters`, in the same order.
-        generator: Where the run's random numbers come from.
+        generator: Where the run's random numbers come from; None where every step has streams of its own.
     """
 
     parameters: dict[str, nn.Parameter]
@@ -42,54 +44,71 @@ class TrainingState:
     best_loss: Tensor
     best_step: int
     optimizer: torch.optim.AdamW
-    generator: torch.Generator
+    generator: torch.Generator | None
 
 
-def write_checkpoint(path: Path, fingerprint: str, step: int, state: TrainingState) -> None:
-    """Write the state after `step` steps of the run named by `fingerprint`, whole or not at all."""
-    tensors = {"generator": state.generator.get_state(), "best_loss": state.best_loss}
+def write_checkpoint(
+    path: Path, fingerprint: str, step: int, state: TrainingState, facts: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write the state after `step` steps of the run named by `fingerprint`, whole or not at all.
+
+    Args:
+        path: The file.
+        fingerprint: Name of the run.
+        step: Steps done.
+        state: The state.
+        facts: What is known about these steps; None: nobody watched.
+    """
+    tensors = {"best_loss": state.best_loss}
+    if state.generator is not None:
+        tensors["generator"] = state.generator.get_state()
+    tensors |= {f"{_FACTS}{name}": each for name, each in (facts or {}).items()}
     for name, parameter in state.parameters.items():
         moments = state.optimizer.state[parameter]
         tensors[f"weights.{name}"] = parameter.detach()
-        tensors[f"average.{name}"] = state.average[name]
-        tensors[f"best.{name}"] = state.best[name]
         tensors[f"first.{name}"] = moments["exp_avg"]
         tensors[f"second.{name}"] = moments["exp_avg_sq"]
+    tensors |= {f"average.{name}": each for name, each in state.average.items()}
+    tensors |= {f"best.{name}": each for name, each in state.best.items()}
     run = {"fingerprint": fingerprint, "step": step, "best_step": state.best_step}
     host = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, save(host, metadata={"run": json.dumps(run)}))
 
 
-def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> int:
+def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple[int, dict[str, Tensor]]:
     """Restore the state of the run named by `fingerprint` in place.
 
     Returns:
-        The number of steps done; 0 where there is no sound checkpoint of this run.
+        The number of steps done, 0 where there is no sound checkpoint of this run, and what is known about them.
     """
     if not path.exists():
-        return 0
+        return 0, {}
     try:
         with safe_open(path, framework="pt") as kept:
             run = json.loads((kept.metadata() or {}).get("run", "{}"))
             tensors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         _log.warning("checkpoint %s is damaged, training starts anew: %s", path, error)
-        return 0
+        return 0, {}
     if run.get("fingerprint") != fingerprint:
         _log.warning("checkpoint %s belongs to another run, training starts anew", path)
-        return 0
+        return 0, {}
     step = int(run["step"])
     with torch.no_grad():
         for name, parameter in state.parameters.items():
             parameter.copy_(tensors[f"weights.{name}"])
-            state.average[name].copy_(tensors[f"average.{name}"])
-            state.best[name].copy_(tensors[f"best.{name}"])
             state.optimizer.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
                 "exp_avg": tensors[f"first.{name}"].to(parameter.device),
                 "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
             }
+        for name, each in state.average.items():
+            each.copy_(tensors[f"average.{name}"])
+        for name, each in state.best.items():
+            each.copy_(tensors[f"best.{name}"])
     state.best_step = int(run["best_step"])
     state.best_loss.copy_(tensors["best_loss"])
-    state.generator.set_state(tensors["generator"])
-    return step
+    if state.generator is not None:
+        state.generator.set_state(tensors["generator"])
+    facts = {name.removeprefix(_FACTS): each for name, each in tensors.items() if name.startswith(_FACTS)}
+    return step, facts

@@ -7,7 +7,7 @@ parameters are frozen, so that autograd does not compute the ordinary gradient b
 
 A layer of an unknown kind with parameters is refused. A parameter that is used past its layer (as an argument of a
 function) cannot be seen by hooks: `RecordGradients.check` finds it, and whatever else goes wrong, by holding
-everything against autograd's gradient of the same batch.
+everything against autograd's gradient of the same batch, and single records against that of the record alone.
 """
 
 from __future__ import annotations
@@ -117,17 +117,22 @@ class RecordGradients:
             return self._parameters[name].new_zeros(self._records, *self._parameters[name].shape)
         return self._restored(name, part.each())
 
-    def check(self, loss: Callable[[], Tensor]) -> None:
+    def check(self, loss: Callable[[slice], Tensor]) -> None:
         """Hold what was recorded against autograd's gradients, parameter by parameter.
 
+        The first and the last record are computed again alone: sums over records do not show a layer that mixes
+        them.
+
         Args:
-            loss: Computes the loss of the recorded pass again, outside of `recording`.
+            loss: Computes the loss of some records of the recorded pass again, outside of `recording`.
 
         Raises:
-            RuntimeError: The records' gradients do not add up to autograd's of their batch, or norms or weighted
-                sums are not theirs.
+            RuntimeError: The records' gradients do not add up to autograd's of their batch, norms or weighted sums
+                are not theirs, or a record has another gradient alone than among the others.
         """
-        ordinary = torch.autograd.grad(loss(), list(self._parameters.values()), allow_unused=True)
+        ordinary = torch.autograd.grad(
+            loss(slice(0, self._records)), list(self._parameters.values()), allow_unused=True
+        )
         rounding = _ROUNDING * self.norms().sum()
         for (name, parameter), expected in zip(self._parameters.items(), ordinary, strict=True):
             each = self.each(name).flatten(1)
@@ -146,6 +151,29 @@ class RecordGradients:
                     f"DP-SGD: the per-record gradients of {name} do not add up to the gradient of their batch; "
                     "clipping would not bound what a record adds"
                 )
+        for row in sorted({0, self._records - 1}):
+            self._check_alone(row, loss)
+
+    def _check_alone(self, row: int, loss: Callable[[slice], Tensor]) -> None:
+        """Hold one record's gradient against autograd's of that record by itself."""
+        mixed = "clipping would not bound what a record adds, for layers mix records"
+        try:
+            alone = torch.autograd.grad(
+                loss(slice(row, row + 1)), list(self._parameters.values()), allow_unused=True
+            )
+        except (ValueError, IndexError, RuntimeError) as error:
+            raise RuntimeError(f"DP-SGD: a record cannot be computed alone ({error}); {mixed}") from error
+        square = away = 0.0
+        for (name, parameter), expected in zip(self._parameters.items(), alone, strict=True):
+            by_itself = torch.zeros_like(parameter) if expected is None else expected
+            square += float(by_itself.double().square().sum())
+            away += float((self.each(name)[row] - by_itself).double().square().sum())
+        size = square**0.5 + float(self.norms()[row])
+        if not away**0.5 <= _TOLERANCE * size + _ROUNDING * float(self.norms().sum()):
+            raise RuntimeError(
+                f"DP-SGD: record {row} of the batch has another gradient alone than among the others "
+                f"(norms {square**0.5:.4g} and {float(self.norms()[row]):.4g}); {mixed}"
+            )
 
     def _require(self, gradients: bool) -> None:
         for parameter in self._parameters.values():

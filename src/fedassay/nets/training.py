@@ -90,7 +90,7 @@ def train(
     if checkpoint is not None:
         data = digest_arrays({"images": images, "conditions": conditions})
         fingerprint = repr((data, sorted(asdict(preset).items()), seed))
-        start = read_checkpoint(checkpoint, fingerprint, state)
+        start, _ = read_checkpoint(checkpoint, fingerprint, state)
     # A caller's random state is left as it was, also on the GPU, which dropout layers there draw from.
     with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
         for step in range(start, preset.steps):

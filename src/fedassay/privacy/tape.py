@@ -137,6 +137,7 @@ class Tape:
         lacks: What a resumed run no longer has of its first part, so that questions cannot be asked.
         answers: In a replay, the tape of the first run, whose outputs are given out.
         root: Root of the streams that the draws came from, held in memory only; None before the first draw.
+        trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
         arrays: Where what went in and came out is kept.
     """
 
@@ -145,6 +146,7 @@ class Tape:
     lacks: list[str] = field(default_factory=list)
     answers: Tape | None = None
     root: Seeds | None = None
+    trainings: dict[Key, object] = field(default_factory=dict)
     arrays: Overflow = field(default_factory=Overflow)
 
     def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
@@ -187,6 +189,8 @@ class Tape:
         if self.answers is not None:
             missing = self.answers.draws.keys() - self.draws.keys()
             self.faults += [f"{key}: drawn by the first run alone" for key in sorted(missing)]
+            untrained = self.answers.trainings.keys() - self.trainings.keys()
+            self.faults += [f"{key}: trained by the first run alone" for key in sorted(untrained)]
 
 
 def _parameters(entry: Entry) -> tuple[object, ...]:

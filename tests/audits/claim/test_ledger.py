@@ -11,6 +11,7 @@ from fedassay.audits.claim.ledger import LedgerAudit
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim, PrivacyClaim
+from fedassay.nets.training_tape import trainings
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
 
@@ -74,7 +75,9 @@ def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_c
     context = make_context(
         make_task(epsilon=4.0, clients=2, records=80), lookup("method", "fedavg")(local_epochs=2)
     )
-    assert "measured as they were taken" in assess(context).reason
-    (steps,) = context.steps
-    context.steps[steps].squares /= 4
+    assert "seen as their steps were taken" in assess(context).reason
+    assert context.tape is not None
+    entry, _ = trainings(context.tape).values()
+    less = replace(entry, facts=replace(entry.facts, noise=entry.facts.noise / 2))
+    context.tape.trainings[entry.key] = less
     assert assess(context).verdict == "unsound"

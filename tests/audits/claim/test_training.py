@@ -1,4 +1,4 @@
-"""DP-SGD that is not what it declares is found by measuring its steps; what is, passes."""
+"""DP-SGD that is not what it declares is found while its steps are taken; what is, passes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.training import training_facts
@@ -16,11 +18,17 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.transcript import Transcript
-from fedassay.nets import local_training, private_generators
+from fedassay.methods.shared import local_heads, local_networks
+from fedassay.nets import private_training
+from fedassay.nets.clipped_sums import ClippedSums
+from fedassay.nets.local_training import train_privately
 from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.step_log import Measured, note_step, note_training, steps_measured
+from fedassay.nets.training_door import TrainingDoor
+from fedassay.nets.training_tape import trainings
+from fedassay.privacy.tape import Key, taped
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
+from fedassay.support.seeds import Seeds
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
@@ -29,6 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"local_epochs": 2},
     "ensemble": {},
     "feddiff": {"epochs": 2, "steps": 4, "dp_sgd": {"epochs": 2}},
+    "fedcvae": {"local_epochs": 1, "hidden": 8},
 }
 
 
@@ -44,7 +53,7 @@ def test_a_training_that_does_what_it_declares_is_sound(
 ) -> None:
     finding = assess(name, make_task, make_context)
     assert finding.verdict == "sound", finding.reason
-    assert "measured as they were taken" in finding.reason
+    assert "2 private training(s) seen as their steps were taken" in finding.reason
     share = finding.metrics["noise_share"]
     assert share.value is not None
     assert share.low is not None
@@ -55,104 +64,72 @@ def test_a_training_that_does_what_it_declares_is_sound(
     assert share.n > 1000
 
 
-def _without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = torch.randn
-    monkeypatch.setattr(local_training.torch, "randn", lambda *a, **k: 0 * real(*a, **k))
-    normal = torch.Tensor.normal_
-    monkeypatch.setattr(torch.Tensor, "normal_", lambda self, *a, **k: normal(self, *a, **k).zero_())
+def _noise(share: float) -> Callable[[pytest.MonkeyPatch], None]:
+    def fault(monkeypatch: pytest.MonkeyPatch) -> None:
+        real = TrainingDoor.noised
+        monkeypatch.setattr(
+            TrainingDoor, "noised", lambda self, step, sums, size: real(self, step, sums, share * size)
+        )
 
-
-def _with_nine_tenths(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, normal = torch.randn, torch.Tensor.normal_
-    monkeypatch.setattr(local_training.torch, "randn", lambda *a, **k: 0.9 * real(*a, **k))
-    monkeypatch.setattr(torch.Tensor, "normal_", lambda self, *a, **k: normal(self, *a, **k).mul_(0.9))
+    return fault
 
 
 def _without_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = torch.rand
-    monkeypatch.setattr(torch, "rand", lambda *a, **k: 0 * real(*a, **k))
+    monkeypatch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: np.arange(records))
 
 
 def _without_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = local_training.clipped_sums
-    monkeypatch.setattr(
-        local_training, "clipped_sums", lambda *a, **k: {n: 50 * s for n, s in real(*a, **k).items()}
-    )
-    added = private_generators._add_clipped
-    monkeypatch.setattr(private_generators, "_add_clipped", lambda s, g, norm: added(s, g, 50 * norm))
+    real = ClippedSums.__init__
+
+    def begin(self: ClippedSums, network: nn.Module, objective: Any, norm: float, **named: Any) -> None:
+        real(self, network, objective, 50 * norm, **named)
+
+    monkeypatch.setattr(ClippedSums, "__init__", begin)
+
+
+def _tuned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step on the records themselves, after the private training has ended."""
+
+    def tuned(module: nn.Module, inputs: Tensor, labels: Tensor, loss: Any, **named: Any) -> None:
+        train_privately(module, inputs, labels, loss, **named)
+        functional.cross_entropy(module(inputs), labels).backward()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(1e-4 * parameter.grad)
+
+    monkeypatch.setattr(local_networks, "train_privately", tuned)
+    monkeypatch.setattr(local_heads, "train_privately", tuned)
+
+
+FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "no noise": (_noise(0.0), "is not the noise of its stream: 0 of the declared"),
+    "nine tenths of it": (_noise(0.9), "is not the noise of its stream: 0."),
+    "everybody": (_without_sampling, "records were taken where the coins at the declared sampling rate"),
+    "no clipping": (_without_clipping, "what went into the noise is that of gradients that were not clipped"),
+}
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (_without_noise, "the noise of its DP-SGD steps is 0 of the declared"),
-        (_with_nine_tenths, "the noise of its DP-SGD steps is 0."),
-        (_without_sampling, "more than the declared sampling rate"),
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_training_that_does_less_is_unsound(
-    name: str,
-    fault: Callable[[pytest.MonkeyPatch], None],
-    says: str,
-    make_task: MakeTask,
-    make_context: MakeContext,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, fault: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault(monkeypatch)
+    make, says = FAULTS[fault]
+    make(monkeypatch)
     finding = assess(name, make_task, make_context)
     assert finding.verdict == "unsound"
     assert says in finding.reason
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ensemble"])
-def test_missing_clipping_is_unsound(
+def test_what_is_sent_must_be_what_was_trained(
     name: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _without_clipping(monkeypatch)
+    _tuned_afterwards(monkeypatch)
     finding = assess(name, make_task, make_context)
     assert finding.verdict == "unsound"
-    assert "times as long as gradients that are clipped" in finding.reason
-
-
-def _log(
-    *, sigma: float = 1.0, steps: int = 10, share: float = 1.0, extra: int = 0, seed: int = 0
-) -> dict[PrivateSteps, Measured]:
-    """`steps` honest steps on 100 records and 500 numbers, the noise scaled by `share`."""
-    private = PrivateSteps(sigma, 0.2, steps, 2.0, 20.0)
-    generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
-    with steps_measured() as log:
-        note_training(private)
-        for _ in range(steps + extra):
-            clipped = [torch.zeros(20, 20), torch.zeros(100)]
-            noised = [share * sigma * 2.0 * torch.randn(c.shape, generator=generator) for c in clipped]
-            given = [each / private.batch for each in noised]
-            note_step(private, 100, int(rng.binomial(100, 0.2)), clipped, given)
-    return log
-
-
-def test_honest_noise_is_never_called_less_than_it_is() -> None:
-    empty = Transcript("x", 2, (), NoClaim())
-    shares = []
-    for seed in range(300):
-        facts = training_facts(_log(seed=seed), empty)
-        assert facts is not None
-        assert not facts.broken
-        assert facts.low < 1 < facts.high
-        shares.append(facts.noise)
-    # 5,000 numbers each: the deviation of their root mean square is 1 in 100.
-    assert abs(np.mean(shares) - 1) < 0.003
-    assert 0.008 < np.std(shares) < 0.012
-
-
-def test_more_steps_than_declared_and_undeclared_noise_are_named() -> None:
-    empty = Transcript("x", 2, (), NoClaim())
-    facts = training_facts(_log(extra=1), empty)
-    assert facts is not None
-    assert "11 steps were taken where 10 were declared" in facts.broken
-    facts = training_facts(_log(share=0.85), empty)
-    assert facts is not None
-    assert "the noise of its DP-SGD steps is 0.8" in facts.broken
+    assert "is not what its private training gave out" in finding.reason
 
 
 def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
@@ -160,17 +137,66 @@ def test_a_release_that_declares_other_noise_than_the_training_is_unsound(
 ) -> None:
     task = make_task(epsilon=4.0, clients=2, records=80)
     context = make_context(task, lookup("method", "fedavg")(local_epochs=2))
-    (private,) = context.steps
-    other = {replace(private, noise_multiplier=2 * private.noise_multiplier): context.steps[private]}
-    (finding,) = DpClaimAudit().assess(None, replace(context, steps=other))
+    assert context.tape is not None
+    for key, entry in trainings(context.tape).items():
+        other = replace(entry.declared, noise_multiplier=2 * entry.declared.noise_multiplier)
+        context.tape.trainings[key] = replace(entry, declared=other)
+    (finding,) = DpClaimAudit().assess(None, context)
     assert finding.verdict == "unsound"
     assert "and no such step was taken" in finding.reason
 
 
-def test_nothing_is_measured_outside_or_said_of_nothing() -> None:
-    note_training(PrivateSteps(1.0, 0.1, 1, 1.0, 1.0))
-    note_step(PrivateSteps(1.0, 0.1, 1, 1.0, 1.0), 1, 1, [torch.zeros(2)], [torch.ones(2)])
-    with steps_measured() as log:
+def test_noise_of_another_generator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be computed again, the noise over its declared deviation is left."""
+    private = PrivateSteps(1.0, 0.2, 10, 2.0, 20.0)
+    door = TrainingDoor(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
+    empty = Transcript("x", 2, (), NoClaim())
+    given = (torch.zeros(100, 50), torch.zeros(100, dtype=torch.int64))
+    shares = []
+    for seed in range(40):
+        with taped() as tape:
+            train_privately(
+                nn.Linear(50, 10), *given, _loss, private=private, rate=1e-3,
+                door=replace(door, noise=Seeds(seed)),
+            )  # fmt: skip
+        facts = training_facts(tape, empty)
+        assert facts is not None
+        assert not facts.broken
+        assert facts.low < 1 < facts.high
+        shares.append(facts.noise)
+    # 5,100 numbers each: the deviation of their root mean square is 1 in 100.
+    assert abs(np.mean(shares) - 1) < 0.008
+    assert 0.006 < np.std(shares) < 0.015
+
+
+def _loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def test_steps_that_nobody_saw_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = TrainingDoor(Seeds(0), Seeds(1), Key("client/0", 0, "parameters"))
+    with taped() as tape:
+        train_privately(
+            nn.Linear(50, 10),
+            torch.zeros(10, 50),
+            torch.zeros(10, dtype=torch.int64),
+            _loss,
+            private=PrivateSteps(1.0, 0.2, 10, 2.0, 20.0),
+            rate=1e-3,
+            door=door,
+        )
+    (entry,) = trainings(tape).values()
+    facts = replace(entry.facts, partial="its first steps were not seen")
+    tape.trainings[entry.key] = replace(entry, facts=facts)
+    found = training_facts(tape, Transcript("x", 2, (), NoClaim()))
+    assert found is not None
+    assert (found.broken, found.lacks) == ("", "its first steps were not seen")
+
+
+def test_nothing_is_said_of_nothing() -> None:
+    empty = Transcript("x", 2, (), NoClaim())
+    with taped() as tape:
         pass
-    assert log == {}
-    assert training_facts(log, Transcript("x", 2, (), NoClaim())) is None
+    assert training_facts(tape, empty) is None
+    assert training_facts(None, empty) is None
+    assert private_training.running_tape() is None

@@ -28,6 +28,7 @@ from fedassay.methods.fedlog.private import Body, Mechanism, clamped, class_mean
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
+from fedassay.nets.training_door import TrainingDoor
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores
@@ -413,8 +414,8 @@ def test_a_public_seed_fixes_everything_but_the_noise(make_task: MakeTask, seed:
 def test_dp_sgd_never_draws_from_the_public_seed(make_task: MakeTask, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
-    def spy(*_: object, generator: torch.Generator, **__: object) -> None:
-        drawn.append(generator.initial_seed())
+    def spy(*_: object, door: TrainingDoor, **__: object) -> None:
+        drawn.append((door.noise.integer("root"), door.coins.integer("root"), door.key))
 
     monkeypatch.setattr("fedassay.methods.shared.local_networks.train_privately", spy)
     for run in (0, 1):

@@ -1,0 +1,92 @@
+"""Records computed one by one with plain autograd: what a step of DP-SGD must have summed.
+
+One record goes through the network at a time, in the mode that it is trained in. So nothing of another record can
+enter its gradient, whatever layers do with a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedassay.nets.clipped_sums import Objective, RecordStreams, trained
+
+_TOLERANCE = 2e-3
+"""Of a sum of gradients, over the sum of their norms: float32, in another order of summation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """Sums over the records of a batch, by parameter name, float64.
+
+    Attributes:
+        clipped: Of each record's gradient scaled down to the norm.
+        plain: Of the gradients themselves.
+        longest: Sum of the clipped gradients' norms.
+    """
+
+    clipped: dict[str, Tensor]
+    plain: dict[str, Tensor]
+    longest: float
+
+    def matches(self, sums: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+        """Whether sums are the expected ones to float32's rounding."""
+        if sums.keys() != expected.keys():
+            return False
+        away = length_of({name: sums[name].double() - each for name, each in expected.items()})
+        return away <= _TOLERANCE * max(self.longest, length_of(expected))
+
+
+def each_alone(
+    network: nn.Module, objective: Objective, inputs: Tensor, labels: Tensor, streams: RecordStreams, norm: float
+) -> Alone:
+    """Compute the records of a batch one by one.
+
+    Args:
+        network: With the weights and in the mode of the step.
+        objective: The loss.
+        inputs: Of all records.
+        labels: Of all records.
+        streams: Of the batch's records, whose places it holds.
+        norm: What each gradient is scaled down to.
+
+    Raises:
+        ValueError: A layer does not take one record.
+        RuntimeError: Nor this one.
+    """
+    parameters = trained(network)
+    clipped, plain = (
+        {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()} for _ in "12"
+    )
+    longest = 0.0
+    for index, position in enumerate(streams.positions.tolist()):
+        own = slice(position, position + 1)
+        rows = objective.rows(inputs[own], labels[own], streams[index : index + 1])
+        with torch.enable_grad():
+            loss = objective.total(network, rows)
+            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        gradient = {name: each.double() for name, each in zip(parameters, found, strict=True) if each is not None}
+        length = length_of(gradient)
+        scale = min(1.0, norm / length) if length else 1.0
+        longest += scale * length
+        for name, each in gradient.items():
+            plain[name] += each
+            clipped[name] += scale * each
+    return Alone(clipped, plain, longest)
+
+
+def scaled_to(sums: Mapping[str, Tensor], norm: float) -> dict[str, Tensor]:
+    """The sums scaled down to an L2 norm over all of them."""
+    length = length_of(sums)
+    return {name: each * min(1.0, norm / length if length else 1.0) for name, each in sums.items()}
+
+
+def length_of(sums: Mapping[str, Tensor]) -> float:
+    """L2 norm over all parameters."""
+    if not sums:
+        return 0.0
+    return math.sqrt(float(torch.stack([each.detach().double().square().sum() for each in sums.values()]).sum()))

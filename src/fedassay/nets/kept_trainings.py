@@ -1,0 +1,107 @@
+"""Private trainings of an interrupted run: entries in safetensors beside what was made from them.
+
+The root of the noise is never written. What the steps have shown was found out while they were taken, so that it
+holds whatever root a resumed run has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.training_facts import TrainingFacts
+from fedassay.nets.training_tape import TrainingEntry, trainings
+from fedassay.nets.updates import Updates
+from fedassay.privacy.tape import Key, running_tape
+from fedassay.support.atomic import write_bytes
+from fedassay.support.seeds import Seeds
+
+_log = logging.getLogger(__name__)
+_PLAIN = [each.name for each in fields(TrainingFacts) if each.name != "kept"]
+
+
+def keep_trainings(path: Path, run: str, chosen: Callable[[Key], bool]) -> None:
+    """Keep the chosen trainings of the running tape in a file; none where nothing is taped.
+
+    Args:
+        path: The file.
+        run: What the trainings follow from.
+        chosen: Which trainings belong there.
+    """
+    tape = running_tape()
+    if tape is None:
+        return
+    tensors: dict[str, Tensor] = {}
+    lines: list[dict[str, Any]] = []
+    for key, entry in trainings(tape).items():
+        if chosen(key):
+            number = len(lines)
+            lines.append(
+                {
+                    "key": asdict(key),
+                    "declared": asdict(entry.declared),
+                    "updates": asdict(entry.updates),
+                    "start": entry.start,
+                    "facts": {name: getattr(entry.facts, name) for name in _PLAIN},
+                    "names": list(entry.weights),
+                    "kept": list(entry.facts.kept),
+                }
+            )
+            for name, each in entry.weights.items():
+                tensors[f"{number}.weights.{name}"] = torch.from_numpy(each.copy())
+            for step, weights in entry.facts.kept.items():
+                tensors |= {f"{number}.{step}.{name}": each.contiguous() for name, each in weights.items()}
+    write_bytes(path, save(tensors, metadata={"run": run, "trainings": json.dumps(lines)}))
+
+
+def restore_trainings(path: Path, run: str, root: Seeds) -> None:
+    """Put the trainings of a file back on the running tape, which is told what is missing.
+
+    Args:
+        path: The file.
+        run: What the trainings must follow from.
+        root: Root of the noise streams of the run that goes on.
+    """
+    tape = running_tape()
+    if tape is None:
+        return
+    try:
+        with safe_open(path, framework="pt") as kept:
+            about = kept.metadata() or {}
+            if about.get("run") != run:
+                raise OSError("it belongs to another run")
+            lines = json.loads(about["trainings"])
+            entries = [_entry(line, kept.get_tensor, number, root) for number, line in enumerate(lines)]
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        _log.warning("%s cannot be read: %s", path, error)
+        tape.lacks.append(f"{path.name}: the private trainings of an interrupted run were not kept with it")
+        return
+    for entry in entries:
+        if entry.facts.partial:
+            tape.lacks.append(f"{entry.key}: {entry.facts.partial}")
+        tape.trainings[entry.key] = entry
+
+
+def _entry(line: dict[str, Any], tensor: Callable[[str], Tensor], number: int, root: Seeds) -> TrainingEntry:
+    names = line["names"]
+    facts = TrainingFacts(**line["facts"])
+    kept = {step: {name: tensor(f"{number}.{step}.{name}") for name in names} for step in line["kept"]}
+    return TrainingEntry(
+        Key(**line["key"]),
+        PrivateSteps(**line["declared"]),
+        Updates(**line["updates"]),
+        line["start"],
+        {name: tensor(f"{number}.weights.{name}").numpy() for name in names},
+        replace(facts, failures=tuple(facts.failures), kept=kept),
+        root,
+    )

@@ -1,0 +1,142 @@
+"""DP-SGD: the one loop that every private training goes through, heads and whole diffusion models alike.
+
+Abadi et al., "Deep Learning with Differential Privacy" (2016), algorithm 1: records are sampled independently
+(Poisson), every record's gradient is clipped, the sum is noised, and AdamW follows the noised sum over a
+constant, which is post-processing. Empty batches release noise alone. A batch goes through the network in parts,
+whose clipped gradients are added up before there is any noise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from fedassay.nets.clipped_sums import ClippedSums, trained
+from fedassay.nets.record_gradients import CHECKED_STEPS
+from fedassay.nets.training_tape import Training, digest, replayed, watch, write
+from fedassay.nets.training_watch import TrainingWatch
+from fedassay.privacy.tape import running_tape
+from fedassay.support.progress import Advance
+
+_KEPT_EVERY = 100
+
+
+def train_with_noise(
+    training: Training,
+    *,
+    known: bool = False,
+    progress: Advance | None = None,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+) -> dict[str, Tensor]:
+    """Train a network in place by DP-SGD, or in a replay give it what the first run gave.
+
+    Args:
+        training: What is trained.
+        known: Whether every layer must be one whose records' gradients are known.
+        progress: Called with (steps done, steps in all).
+        checkpoint: A file for the state of the run, written now and then, from which the same run goes on.
+        fingerprint: Names the run in that file.
+
+    Returns:
+        The released weights by parameter name: the network's own, or their moving average.
+
+    Raises:
+        RuntimeError: Per-record gradients are not those of the records.
+        TypeError: `known`, and a layer is not.
+    """
+    training.network.train()
+    tape = running_tape()
+    clip = ClippedSums(training.network, training.objective, training.private.norm, known=known)
+    if tape is not None and tape.answers is not None and (found := replayed(training, tape)) is not None:
+        _put(training, found)
+        return found
+    start = "" if tape is None else digest(training.network)
+    watching = None if tape is None else watch(training, tape)
+    state = _initial_state(training)
+    done = 0
+    if checkpoint is not None:
+        done, kept = read_checkpoint(checkpoint, fingerprint, state)
+        if watching is not None and done:
+            watching.restore(kept, done, state)
+    _take_steps(training, clip, state, watching, done, progress, checkpoint, fingerprint)
+    own = state.average if training.updates.average else state.parameters
+    released = {name: each.detach().clone() for name, each in own.items()}
+    if tape is not None and watching is not None:
+        write(training, start, watching, released, tape)
+    training.network.eval()
+    return released
+
+
+def _take_steps(
+    training: Training,
+    clip: ClippedSums,
+    state: TrainingState,
+    watching: TrainingWatch | None,
+    done: int,
+    progress: Advance | None,
+    checkpoint: Path | None,
+    fingerprint: str,
+) -> None:
+    """All steps after the first `done`."""
+    steps, checked = training.private.steps, 0
+    for step in range(done, steps):
+        if watching is not None:
+            watching.before(step, training.inputs, training.labels)
+        checked += _take_step(step, training, clip, state, watching, check=checked < CHECKED_STEPS)
+        if progress is not None:
+            progress(step + 1, steps)
+        if checkpoint is not None and ((step + 1) % _KEPT_EVERY == 0 or step + 1 == steps):
+            write_checkpoint(
+                checkpoint, fingerprint, step + 1, state, None if watching is None else watching.state()
+            )
+
+
+def _take_step(
+    step: int,
+    training: Training,
+    clip: ClippedSums,
+    state: TrainingState,
+    watching: TrainingWatch | None,
+    *,
+    check: bool,
+) -> bool:
+    """One step; whether it has checked the gradients of a batch in which records could be mixed."""
+    private, door = training.private, training.door
+    chosen = door.sampled(step, len(training.labels), private.sampling_rate)
+    rows = torch.from_numpy(chosen).to(training.labels.device)
+    sums = clip(training.inputs[rows], training.labels[rows], door.streams(step, chosen), check=check)
+    noised = door.noised(step, sums, private.noise_multiplier * private.norm)
+    for name, parameter in state.parameters.items():
+        parameter.grad = (noised[name] / private.batch).to(parameter.dtype)
+    state.optimizer.step()
+    if training.updates.average:
+        training.updates.follow(list(state.average.values()), list(state.parameters.values()), step)
+    if watching is not None:
+        watching.after(step, chosen, sums, noised)
+    return check and len(chosen) > 1
+
+
+def _initial_state(training: Training) -> TrainingState:
+    parameters = trained(training.network)
+    averaged = parameters if training.updates.average else {}
+    return TrainingState(
+        parameters=parameters,
+        average={name: p.detach().clone() for name, p in averaged.items()},
+        # Nothing is selected here: a choice by records would be another release.
+        best={},
+        best_loss=torch.tensor(torch.inf),
+        best_step=0,
+        optimizer=training.updates.optimizer(parameters.values()),
+        generator=None,
+    )
+
+
+@torch.no_grad()
+def _put(training: Training, weights: dict[str, Tensor]) -> None:
+    for name, parameter in trained(training.network).items():
+        parameter.copy_(weights[name])
+    training.network.eval()

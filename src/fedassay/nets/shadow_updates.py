@@ -1,0 +1,70 @@
+"""The weights that follow from noised sums alone: a second optimiser that sees nothing else.
+
+It starts from the same public weights and is fed with what the door gave out, over the declared batch size.
+Whatever else moves the trained weights (a step on records after the last one, another divisor) leaves it behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedassay.nets.checkpoint import TrainingState
+from fedassay.nets.clipped_sums import trained
+from fedassay.nets.updates import Updates
+
+
+class ShadowUpdates:
+    """Follows one training.
+
+    Args:
+        network: As it starts.
+        updates: The declared optimiser.
+        batch: The declared divisor of noised sums.
+    """
+
+    def __init__(self, network: nn.Module, updates: Updates, batch: float) -> None:
+        self._updates, self._batch = updates, batch
+        self._weights = {name: nn.Parameter(p.detach().clone()) for name, p in trained(network).items()}
+        self._average = {n: p.detach().clone() for n, p in self._weights.items()} if updates.average else {}
+        self._optimizer = updates.optimizer(self._weights.values())
+
+    @torch.no_grad()
+    def step(self, step: int, noised: Mapping[str, Tensor]) -> None:
+        """Take the step that these sums lead to."""
+        for name, parameter in self._weights.items():
+            parameter.grad = (noised[name] / self._batch).to(parameter.dtype)
+        self._optimizer.step()
+        if self._average:
+            self._updates.follow(list(self._average.values()), list(self._weights.values()), step)
+
+    def difference(self, network: nn.Module) -> str:
+        """In words, how the trained network differs from what follows from the noised sums; empty: in no bit."""
+        for name, parameter in trained(network).items():
+            if torch.equal(parameter, self._weights[name]):
+                continue
+            used, own = parameter.grad, self._weights[name].grad
+            if used is not None and own is not None and not torch.equal(used, own):
+                ratio = float((used * own).sum() / own.square().sum())
+                return (
+                    f"the optimiser was given {ratio:.4g} times the noised sum over {self._batch:g}, the declared "
+                    "expected batch size"
+                )
+            return f"the weights {name} do not follow from the noised sums alone"
+        return ""
+
+    def released(self) -> dict[str, Tensor]:
+        """What is to be released: the weights, or their moving average."""
+        return self._average or {name: parameter.detach() for name, parameter in self._weights.items()}
+
+    @torch.no_grad()
+    def restore(self, state: TrainingState) -> None:
+        """Go on from a checkpoint."""
+        for name, parameter in state.parameters.items():
+            self._weights[name].copy_(parameter)
+            own = state.optimizer.state[parameter].items()
+            self._optimizer.state[self._weights[name]] = {key: value.clone() for key, value in own}
+        for name, each in self._average.items():
+            each.copy_(state.average[name])

@@ -1,0 +1,35 @@
+"""What the steps of a private training have shown, once it has ended; and the weights that may be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingFacts:
+    """Facts about one training, gathered by `fedassay.nets.training_watch`.
+
+    Attributes:
+        failures: What contradicts the declaration, one sentence for each kind of it; empty: nothing.
+        shown: What was tried, in words.
+        p_values: Of noise and sampling, by what they are about; for streams that cannot be computed again.
+        records: Number of records.
+        steps: Steps that were seen.
+        noise: Root mean square of what was added over the declared deviation, over all steps.
+        coordinates: Numbers that noise was added to, over all steps.
+        partial: Why not all steps were seen; empty: all were.
+        kept: The weights before tested steps, by step and parameter name, as many as there was room for.
+    """
+
+    failures: tuple[str, ...]
+    shown: str
+    p_values: Mapping[str, float]
+    records: int
+    steps: int
+    noise: float
+    coordinates: int
+    partial: str = ""
+    kept: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)

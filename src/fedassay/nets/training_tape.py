@@ -1,0 +1,217 @@
+"""Private trainings on the tape of a run: what was declared, what came out, and the facts about the steps.
+
+In a replay a training is not run again: it gives out the weights of the first run. What its records would have put
+into the noise can be asked of it at tested steps, for the sensitivity of the sums to neighbouring records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedassay.nets.clipped_sums import ClippedSums, Objective, trained
+from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.training_door import TrainingDoor
+from fedassay.nets.training_facts import TrainingFacts
+from fedassay.nets.training_watch import TrainingWatch
+from fedassay.nets.updates import Updates
+from fedassay.privacy.tape import Key, Tape
+from fedassay.support.seeds import Seeds
+
+_ROOM, _ROOM_OF_TAPE = 4_000_000, 50_000_000
+"""Numbers kept for weights at tested steps: of one training, and of all on a tape."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What is trained privately.
+
+    Attributes:
+        network: Changed in place.
+        inputs: Of the records, (n, ...).
+        labels: Shape (n,).
+        objective: The loss.
+        private: The declared steps.
+        updates: The declared optimiser.
+        door: Its random streams and its key.
+    """
+
+    network: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    objective: Objective
+    private: PrivateSteps
+    updates: Updates
+    door: TrainingDoor
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A training that was asked for in a replay, and the one whose weights it gave out."""
+
+    training: Training
+    kept: Mapping[int, Mapping[str, Tensor]]
+
+    def sums_at(
+        self, step: int, *, forced: Sequence[int] = (), identities: NDArray[np.int64] | None = None
+    ) -> dict[str, Tensor]:
+        """What these records put into the noise of a step of the first run.
+
+        Args:
+            step: One whose weights were kept.
+            forced: Places of records that are in the batch whatever their coins.
+            identities: Names of the records' coins, (n,), which neighbours keep; None: their places.
+
+        Returns:
+            Sums of clipped gradients by parameter name, float64, at the first run's weights of that step.
+        """
+        own, door = self.training, self.training.door
+        names = np.arange(len(own.labels)) if identities is None else np.asarray(identities)
+        asked = int(names.max(initial=-1)) + 1
+        drawn = np.isin(names, door.sampled(step, asked, own.private.sampling_rate))
+        drawn[list(forced)] = True
+        chosen = np.flatnonzero(drawn)
+        rows = torch.from_numpy(chosen).to(own.labels.device)
+        mode = own.network.training
+        before = {name: parameter.detach().clone() for name, parameter in trained(own.network).items()}
+        own.network.train()
+        _write(own.network, self.kept[step])
+        try:
+            clip = ClippedSums(own.network, own.objective, own.private.norm)
+            found = clip(own.inputs[rows], own.labels[rows], door.streams(step, names[chosen]))
+        finally:
+            _write(own.network, before)
+            own.network.train(mode)
+        return {name: each.double().cpu() for name, each in found.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingEntry:
+    """One private training on the tape.
+
+    Attributes:
+        key: Its name.
+        declared: Its steps.
+        updates: Its optimiser.
+        start: Digest of the network before the first step.
+        weights: What it gave out, as follows from the noised sums alone, by parameter name.
+        facts: What its steps did.
+        noise: Root of its noise streams.
+        replay: In a replay: what was asked for; None in a first run.
+    """
+
+    key: Key
+    declared: PrivateSteps
+    updates: Updates
+    start: str
+    weights: Mapping[str, NDArray[np.float32]]
+    facts: TrainingFacts
+    noise: Seeds
+    replay: Replay | None = field(default=None)
+
+    def sums_at(
+        self, step: int, *, forced: Sequence[int] = (), identities: NDArray[np.int64] | None = None
+    ) -> dict[str, Tensor]:
+        """See `Replay.sums_at`.
+
+        Raises:
+            ValueError: Not in a replay, or no weights were kept of this step.
+        """
+        if self.replay is None or step not in self.facts.kept:
+            raise ValueError(
+                f"{self.key}: sums at step {step} asked for; allowed: in a replay, steps {sorted(self.facts.kept)}"
+            )
+        return self.replay.sums_at(step, forced=forced, identities=identities)
+
+    def covers(self, values: NDArray[np.generic]) -> bool:
+        """Whether values are these weights to the bit: consecutive ones, in the order of the network."""
+        flat = np.ravel(values).astype(np.float32)
+        own = np.concatenate([each.ravel() for each in self.weights.values()] or [np.zeros(0, np.float32)])
+        starts = np.cumsum([0, *(each.size for each in self.weights.values())])
+        return any(np.array_equal(own[start : start + len(flat)], flat) for start in starts[:-1])
+
+
+def trainings(tape: Tape) -> dict[Key, TrainingEntry]:
+    """The private trainings of a run."""
+    return {key: entry for key, entry in tape.trainings.items() if isinstance(entry, TrainingEntry)}
+
+
+def watch(training: Training, tape: Tape) -> TrainingWatch:
+    """Watch a training that begins."""
+    taken = sum(
+        sum(each.numel() for each in weights.values())
+        for entry in trainings(tape).values()
+        for weights in entry.facts.kept.values()
+    )
+    return TrainingWatch(
+        training.network,
+        len(training.labels),
+        training.objective,
+        training.private,
+        training.updates,
+        training.door,
+        room=min(_ROOM, max(0, _ROOM_OF_TAPE - taken)),
+    )
+
+
+def write(
+    training: Training, start: str, watching: TrainingWatch, released: Mapping[str, Tensor], tape: Tape
+) -> None:
+    """Put a training that has ended on the tape."""
+    key = training.door.key
+    if key in tape.trainings:
+        tape.faults.append(f"{key}: two networks were trained privately under one key")
+    if tape.root is not None and tape.root != training.door.noise:
+        tape.faults.append(f"{key}: noised from another root than the draws before it")
+    tape.root = training.door.noise
+    facts, weights = watching.end(released)
+    if facts.partial:
+        tape.lacks.append(f"{key}: {facts.partial}")
+    tape.trainings[key] = TrainingEntry(
+        key, training.private, training.updates, start, weights, facts, training.door.noise
+    )
+
+
+def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
+    """The weights of the first run, in place of a training; None where there was no such training."""
+    assert tape.answers is not None
+    key = training.door.key
+    first = trainings(tape.answers).get(key)
+    shapes = {name: tuple(parameter.shape) for name, parameter in trained(training.network).items()}
+    if first is None or {name: each.shape for name, each in first.weights.items()} != shapes:
+        tape.faults.append(f"{key}: the first run trained no such network under this key")
+        return None
+    if key in tape.trainings:
+        tape.faults.append(f"{key}: two networks were trained privately under one key")
+    asked, declared = (training.private, training.updates), (first.declared, first.updates)
+    if asked != declared:
+        tape.faults.append(f"{key}: on other records it declares {asked}, where it declared {declared}")
+    start = digest(training.network)
+    if start != first.start:
+        tape.faults.append(f"{key}: the network starts from other weights on other records")
+    tape.trainings[key] = TrainingEntry(
+        key, *asked, start, first.weights, first.facts, training.door.noise, Replay(training, first.facts.kept)
+    )
+    device = training.labels.device
+    return {name: torch.tensor(each).to(device) for name, each in first.weights.items()}
+
+
+def digest(network: nn.Module) -> str:
+    """Of all parameters and buffers of a network."""
+    found = hashlib.sha256()
+    for name, each in network.state_dict().items():
+        found.update(f"{name}:{each.dtype}:{tuple(each.shape)}:".encode())
+        found.update(each.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+@torch.no_grad()
+def _write(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in trained(network).items():
+        parameter.copy_(weights[name])
