@@ -125,7 +125,8 @@ def _judged(entry: Mutant, package: Path, folder: Path, worker: subprocess.Popen
     copy = edited(package, entry.edits, folder)
     plan, output, log = folder / "plan.yaml", folder / "run", folder / "log.txt"
     plan.write_text(yaml.safe_dump(plan_of(entry.plan), sort_keys=False), encoding="utf-8")
-    task = {"package": str(copy), "plan": str(plan), "output": str(output), "log": str(log), "limit": LIMIT}
+    where = {"package": copy, "plan": plan, "output": output, "log": log, "cache": folder / "cache"}
+    task = {**{name: str(path) for name, path in where.items()}, "limit": LIMIT}
     assert worker.stdin is not None
     assert worker.stdout is not None
     worker.stdin.write(json.dumps(task) + "\n")
@@ -230,6 +231,7 @@ def main() -> int:
     print(f"{time.monotonic() - start:.0f} s")
     if given.result is not None:
         rows = [asdict(item) for item in found]
+        given.result.parent.mkdir(parents=True, exist_ok=True)
         given.result.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if all(item.right for item in found) else 1
 

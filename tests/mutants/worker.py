@@ -1,7 +1,7 @@
 """Runs plans under copies of the package, one process for each, with the heavy libraries loaded once.
 
-Reads one JSON object a line from standard input, {package, plan, output, limit}, and answers each with a line,
-{status, log}. The package itself is imported only after the fork, from the copy.
+Reads one JSON object a line from standard input, {package, plan, output, log, cache, limit}, and answers each with a line,
+{status}. The package itself is imported only after the fork, from the copy.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def _child(task: dict[str, Any]) -> None:
         log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        # Nothing that a broken copy keeps may reach another one, or the user.
+        os.environ["FEDASSAY_CACHE"] = task["cache"]
         sys.path.insert(0, str(Path(task["package"]).parent))
         sys.argv = ["fedassay", "run", task["plan"], "-o", task["output"], "--quiet", "--device", "cpu"]
         cli = importlib.import_module("fedassay.cli")
