@@ -63,25 +63,19 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All of them, file by file."""
+    """All entries, file by file, and every plan with the method as it is, honest unless an entry says no."""
     found = []
     for file in sorted(HERE.glob("*.toml")):
         if file.name != "plans.toml":
             held = tomllib.loads(file.read_text(encoding="utf-8"))
             found += [_mutant(entry, file.name) for entry in held["mutant"]]
-    return found + unchanged()
+    leaking = {entry.plan for entry in found if not entry.edits}
+    return found + [_unchanged(plan) for plan in plans() if plan not in leaking]
 
 
-def unchanged() -> list[Mutant]:
-    """Every plan with the method as it is: honest, but where an entry says that it leaks as it is."""
-    entries = (entry for file in sorted(HERE.glob("*.toml")) if file.name != "plans.toml"
-               for entry in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"])  # fmt: skip
-    leaking = {entry["plan"] for entry in entries if not entry.get("edit") and entry.get("kind") != "honest"}
-    return [
-        Mutant(f"{plan}: unchanged", "honest", "unchanged", "The method as it is.", plan, (), "", "all", False, False)
-        for plan in plans()
-        if plan not in leaking
-    ]
+def _unchanged(plan: str) -> Mutant:
+    what = "The method as it is."
+    return Mutant(f"{plan}: unchanged", "honest", "unchanged", what, plan, (), "", "all", False, False)
 
 
 @cache

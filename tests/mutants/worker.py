@@ -1,7 +1,7 @@
 """Runs plans under copies of the package, one process for each, with the heavy libraries loaded once.
 
-Reads one JSON object a line from standard input, {package, plan, output, log, cache, limit}, and answers each with a line,
-{status}. The package itself is imported only after the fork, from the copy.
+Reads one JSON object a line from standard input, {package, plan, output, log, cache, limit}, and answers each with
+a line, {status}. The package itself is imported only after the fork, from the copy.
 """
 
 from __future__ import annotations
