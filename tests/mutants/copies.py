@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import os
 import shutil
 from collections.abc import Sequence
 from importlib.util import cache_from_source
@@ -22,13 +23,13 @@ def pristine(folder: Path) -> Path:
 
 
 def edited(package: Path, edits: Sequence[Edit], folder: Path) -> Path:
-    """A copy of a package in `folder`, with the edits applied.
+    """A copy of a package in `folder`, with the edits applied; files that are not edited are the same on the disk.
 
     Raises:
         ValueError: What an edit replaces does not occur exactly once.
     """
     copy = folder / "fedassay"
-    shutil.copytree(package, copy)
+    shutil.copytree(package, copy, copy_function=os.link)
     for edit in edits:
         apply(edit, copy)
     return copy
@@ -46,6 +47,7 @@ def apply(edit: Edit, package: Path) -> None:
         raise ValueError(f"{edit.file}: occurs {times} times, must occur once: {edit.old!r}")
     changed = text.replace(edit.old, edit.new)
     compile(changed, edit.file, "exec")
+    file.unlink()
     file.write_text(changed, encoding="utf-8")
     # A compiled file is taken for the source's where time and size agree, and both may by chance.
     Path(cache_from_source(str(file))).unlink(missing_ok=True)

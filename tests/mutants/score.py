@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,13 +71,14 @@ class Judged:
         return self.outcome in ("found", "passed")
 
 
-def run_all(entries: Sequence[Mutant], folder: Path, jobs: int) -> list[Judged]:
+def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = False) -> list[Judged]:
     """Run and judge entries, `jobs` at once.
 
     Args:
         entries: Which.
         folder: An empty folder for copies and runs.
         jobs: Processes.
+        keep: Leave them there.
     """
     package = pristine(folder / "pristine")
     workers: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
@@ -85,11 +87,13 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int) -> list[Judged]:
         workers.put(worker)
 
     def one(entry: Mutant) -> Judged:
-        worker = workers.get()
+        worker, own = workers.get(), folder / re.sub(r"\W+", "-", entry.name)
         try:
-            return _judged(entry, package, folder / re.sub(r"\W+", "-", entry.name), worker)
+            return _judged(entry, package, own, worker)
         finally:
             workers.put(worker)
+            if not keep:
+                shutil.rmtree(own, ignore_errors=True)
 
     try:
         with ThreadPoolExecutor(jobs) as pool:
@@ -222,7 +226,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = run_all(entries, folder.resolve(), given.jobs)
+        found = run_all(entries, folder.resolve(), given.jobs, keep=given.keep is not None)
     print(table(found))
     print(f"{time.monotonic() - start:.0f} s")
     if given.result is not None:
