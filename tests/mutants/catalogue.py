@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 HERE = Path(__file__).resolve().parent
+UNCHANGED = "unchanged"
 SCOPES = ("all", "client", "class", "round", "record", "step", "field")
 
 
@@ -75,7 +76,7 @@ def mutants() -> list[Mutant]:
 
 def _unchanged(plan: str) -> Mutant:
     what = "The method as it is."
-    return Mutant(f"{plan}: unchanged", "honest", "unchanged", what, plan, (), "", "all", False, False)
+    return Mutant(f"{plan}: unchanged", "honest", UNCHANGED, what, plan, (), "", "all", False, False)
 
 
 @cache

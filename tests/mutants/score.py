@@ -6,12 +6,13 @@ Every entry of the catalogue runs in a copy of the package with nothing but its 
 plan of its method, through the command line. A leaky method is found where `dp_claim` or `ledger` calls its claim
 `unsound` or `unsupported`, for the right reason where that reason names what the entry says; an honest variation
 is flagged where either does. Exit status 1 if a leaky method is not found for the right reason, or an honest one
-is flagged or could not be judged.
+is flagged or could not be judged, or an edit changes nothing of what is sent.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -22,13 +23,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import yaml
-from catalogue import Mutant, mutants, plan_of
+from catalogue import UNCHANGED, Mutant, mutants, plan_of
 from copies import edited, pristine
 
 LIMIT = 120.0
@@ -49,10 +50,12 @@ class Judged:
         scope: What the fault is confined to.
         blind: Whether it was written without a look at the audits.
         verdict: The worst verdict of the audits of claims in any cell, or `error` where the run failed.
-        outcome: Of leaky ones `found`, `wrong reason`, `missed`, `inconclusive` or `error`; of honest ones
-            `passed`, `flagged`, `inconclusive` or `error`.
+        outcome: Of leaky ones `found`, `wrong reason`, `missed`, `inconclusive`, `error`, or `no effect` where the
+            messages are those of the method as it is; of honest ones `passed`, `flagged`, `inconclusive` or
+            `error`.
         reasons: Those of that verdict, or the end of what a failed run printed.
         seconds: Time taken.
+        sent: Digest of the transcripts that the run wrote.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Judged:
     outcome: str
     reasons: tuple[str, ...]
     seconds: float
+    sent: str = ""
 
     @property
     def right(self) -> bool:
@@ -101,12 +105,25 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = 
             for done, judged in enumerate(pool.map(one, entries), 1):
                 found.append(judged)
                 print(f"{done}/{len(entries)} {judged.name}: {judged.outcome}", file=sys.stderr, flush=True)
-            return found
+            return _effective(entries, found)
     finally:
         for worker in started:
             assert worker.stdin is not None
             worker.stdin.close()
             worker.wait()
+
+
+def _effective(entries: Sequence[Mutant], found: Sequence[Judged]) -> list[Judged]:
+    """Take no edit for a leak that changes nothing of what is sent, where the method as it is has run as well."""
+    bare = {
+        entry.plan: judged.sent for entry, judged in zip(entries, found, strict=True) if entry.fault == UNCHANGED
+    }
+    return [
+        replace(judged, outcome="no effect")
+        if entry.kind == "leaky" and judged.sent and judged.sent == bare.get(entry.plan)
+        else judged
+        for entry, judged in zip(entries, found, strict=True)
+    ]
 
 
 def _worker() -> subprocess.Popen[str]:
@@ -141,7 +158,17 @@ def _judged(entry: Mutant, package: Path, folder: Path, worker: subprocess.Popen
     if not record.exists():
         said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
         return _of(entry, "error", (f"exit status {status}", said), seconds)
-    return _of(entry, *verdict_of(json.loads(record.read_text(encoding="utf-8"))), seconds)
+    judged = _of(entry, *verdict_of(json.loads(record.read_text(encoding="utf-8"))), seconds)
+    return replace(judged, sent=_digest(output / "transcripts"))
+
+
+def _digest(folder: Path) -> str:
+    """Of all files of a folder, by name; empty where there is none."""
+    digest = hashlib.sha256()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        digest.update(f"{path.relative_to(folder)}:".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest() if files else ""
 
 
 def verdict_of(record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -209,7 +236,7 @@ def _counts(name: str, items: Sequence[Judged]) -> str:
     def of(*outcomes: str) -> int:
         return sum(item.outcome in outcomes for item in items)
 
-    unclear = of("inconclusive", "error")
+    unclear = of("inconclusive", "error", "no effect")
     return f"{name:40} {len(items):4} {of('found'):6} {of('wrong reason'):13} {of('missed'):7} {unclear:8}"
 
 

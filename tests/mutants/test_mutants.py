@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -106,7 +107,9 @@ def test_the_table_counts():
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     crashing = Edit("methods/fedcgs/method.py", "whole = noise is None", "whole = 1 / 0 + noise is None")
-    entries = [*SUBSET, _mutant(crashing)]
+    idle = Edit("methods/fedcgs/method.py", "whole = noise is None", "whole = noise  is None")
+    bare = next(entry for entry in ENTRIES if entry.name == "fedcgs: unchanged")
+    entries = [*SUBSET, bare, _mutant(crashing), replace(_mutant(idle), name="idle")]
     return {item.name: item for item in run_all(entries, tmp_path_factory.mktemp("mutants"), jobs=2)}
 
 
@@ -128,3 +131,9 @@ def test_leaky_methods_are_found_and_honest_ones_are_not(name: str, judged: dict
 def test_a_run_that_fails_is_neither_found_nor_missed(judged: dict[str, Judged]):
     assert judged["made up"].outcome == "error"
     assert "ZeroDivisionError" in " ".join(judged["made up"].reasons)
+
+
+def test_an_edit_without_effect_is_no_leak(judged: dict[str, Judged]):
+    assert judged["fedcgs: unchanged"].outcome == "passed"
+    assert judged["idle"].outcome == "no effect"
+    assert judged["fedcgs-sums-unnoised"].sent != judged["fedcgs: unchanged"].sent
