@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel test-flower check docs format bench bench-full clean
+.PHONY: quickstart test test-slow test-wheel test-flower mutants check docs format bench bench-full clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,11 @@ test-flower:
 	$(PYTHON) -m venv .venv-flower
 	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/recorders/test_flower.py
+
+# Breaks the methods one way at a time, in copies of the package, and scores what the audits of claims say of each:
+# within 20 minutes on two cores. Fails where a leak is not found, or an honest variation is flagged.
+mutants: $(STAMP)
+	$(BIN)/python tests/mutants/score.py runs/mutants.json
 
 check: $(STAMP) docs
 	$(BIN)/ruff check .

@@ -1,0 +1,78 @@
+"""Runs plans under copies of the package, one process for each, with the heavy libraries loaded once.
+
+Reads one JSON object a line from standard input, {package, plan, output, log, cache, limit}, and answers each with
+a line, {status}. The package itself is imported only after the fork, from the copy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HEAVY = ("numpy", "torch", "scipy.stats", "scipy.optimize", "sklearn.datasets", "pydantic", "yaml", "click")
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    for name in HEAVY:
+        importlib.import_module(name)
+    answers = sys.stdout
+    for line in sys.stdin:
+        task = json.loads(line)
+        status = _run(task)
+        answers.write(json.dumps({"status": status}) + "\n")
+        answers.flush()
+
+
+def _run(task: dict[str, Any]) -> int:
+    """One plan in a child; its exit status, or 124 where it took longer than its limit."""
+    child = os.fork()
+    if child == 0:
+        _child(task)
+    end = time.monotonic() + task["limit"]
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return 124
+
+
+def _child(task: dict[str, Any]) -> None:
+    """Run the copy's command line; never returns."""
+    status = 70
+    try:
+        log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        # Nothing that a broken copy keeps may reach another one, or the user.
+        os.environ["FEDASSAY_CACHE"] = task["cache"]
+        sys.path.insert(0, str(Path(task["package"]).parent))
+        sys.argv = ["fedassay", "run", task["plan"], "-o", task["output"], "--quiet", "--device", "cpu"]
+        cli = importlib.import_module("fedassay.cli")
+        if not Path(str(cli.__file__)).is_relative_to(task["package"]):
+            raise RuntimeError(f"{cli.__file__} was imported, not the copy in {task['package']}")
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001 - whatever happens, the child may not go on as its parent
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
