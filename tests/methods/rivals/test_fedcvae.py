@@ -16,6 +16,7 @@ from fedassay.methods.rivals.fedcvae import FedCVAE
 from fedassay.methods.shared.classifiers import Classifiers
 from fedassay.nets.clipped_sums import record_gradients
 from fedassay.nets.cvae import build_cvae, truncated_normal
+from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -37,7 +38,7 @@ def test_every_records_gradient_is_that_of_autograd(convolutions: bool) -> None:
     rows = torch.cat([torch.rand(5, 144, generator=generator), torch.eye(3)[[0, 1, 2, 0, 1]]], dim=1)
     rows = torch.cat([rows, torch.randn(5, 4, generator=generator)], dim=1)
     labels = torch.tensor([0, 1, 2, 0, 1])
-    found = record_gradients(network, rows, labels, _bound)
+    found = record_gradients(network, record_objective(_bound), (rows, labels))
     for index in range(5):
         network.zero_grad()
         _bound(network(rows[index : index + 1]), labels).sum().backward()

@@ -19,6 +19,7 @@ from fedassay.methods.rivals.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.nets.clipped_sums import record_gradients
+from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError, PlanError
 
 MakeTask = Callable[..., MethodInput]
@@ -115,7 +116,7 @@ def test_classifiers_may_start_from_the_backbone(make_task: MakeTask) -> None:
 def test_a_heads_record_gradients_are_those_of_autograd() -> None:
     torch.manual_seed(0)
     module, inputs, labels = torch.nn.Linear(6, 4), torch.randn(5, 6), torch.tensor([0, 3, 1, 1, 2])
-    found = record_gradients(module, inputs, labels, head_loss)
+    found = record_gradients(module, record_objective(head_loss), (inputs, labels))
     for index in range(5):
         module.zero_grad()
         head_loss(module(inputs[index : index + 1]), labels[index : index + 1]).sum().backward()
