@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
-from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, test_blocks
+from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
 from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
@@ -175,7 +175,7 @@ def _tested(tape: Tape, cells: list[Covered]) -> BlockTest | None:
             if about not in names:
                 names[about] = field_of(key, cells)
             found[names[about]].append(standardised(draw))
-    return test_blocks([(name, np.concatenate(values)) for name, values in found.items()])
+    return noise_in_blocks([(name, np.concatenate(values)) for name, values in found.items()])
 
 
 def _rejected(blocks: BlockTest) -> str:

@@ -57,7 +57,7 @@ class _Blocks:
     shaped: int
 
 
-def test_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | None:
+def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | None:
     """Test standardised noise.
 
     Args:
@@ -73,7 +73,7 @@ def test_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | None:
     window = WINDOW * max(1, -(-total // (WINDOW * _WINDOWS)))
     sizes, owner, sums, squares = [], [], [], []
     for number, (_, values) in enumerate(statistics):
-        starts = np.arange(0, max(1, len(values) - window // 2), window)
+        starts = np.arange(0, len(values), window)
         sizes.append(np.diff(np.append(starts, len(values))))
         owner.append(np.full(len(starts), number))
         sums.append(np.add.reduceat(values, starts))
