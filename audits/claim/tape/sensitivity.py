@@ -160,7 +160,8 @@ class Search:
         before = len(self.faults)
         self._compare(one, two)
         # Numbers that overflow on the way say nothing of a clip.
-        self.faults[before:] = [fault for fault in self.faults[before:] if "by nan" not in fault.words]
+        overflown = ("by nan", "by inf")
+        self.faults[before:] = [f for f in self.faults[before:] if not any(words in f.words for words in overflown)]
 
     def _other_classes(self, first: _World, chosen: frozenset[str], started: float) -> None:
         """One record of each class in turn, of another one in every client."""
