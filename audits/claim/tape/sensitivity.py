@@ -90,12 +90,12 @@ class Search:
 
     def answer(self) -> Answer:
         """Search, and say what was found."""
-        clients = [client for client in self.context.clients if len(client) > 1]
+        clients = [client for client in self.context.clients if len(client)]
         chosen = self._chosen([client.name for client in clients])
         if not self.context.tape.draws and not self.context.tape.trainings:
             return Answer("sensitivity", "not_asked", "no noise was drawn through the door")
         if not chosen:
-            return Answer("sensitivity", "not_asked", "no client has two records")
+            return Answer("sensitivity", "not_asked", "no client has any record")
         started = time.perf_counter()
         worlds = [self._first(chosen)]
         for number, filling in enumerate(fillings(self.adjacency)):
@@ -110,6 +110,8 @@ class Search:
             self._other_tapes(worlds[1:3], chosen, started)
             self._out_of_range(chosen)
             self._other_classes(worlds[0], chosen, started)
+        if not self.tried and not self.faults:
+            return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
         return answered("sensitivity", self.faults, self._words(len(chosen)))
 
     def _words(self, clients: int) -> str:
@@ -128,7 +130,7 @@ class Search:
             sizes[key.sender] += int(np.prod(entry.shape))
         for key, training in trainings(self.context.tape).items():
             sizes[key.sender] += _STEPS * sum(each.size for each in training.weights.values())
-        smallest = min(self.context.clients, key=lambda c: (len(c) < 2, len(c))).name
+        smallest = min(self.context.clients, key=lambda client: (not len(client), len(client))).name
         order = [smallest, *np.random.default_rng(0).permutation(names).tolist()]
         worlds = len(fillings(self.adjacency)) + 1
         chosen: list[str] = []
@@ -161,7 +163,9 @@ class Search:
         self._compare(one, two)
         # Numbers that overflow on the way say nothing of a clip.
         overflown = ("by nan", "by inf")
-        self.faults[before:] = [f for f in self.faults[before:] if not any(words in f.words for words in overflown)]
+        self.faults[before:] = [
+            f for f in self.faults[before:] if not any(words in f.words for words in overflown)
+        ]
 
     def _other_classes(self, first: _World, chosen: frozenset[str], started: float) -> None:
         """One record of each class in turn, of another one in every client."""
@@ -192,7 +196,9 @@ class Search:
         changed: dict[str, Changed] = {}
         clients = list(self.context.clients)
         for number, client in enumerate(clients):
-            if client.name in chosen and (places is None or client.name in places):
+            # Somebody must hold a record: without any there is nothing to run.
+            last = filling.vector is None and len(client) == 1 and number == 0
+            if client.name in chosen and not last and (places is None or client.name in places):
                 place = place_of(client, number) if places is None else places[client.name]
                 own = filled(client, place, filling, self.context.classes, number, far=far)
                 changed[client.name], clients[number] = own, own.records

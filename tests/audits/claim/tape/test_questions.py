@@ -84,6 +84,16 @@ def test_honest_methods_pass(case: Case, make_task: MakeTask, make_context: Make
     assert asked.open is None
 
 
+@pytest.mark.parametrize("records", [3, 7])
+@pytest.mark.parametrize("case", [CGS, CGS_SAME, PFT, LOG], ids=str)
+def test_clients_of_one_record_can_be_asked(
+    case: Case, records: int, make_task: MakeTask, make_context: MakeContext
+) -> None:
+    task = make_task(clients=3, records=records, epsilon=1.0, adjacency=case.adjacency)
+    asked = _asked(make_context(task, lookup("method", case.name)(**case.parameters)))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+
+
 def _half_at_the_door(patch: pytest.MonkeyPatch) -> None:
     whole = door.scaled_noise
     patch.setattr(door, "scaled_noise", lambda *given: whole(*given) / 2)
