@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fedassay.audits.stats.resampling import ALONE
-from fedassay.records.record import Metric, Picture, Series
+from fedassay.records.record import Metric, Picture, Series, TapeAnswer
 
 WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
@@ -46,6 +46,7 @@ class Figures:
         assumptions: What the verdict rests on.
         pictures: Picture grids.
         series: Data behind figures.
+        tape: The answers to the questions about what left.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Figures:
     assumptions: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     series: Mapping[str, Series] = field(default_factory=dict)
+    tape: tuple[TapeAnswer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,19 @@ class LedgerVerdict:
 
 
 @dataclass(frozen=True)
-class TrainingVerdict:
-    """A training was measured and is not what the ledger was told, which disproves the claim without any attack.
+class TapeVerdict:
+    """What the questions to a run with its tape say (`fedassay.audits.claim.tape`), which attack nothing.
+
+    What left is not what was declared, and the claim is disproved; or it was not asked, or could not be told.
 
     Attributes:
-        reason: What differs.
+        verdict: Of the claim.
+        reason: Why.
         positive: Of an attack that was run beside it, or None.
         negative: Of the same.
     """
 
+    verdict: Literal["unsound", "unsupported", "inconclusive"]
     reason: str
     positive: Control | None = None
     negative: Control | None = None
@@ -188,5 +194,5 @@ class RunsVerdict:
     negative: Control
 
 
-Ground = LedgerVerdict | TrainingVerdict | RunsVerdict
+Ground = LedgerVerdict | TapeVerdict | RunsVerdict
 """What a verdict on a claim may stand on."""

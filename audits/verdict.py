@@ -3,7 +3,7 @@
 A verdict is earned. `conclude` takes a result together with both controls of the same run, so that a `leak` or a
 `no_leak_found` without them cannot be written, and asks the rules of `LADDER` in their order; the first one that
 applies decides. What says nothing goes through `inconclusive` or `not_run`. A claim of privacy has its own door,
-`conclude_claim`, because two of its grounds attack nothing: the ledger, and the measured steps of a training.
+`conclude_claim`, because two of its grounds attack nothing: the ledger, and the questions to a run with its tape.
 
 A new audit measures, and hands over numbers and sentences; it never names a verdict:
 
@@ -33,7 +33,7 @@ from fedassay.audits.evidence import (
     LedgerVerdict,
     Result,
     Subject,
-    TrainingVerdict,
+    TapeVerdict,
     by_arithmetic,
 )
 from fedassay.audits.stats.resampling import ALONE
@@ -219,8 +219,8 @@ def conclude_claim(subject: Subject, ground: Ground, figures: Figures) -> Findin
     """The finding on a claim of privacy, on one of the three grounds that it may stand on."""
     if isinstance(ground, LedgerVerdict):
         return _make(subject, ground.verdict, ground.reason, figures, None, None)
-    if isinstance(ground, TrainingVerdict):
-        return _make(subject, "unsound", ground.reason, figures, ground.positive, ground.negative)
+    if isinstance(ground, TapeVerdict):
+        return _make(subject, ground.verdict, ground.reason, figures, ground.positive, ground.negative)
     silent = Result(by_arithmetic(False), ground.ledger)
     case = Case(silent, (ground.positive,), ground.negative)
     failed = negative_control_flagged(case) or positive_control_missed(case)
@@ -289,4 +289,5 @@ def _make(
         assumptions=figures.assumptions,
         pictures=figures.pictures,
         series=dict(figures.series),
+        tape=figures.tape,
     )

@@ -19,10 +19,12 @@ from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.privacy.tape import Tape, taped
+from fedassay.privacy.tape import Tape, drawn_again, taped
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -159,8 +161,22 @@ def make_context() -> MakeContext:
         shared: dict[str, object] | None = None,
     ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
-            assert method is not None
+            if method is None:
+                raise NotRunError("there is no method here")
             return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
+
+        def again(clients: Sequence[Records], other: str) -> Outcome:
+            if method is None:
+                raise NotRunError("there is no method here")
+            return method.run(replace(task, clients=tuple(clients), spool=Spool()).replayed(other))
+
+        def replay(clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+            with taped(answers) as replayed:
+                found = again(clients, other)
+            return found, replayed
+
+        def redraw(clients: Sequence[Records], answers: Tape) -> Tape:
+            return drawn_again(lambda: again(clients, ""), answers)
 
         tape = Tape()
         if outcome is None:
@@ -185,6 +201,8 @@ def make_context() -> MakeContext:
             similarity=Similarity(None, "not asked for", task.device),
             seeds=task.seeds,
             rerun=rerun,
+            replay=replay,
+            redraw=redraw,
             workplace=Workplace(
                 task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared
             ),

@@ -4,8 +4,9 @@
 - accounted: what the ledger adds up to over everything that left, on exact sensitivities.
 - observed: a lower bound from an attack on neighbouring data sets.
 
-Where networks are trained by DP-SGD, their steps were measured as they were taken, and a training that is not
-what it declares is no less unsound (`fedassay.audits.claim.training`).
+Besides, whether what left is what was declared is asked of the run itself, with its tape: no claim is sound
+without that (`fedassay.audits.claim.tape`). Steps of DP-SGD were measured as they were taken
+(`fedassay.audits.claim.training`).
 
 Two ways to observe. `mechanism`: the noised statistics that the method names are released 10^5 times on
 the neighbours that are worst for them (`fedassay.privacy.reruns`); where they depend on a network trained on
@@ -28,6 +29,7 @@ from fedassay.audits.claim.facts import DP_CLAIM
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
+from fedassay.audits.claim.tape.questions import ask
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import ground_of
 from fedassay.audits.evidence import Figures, Subject
@@ -77,14 +79,16 @@ class DpClaimAudit(Parameters):
         except NotRunError as error:
             why = str(error)
         training = training_facts(context.tape, context.outcome.transcript)
+        asked = ask(claim, accounted, context)
         return [
             conclude_claim(
                 Subject("dp_claim", source=None if observation is None else observation.about),
-                ground_of(claim, accounted, observation, why, training, context),
+                ground_of(claim, accounted, observation, why, asked, context),
                 Figures(
                     metrics=_metrics(claim, accounted, observation, why) | _measured(training),
                     assumptions=_assumptions(claim, observation, context.bounds),
                     series={} if observation is None else {"bounds": _series(observation)},
+                    tape=asked.rows,
                 ),
             )
         ]

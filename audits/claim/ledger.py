@@ -1,7 +1,8 @@
-"""Does what leaves add up to no more than is claimed: the release ledger, without any attack.
+"""Does what leaves add up to no more than is claimed, and is it what was declared: the release ledger, no attack.
 
-In milliseconds, for methods whose mechanisms take long to run again, and for plans that ask for many epsilons.
-`fedassay.audits.claim.audit` holds the same claim against an attack as well.
+For methods whose mechanisms take long to run again, and for plans that ask for many epsilons. The questions to
+the run itself are asked all the same (`fedassay.audits.claim.tape`). `fedassay.audits.claim.audit` holds the same
+claim against an attack as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import ClassVar
 
 from fedassay.audits.claim.facts import LEDGER
 from fedassay.audits.claim.ledger_claim import accounted_for, ledger_finding
-from fedassay.audits.claim.training import training_facts
+from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
@@ -30,6 +31,7 @@ class LedgerAudit(Parameters):
         claim = context.outcome.transcript.claim
         pure = isinstance(claim, PrivacyClaim) and claim.delta == 0
         accounted = context.accounted if isinstance(claim, NoClaim) or pure else accounted_for(claim, context)
+        asked = Asked(()) if isinstance(claim, NoClaim) or pure else ask(claim, accounted, context)
         return [
             ledger_finding(
                 "ledger",
@@ -38,6 +40,6 @@ class LedgerAudit(Parameters):
                 context,
                 why="the ledger adds up, dp_claim attacks",
                 rests_on="on exact sensitivities and the noise that the method declares",
-                training=training_facts(context.tape, context.outcome.transcript),
+                asked=asked,
             )
         ]

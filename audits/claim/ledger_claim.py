@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.audits.claim.training import TrainingFacts
+from fedassay.audits.claim.tape.questions import Asked
 from fedassay.audits.claim.verdict import ground_of, listed
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.verdict import conclude_claim, not_run
@@ -20,7 +20,7 @@ def ledger_finding(
     *,
     why: str,
     rests_on: str,
-    training: TrainingFacts | None = None,
+    asked: Asked | None,
 ) -> Finding:
     """One finding: claimed and accounted epsilon, and the verdict that the ledger supports.
 
@@ -31,7 +31,7 @@ def ledger_finding(
         context: Its transcript names the fields.
         why: Why nothing is observed.
         rests_on: What the ledger takes for granted.
-        training: What the steps of DP-SGD did, or None.
+        asked: The answers to the questions about what left; None: captured messages have no tape to ask.
     """
     metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {why}")}
     subject = Subject(audit)
@@ -46,8 +46,10 @@ def ledger_finding(
         claim_words(claim),
         f"accounted: everything that leaves, the worst record of any client, {rests_on}",
     )
-    ground = ground_of(claim, accounted, None, why, training, context)
-    return conclude_claim(subject, ground, Figures(metrics, assumptions=assumptions))
+    ground = ground_of(claim, accounted, None, why, asked, context)
+    return conclude_claim(
+        subject, ground, Figures(metrics, assumptions=assumptions, tape=() if asked is None else asked.rows)
+    )
 
 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:

@@ -2,11 +2,11 @@
 
 - `inconclusive`: a control failed (`fedassay.audits.verdict`).
 - `unsound`: the claim is disproved: a lower bound at confidence 1 - 0.05/m exceeds it (m the number of
-  bounds in the run), or a field that one record changes leaves without any noise, or a training by DP-SGD
-  adds less noise, clips less or samples more than the ledger was told.
+  bounds in the run), or what left is not what was declared: one of the three questions to the run with its tape
+  failed (`fedassay.audits.claim.tape`).
 - `unsupported`: what leaves adds up to more than is claimed, or an attack shows more than what is declared
-  adds up to.
-- `sound`: neither.
+  adds up to, or a question could not be asked.
+- `sound`: neither, and the three questions passed.
 
 The Gaussian-DP estimate rests on normal scores, which is tested but not known. Where the ledger supports a
 claim, an estimate above both is a contradiction, and the claim falls. Where the ledger rejects the claim
@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fedassay.audits.claim.bounds import Observation
-from fedassay.audits.claim.training import TrainingFacts
-from fedassay.audits.evidence import Control, Ground, LedgerVerdict, RunsVerdict, TrainingVerdict
+from fedassay.audits.claim.tape.questions import Asked
+from fedassay.audits.evidence import Control, Ground, LedgerVerdict, RunsVerdict, TapeVerdict
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
@@ -37,7 +37,7 @@ def ground_of(
     accounted: Accounted,
     observation: Observation | None,
     why: str,
-    training: TrainingFacts | None,
+    asked: Asked | None,
     context: AuditContext,
 ) -> Ground:
     """What the verdict on a claim stands on.
@@ -47,27 +47,38 @@ def ground_of(
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         observation: What an attack showed, with its controls, or None.
         why: Why there is no observation.
-        training: What the steps of DP-SGD did, or None.
+        asked: The answers to the questions about what left; None: captured messages have no tape to ask.
         context: Its transcript's field names, and the number of bounds in the run.
     """
     ledger = _ledger_words(claim, accounted, context.outcome.transcript)
-    over = accounted.epsilon > claim.epsilon * _SLACK
-    if training is not None and training.broken:
-        reason = f"{training.broken}: the ledger's total is not this training's; {ledger}"
-        controls = () if observation is None else controls_of(observation)
-        return TrainingVerdict(reason, *controls)
-    if training is not None and training.lacks:
-        return LedgerVerdict("unsupported", f"{training.lacks}, so that nothing is known of these; {ledger}")
-    measured = "" if training is None else f"; {training.shown}"
+    controls = () if observation is None else controls_of(observation)
+    if asked is not None and asked.failed:
+        return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
     if observation is None:
-        if over:
-            return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}{measured}")
-        rests = "the ledger alone" if training is None else "the ledger and on measured steps"
-        return LedgerVerdict("sound", f"{ledger}; this rests on {rests}, no attack tested it: {why}{measured}")
-    verdict, reason = _observed(claim, accounted, observation, ledger, context.bounds)
-    if verdict == "sound":
-        reason += measured
+        if accounted.epsilon > claim.epsilon * _SLACK:
+            return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
+        verdict: Literal["sound", "unsupported", "unsound"] = "sound"
+        reason = f"{ledger}; this rests on the ledger and the run's tape, no attack tested it: {why}"
+    else:
+        verdict, reason = _observed(claim, accounted, observation, ledger, context.bounds)
+    if verdict == "sound" and asked is None:
+        return TapeVerdict("inconclusive", f"{ledger}; that the noise was added was not tested: {why}")
+    if asked is not None and verdict == "sound" and asked.open is not None:
+        return TapeVerdict(asked.open.verdict, f"{asked.open.reason}; {reason}", *controls)
+    if asked is not None and verdict == "sound":
+        reason = f"{reason}; {asked.passed}{_secrecy(context)}"
+    if observation is None:
+        return LedgerVerdict("sound", reason)
     return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
+
+
+def _secrecy(context: AuditContext) -> str:
+    """Noise that everybody can draw again protects nothing outside of an experiment."""
+    if context.tape.root is None or context.tape.root.seed is None:
+        return ""
+    return (
+        f"; the noise follows from the seed {context.tape.root.seed} and is no secret: such messages are for tests"
+    )
 
 
 def _observed(

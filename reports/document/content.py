@@ -22,6 +22,7 @@ from fedassay.reports.document.privacy_tables import (
     claims_table,
     ledger_table,
     seconds_table,
+    tape_table,
     utility_table,
     verdicts_table,
 )
@@ -85,7 +86,8 @@ def contents(record: RunRecord) -> Contents:
         if findings:
             always = [metric.name for metric in IMAGES] if audit == images else ()
             tables.append(findings_table(record, slug(audit), caption, findings, always))
-    tables += [ledger_table(record, record.cells)]
+    asked = tape_table(record)
+    tables += [ledger_table(record, record.cells), *([] if asked is None else [asked])]
     accounts = {finding.audit for _, finding in found(record) if place_of(finding.audit).section == "accounts"}
     ledger_findings = found(record, accounts)
     if ledger_findings:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedassay.contracts.registry import claim_audit, judges_the_claim
+from fedassay.exchange.ledger import published_together
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
@@ -84,7 +85,61 @@ def claims_table(record: RunRecord) -> Table:
         )
         broken = claims and bool(privacy.exact_fields) and privacy.accounted == math.inf
         groups.append((Row(values, "exact" if broken else ""),))
-    return Table("claims", "Claimed, accounted and observed epsilon", columns, tuple(groups))
+    caption = "Claimed, accounted and observed epsilon"
+    return Table("claims", caption, columns, tuple(groups), note=_together(record))
+
+
+def _together(record: RunRecord) -> str:
+    """What all private cells compose to, were they all published; empty where fewer than two claim anything."""
+    claimed = [cell for cell in record.cells if math.isfinite(cell.privacy.claimed or math.inf)]
+    private = [cell for cell in claimed if cell.privacy.accounted is not None]
+    if len(private) < 2:
+        return ""
+    delta = max(cell.delta for cell in private)
+    epsilons = [cell.privacy.accounted or 0.0 for cell in private]
+    epsilon, how = published_together([cell.privacy.mu for cell in private], epsilons, delta)
+    return (
+        f"Each line is for one run published alone. All {len(private)} private runs together, of the same records "
+        f"and with independent noise, give away epsilon {short(epsilon)} ({how})."
+    )
+
+
+QUESTIONS = {
+    "noise": "Was the noise added?",
+    "sensitivity": "Is the sensitivity what was declared?",
+    "rest": "Does everything else follow from the releases?",
+}
+
+
+def tape_table(record: RunRecord) -> Table | None:
+    """What the run itself was asked about the claim of every cell; None where nothing was."""
+    columns = (
+        *cell_columns(record),
+        Column("question", "Question"),
+        Column("status", "Answer"),
+        Column("field", "Field", "code"),
+        Column("p", "p", "metric", "Smallest p-value of the noise, corrected for its blocks."),
+        Column("words", "In words"),
+    )
+    groups = []
+    for cell in in_order(record):
+        rows = [
+            Row(
+                (
+                    *cell_values(cell),
+                    QUESTIONS[answer.question],
+                    answer.status.replace("_", " "),
+                    answer.field,
+                    _or_reason(answer.p, "nothing here is left to chance"),
+                    answer.words,
+                ),
+                "exact" if answer.status == "failed" else "",
+            )
+            for answer in cell.tape
+        ]
+        if rows:
+            groups.append(tuple(rows))
+    return Table("tape", "Is what left what was declared", columns, tuple(groups)) if groups else None
 
 
 def _observed_reason(cell: CellRecord) -> str:

@@ -15,7 +15,7 @@ from fedassay.audits.evidence import (
     Result,
     RunsVerdict,
     Subject,
-    TrainingVerdict,
+    TapeVerdict,
     by_arithmetic,
     by_p_value,
 )
@@ -183,8 +183,8 @@ def test_a_claim_stands_on_the_ledger_a_training_or_runs() -> None:
     subject = Subject("dp_claim")
     ledger = conclude_claim(subject, LedgerVerdict("sound", "it adds up"), Figures())
     assert (ledger.verdict, ledger.controls) == ("sound", Controls())
-    training = conclude_claim(subject, TrainingVerdict("half the noise"), Figures())
-    assert (training.verdict, training.controls) == ("unsound", Controls())
+    asked = conclude_claim(subject, TapeVerdict("unsound", "half the noise"), Figures())
+    assert (asked.verdict, asked.controls) == ("unsound", Controls())
     runs = RunsVerdict("unsound", "an attack shows more", "it adds up", CAUGHT, SILENT)
     finding = conclude_claim(subject, runs, Figures())
     assert finding.verdict == "unsound"

@@ -19,7 +19,7 @@ from fedassay.methods.fedcgs import method as fedcgs
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft import private as fedpft_private
 from fedassay.methods.fedpft.method import FedPFT
-from fedassay.privacy import mechanisms, reruns
+from fedassay.privacy import mechanisms, reruns, tape
 from fedassay.privacy.gaussian import calibrate_sigma, delta_of, epsilon_of
 from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma
 from fedassay.privacy.sensitivities import WorstCase
@@ -61,8 +61,10 @@ def controls_pass(finding: Finding) -> bool:
 
 def scale_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Every mechanism draws `factor` times the noise it says it draws."""
-    honest = mechanisms._scale
-    monkeypatch.setattr(mechanisms, "_scale", lambda sigma: factor * honest(sigma))
+    honest = tape.scaled_noise
+    monkeypatch.setattr(
+        tape, "scaled_noise", lambda shape, layout, scale, rng: honest(shape, layout, factor * scale, rng)
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])

@@ -119,7 +119,7 @@ def test_more_records_than_features_are_not_told_apart(tmp_path: Path) -> None:
     assert "singletons" not in found
 
 
-@pytest.mark.parametrize(("claimed", "verdict"), [(2.0, "sound"), (0.5, "unsupported")])
+@pytest.mark.parametrize(("claimed", "verdict"), [(2.0, "inconclusive"), (0.5, "unsupported")])
 def test_the_claim_is_held_to_the_ledger(tmp_path: Path, claimed: float, verdict: str) -> None:
     """One Gaussian release with mu = 1/3.7: epsilon 1.009 at delta 1e-5."""
     claim = PrivacyClaim(epsilon=claimed, delta=1e-5, adjacency="add_remove", source="a test")
@@ -135,7 +135,8 @@ def test_the_claim_is_held_to_the_ledger(tmp_path: Path, claimed: float, verdict
     bound = Policy(name="bound", maximum={"accounted": 1.5}, claims="sound", exact_fields="forbidden")
     shipped = load_policy(policy_file(Path("configs/policies/messages.yaml")))
     for policy in (bound, shipped):
-        assert check_record(record, policy).exit_code == (0 if verdict == "sound" else 1)
+        # That the noise was added is not known of captured messages: such a claim is not decided.
+        assert check_record(record, policy).exit_code == (2 if verdict == "inconclusive" else 1)
 
 
 def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:

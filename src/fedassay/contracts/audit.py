@@ -20,6 +20,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import View
+from fedassay.privacy.tape import Tape
 from fedassay.records.pictures import write_grid
 from fedassay.records.record import Finding, Picture, PictureColumn
 from fedassay.support.progress import Progress
@@ -28,7 +29,6 @@ from fedassay.support.types import Floats, Images
 
 if TYPE_CHECKING:
     from fedassay.contracts.membership import MembershipGame
-    from fedassay.privacy.tape import Tape
     from fedassay.similarity.metrics import Similarity
 
 
@@ -81,6 +81,9 @@ class AuditContext:
         seeds: Random streams of the cell.
         rerun: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
             where that is not possible.
+        replay: The same with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
+            `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
+        redraw: The same for the draws alone: the run ends after the last of them.
         workplace: Device, progress and files.
     """
 
@@ -99,6 +102,8 @@ class AuditContext:
     similarity: Similarity
     seeds: Seeds
     rerun: Callable[[Sequence[Records], Seeds], Outcome]
+    replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
+    redraw: Callable[[Sequence[Records], Tape], Tape]
     workplace: Workplace
 
     def records(self, sender: str) -> Records | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -48,6 +48,7 @@ class MethodInput:
         parameters: The method's resolved parameters, in any one notation: runs that differ in them share no noise.
         simulated: Whether this is a rerun by an audit or an attack, on records and with seeds of its choice. Its
             noise then follows from the seeds alone, so that simulations on neighbours can share it.
+        other: Names other hidden coins; empty: the cell's own.
     """
 
     clients: tuple[Records, ...]
@@ -63,6 +64,7 @@ class MethodInput:
     spool: Spool = field(default_factory=Spool)
     parameters: str = ""
     simulated: bool = False
+    other: str = ""
 
     @cached_property
     def noise(self) -> Seeds:
@@ -87,7 +89,15 @@ class MethodInput:
 
         A coin's path names its record by an identity that neighbours keep: the record's position.
         """
-        return self.seeds.child("coins")
+        return self.seeds.child("coins", self.other) if self.other else self.seeds.child("coins")
+
+    def replayed(self, other: str) -> MethodInput:
+        """The same work for a replay: noise is drawn anew, and where `other` is not empty coins are as well.
+
+        The noise has another root, so that what takes it from elsewhere shows.
+        """
+        parameters = f"{self.parameters}:replayed"
+        return replace(self, scratch=None, simulated=False, other=other, parameters=parameters)
 
     def door(self, sender: str, number: int, name: str) -> Door:
         """The door that the noise of one release goes through.

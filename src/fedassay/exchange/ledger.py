@@ -11,7 +11,7 @@ away is of every client's records: it is added to each client's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -22,7 +22,7 @@ from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
 from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
-from fedassay.privacy.gaussian import compose_mu
+from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.records.record import LedgerRow
 from fedassay.support.adjacency import Adjacency, class_counts_public
 
@@ -204,6 +204,24 @@ def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]
     rest = [c for c in candidates if c not in set(gaussian)]
     best = max(gaussian, key=lambda c: compose_mu(e.mu for e in c if isinstance(e, GaussianEvent)))
     return [best, *rest] if gaussian else rest
+
+
+def published_together(mus: Sequence[float | None], epsilons: Sequence[float], delta: float) -> tuple[float, str]:
+    """Epsilon of several runs on the same records with independent noise, all of them published.
+
+    Args:
+        mus: Gaussian-DP parameter of each run, None where it has none: the squares add up (Dong et al., "Gaussian
+            Differential Privacy" (2022), corollary 2).
+        epsilons: Of each run at `delta`: where there is no mu these add up, and so do the deltas.
+        delta: In (0, 1).
+
+    Returns:
+        Epsilon, and how it was composed, in words.
+    """
+    if all(mu is not None and math.isfinite(mu) for mu in mus):
+        total = compose_mu(mu for mu in mus if mu is not None)
+        return epsilon_of(total, delta), f"mu = {total:.4g}, at delta {delta:g}"
+    return sum(epsilons), f"basic composition, at delta {len(epsilons) * delta:g}"
 
 
 def ledger_rows(transcript: Transcript, adjacency: Adjacency) -> tuple[LedgerRow, ...]:

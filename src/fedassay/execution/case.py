@@ -92,6 +92,23 @@ class Source(Protocol):
         """
         ...
 
+    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+        """The outcome and the tape where every noise mechanism gives out what it gave out on the tape `answers`.
+
+        Args:
+            clients: Records of every client, in their order.
+            answers: Of the first run.
+            other: See `MethodInput.replayed`.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
+        """`replay` up to the last draw; arguments and errors as there."""
+        ...
+
 
 @dataclass(frozen=True)
 class RunAuditEntry:

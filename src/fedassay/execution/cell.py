@@ -192,6 +192,8 @@ class Work:
             similarity=case.similarity(),
             seeds=case.seeds,
             rerun=case.source.again,
+            replay=case.source.replay,
+            redraw=case.source.redraw,
             workplace=Workplace(place.device, place.progress, place.folder, (case.key,), known.shared),
         )
 
@@ -216,7 +218,8 @@ class Work:
             communication={} if produced is None else _communication(produced.outcome),
             privacy=self._privacy(findings, produced, accounted),
             ledger=rows,
-            findings=tuple(findings),
+            findings=tuple(finding.model_copy(update={"tape": ()}) for finding in findings),
+            tape=next((finding.tape for finding in findings if finding.tape), ()),
             notes=(
                 *self.case.warnings,
                 *(() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import cast
@@ -21,7 +21,7 @@ from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Cell, Component, Scenario
 from fedassay.plan.wiring import attacks_for, bounds_in
-from fedassay.privacy.tape import taped
+from fedassay.privacy.tape import Tape, drawn_again, taped
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
@@ -85,10 +85,10 @@ class SimulatedSource:
     def first(self, stages: Stages) -> Produced | None:
         """Run the method, keep its transcript and measure its model's accuracy."""
         outcome: Outcome | None = None
-        with taped() as tape, stages("method"):
-            # Reruns on other records must not continue the cell's own checkpoints.
-            scratch = runfolder.scratch(self.place.folder, self.cell.key)
-            outcome = self._run(self.prepared.clients, self.seeds, scratch)
+        # Reruns on other records must not continue the cell's own checkpoints.
+        scratch = runfolder.scratch(self.place.folder, self.cell.key)
+        with taped(folder=scratch) as tape, stages("method"):
+            outcome = self._run(self._input(self.prepared.clients, self.seeds, scratch))
         if outcome is None:
             return None
         with stages("transcript"):
@@ -102,26 +102,42 @@ class SimulatedSource:
 
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method on records of every client, in their order, with other seeds."""
-        return self._run(clients, seeds, None)
+        return self._run(self._input(clients, seeds, None))
 
-    def _run(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> Outcome:
-        return self.cell.method.build.run(
-            MethodInput(
-                clients=tuple(clients),
-                test=self.prepared.test,
-                public=self.prepared.public,
-                classes=self.prepared.classes,
-                backbone=self.prepared.backbone,
-                privacy=self.cell.privacy,
-                seeds=seeds,
-                device=self.place.device,
-                progress=self.place.progress,
-                scratch=scratch,
-                spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
-                parameters=json.dumps(self.cell.method.params, sort_keys=True),
-                # Only the first run keeps anything; the others are an audit's.
-                simulated=scratch is None,
-            )
+    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+        """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""
+        with taped(answers, folder=runfolder.scratch(self.place.folder, self.cell.key)) as tape:
+            outcome = self._run(self._replayed(clients, other))
+        return outcome, tape
+
+    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
+        """The draws of such a run."""
+        folder = runfolder.scratch(self.place.folder, self.cell.key)
+        return drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
+
+    def _replayed(self, clients: Sequence[Records], other: str) -> MethodInput:
+        # The order of additions on a GPU is not the same twice.
+        return replace(self._input(clients, self.seeds, None), device="cpu").replayed(other)
+
+    def _run(self, task: MethodInput) -> Outcome:
+        return self.cell.method.build.run(task)
+
+    def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
+        return MethodInput(
+            clients=tuple(clients),
+            test=self.prepared.test,
+            public=self.prepared.public,
+            classes=self.prepared.classes,
+            backbone=self.prepared.backbone,
+            privacy=self.cell.privacy,
+            seeds=seeds,
+            device=self.place.device,
+            progress=self.place.progress,
+            scratch=scratch,
+            spool=Spool(runfolder.scratch(self.place.folder, self.cell.key)),
+            parameters=json.dumps(self.cell.method.params, sort_keys=True),
+            # Only the first run keeps anything; the others are an audit's.
+            simulated=scratch is None,
         )
 
 

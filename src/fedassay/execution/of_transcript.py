@@ -32,6 +32,7 @@ from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario
 from fedassay.plan.wiring import attacks_for, message_attacks
+from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
@@ -110,6 +111,14 @@ class CapturedSource:
         """Nobody can send captured messages again."""
         raise NotRunError("captured messages cannot be drawn again")
 
+    def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
+        """Nobody has the records that captured messages were made from."""
+        raise NotRunError("captured messages have no tape")
+
+    def redraw(self, clients: Sequence[Records], answers: Tape) -> Tape:
+        """See `replay`."""
+        raise NotRunError("captured messages have no tape")
+
 
 def _attacks(scenario: Scenario | None) -> tuple[Component[Attack], ...]:
     """The attacks on messages, and the plan's own, whose parameters win."""
@@ -180,7 +189,9 @@ def _entry(
 
 def _claim_finding(name: str, transcript: Transcript, context: AuditContext) -> Finding:
     accounted = context.accounted
-    return ledger_finding(name, transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON)
+    return ledger_finding(
+        name, transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON, asked=None
+    )
 
 
 def _refusal(reason: str) -> Callable[[AuditContext], list[Finding]]:

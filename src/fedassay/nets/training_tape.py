@@ -198,6 +198,7 @@ def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
     tape.trainings[key] = TrainingEntry(
         key, *asked, start, first.weights, first.facts, training.door.noise, Replay(training, first.facts.kept)
     )
+    tape.stop_after_last()
     device = training.labels.device
     return {name: torch.tensor(each).to(device) for name, each in first.weights.items()}
 

@@ -126,6 +126,10 @@ class Sealed:
 Entry = Draw | Sealed
 
 
+class Enough(BaseException):
+    """Ends a replay that is asked for its draws alone: no method may catch it."""
+
+
 @dataclass(eq=False)
 class Tape:
     """The draws of one run, by key.
@@ -139,6 +143,7 @@ class Tape:
         root: Root of the streams that the draws came from, held in memory only; None before the first draw.
         trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
         arrays: Where what went in and came out is kept.
+        brief: In a replay: stop the run (`Enough`) when all draws and trainings of the first have been made again.
     """
 
     draws: dict[Key, Entry] = field(default_factory=dict)
@@ -148,6 +153,7 @@ class Tape:
     root: Seeds | None = None
     trainings: dict[Key, object] = field(default_factory=dict)
     arrays: Overflow = field(default_factory=Overflow)
+    brief: bool = False
 
     def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
         """Keep an entry; returns what the door gives out: its output, or the first run's in a replay."""
@@ -165,7 +171,16 @@ class Tape:
             self.draws[entry.key] = replace(entry, exact=exact, out=kept)
         else:
             self.draws[entry.key] = replace(entry, out=kept)
+        self.stop_after_last()
         return out
+
+    def stop_after_last(self) -> None:
+        """In a replay that is asked for its draws alone, stop the run when it has made all of them."""
+        first = self.answers
+        if not self.brief or first is None:
+            return
+        if first.draws.keys() <= self.draws.keys() and first.trainings.keys() <= self.trainings.keys():
+            raise Enough
 
     def _answer(self, entry: Entry) -> Floats:
         """What the door gives out: in a replay the first run's output, where it has one."""
@@ -218,6 +233,20 @@ def taped(answers: Tape | None = None, *, folder: Path | None = None) -> Iterato
     finally:
         _TAPE.reset(token)
     tape.end()
+
+
+def drawn_again(run: Callable[[], object], answers: Tape, folder: Path | None = None) -> Tape:
+    """The draws of a replay that gives out the outputs of `answers`; what follows the last of them is left out."""
+    tape = Tape(answers=answers, arrays=Overflow(folder), brief=True)
+    token = _TAPE.set(tape)
+    try:
+        run()
+    except Enough:
+        pass
+    finally:
+        _TAPE.reset(token)
+    tape.end()
+    return tape
 
 
 def running_tape() -> Tape | None:

@@ -13,7 +13,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.text import plain_json
 from fedassay.support.types import Extended, Frozen
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of record.json; older versions still load, newer ones are refused."""
 
 FILE = "record.json"
@@ -112,6 +112,25 @@ class Series(Frozen):
         return self
 
 
+class TapeAnswer(Frozen):
+    """What one question to a run with its tape found; see `fedassay.audits.claim.tape`.
+
+    Attributes:
+        question: `noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else
+            follow from the releases alone.
+        status: `failed` disproves the claim.
+        field: The field that it is about; empty: all of them.
+        p: Smallest p-value of the noise, corrected for its blocks, or None.
+        words: Why, or what was tried.
+    """
+
+    question: Literal["noise", "sensitivity", "rest"]
+    status: Literal["passed", "failed", "not_asked", "crashed"]
+    field: str = ""
+    p: float | None = None
+    words: str = ""
+
+
 class Finding(Frozen):
     """What one audit says about one cell.
 
@@ -128,6 +147,7 @@ class Finding(Frozen):
         assumptions: What the verdict rests on.
         pictures: Picture grids, files beside the record.
         series: Data behind figures, by name.
+        tape: The answers of the run's tape, on their way to `CellRecord.tape`, where they are written.
     """
 
     audit: str
@@ -142,6 +162,7 @@ class Finding(Frozen):
     assumptions: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     series: dict[str, Series] = Field(default_factory=dict)
+    tape: tuple[TapeAnswer, ...] = Field(default=(), exclude=True, repr=False)
 
 
 class LedgerRow(Frozen):
@@ -182,7 +203,10 @@ class CellPrivacy(Frozen):
 
 
 class CellRecord(Frozen):
-    """Everything measured on one method entry at one epsilon, delta and seed."""
+    """Everything measured on one method entry at one epsilon, delta and seed.
+
+    `tape` has the answers to the questions about what left; empty where none was asked, and before schema 2.
+    """
 
     method: str
     label: str
@@ -197,6 +221,7 @@ class CellRecord(Frozen):
     privacy: CellPrivacy
     ledger: tuple[LedgerRow, ...] = ()
     findings: tuple[Finding, ...] = ()
+    tape: tuple[TapeAnswer, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
 

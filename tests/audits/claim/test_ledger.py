@@ -31,7 +31,10 @@ def test_a_claim_that_the_ledger_supports(make_task: MakeTask, make_context: Mak
     assert finding.metrics["claimed"].value == 3.0
     assert finding.metrics["accounted"].value == pytest.approx(3.0, rel=1e-6)
     assert finding.metrics["observed"].value is None
-    assert "rests on the ledger alone" in finding.reason
+    assert "rests on the ledger and the run's tape" in finding.reason
+    assert "not refuted on" in finding.reason
+    assert "the noise follows from the seed 0 and is no secret" in finding.reason
+    assert [answer.status for answer in finding.tape] == ["passed"] * 3
 
 
 def test_a_claim_that_it_does_not(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -58,7 +61,8 @@ def test_a_claim_at_another_delta_is_accounted_there(make_task: MakeTask, make_c
 
 def test_exact_counts_under_add_remove_are_named(make_task: MakeTask, make_context: MakeContext) -> None:
     finding = assess(make_context(make_task(epsilon=3.0), lookup("method", "fedcgs")(counts="exact")))
-    assert finding.verdict == "unsupported"
+    assert finding.verdict == "unsound"
+    assert "one message decides with certainty" in finding.reason
     assert finding.metrics["accounted"].value == float("inf")
     assert "leaves exactly" in finding.reason or "leave exactly" in finding.reason
 
@@ -80,4 +84,5 @@ def test_steps_that_were_measured_count_here_as_well(make_task: MakeTask, make_c
     entry, _ = trainings(context.tape).values()
     less = replace(entry, facts=replace(entry.facts, noise=entry.facts.noise / 2))
     context.tape.trainings[entry.key] = less
+    context.workplace.shared.clear()
     assert assess(context).verdict == "unsound"

@@ -112,9 +112,10 @@ def test_too_little_noise_is_disproved(judge: Callable[..., Finding], adjacency:
     assert "at client/" in found.source
 
 
-def test_enough_noise_is_sound_and_the_reach_is_told(judge: Callable[..., Finding]) -> None:
+def test_enough_noise_is_not_refuted_and_the_reach_is_told(judge: Callable[..., Finding]) -> None:
     found = judge(Sums(sigma=ENOUGH))
-    assert found.verdict == "sound", found.reason
+    assert found.verdict == "unsupported", found.reason
+    assert "was not drawn through the door" in found.reason
     assert observed(found) <= 0.5
     assert "200 runs a side can show at most" in found.reason
     assert found.controls.positive is not None

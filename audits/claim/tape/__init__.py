@@ -1,0 +1,1 @@
+"""The three questions that a run is asked with its tape: what left is what was declared."""

@@ -1,0 +1,204 @@
+"""The first question: was the noise added?
+
+Exactly: what came out of every draw is what went in plus the declared scale times the normals of the draw's own
+stream, computed again here; the scale is held against the release that the message declares; no two draws share
+their normals; no two cells share their root. Then statistically, for the generator itself
+(`fedassay.audits.claim.tape.blocks`). Private trainings are followed step by step as they run
+(`fedassay.audits.claim.training`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
+from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
+from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
+from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
+from fedassay.audits.claim.training import training_facts
+from fedassay.contracts.audit import AuditContext
+from fedassay.exchange.transcript import Transcript
+from fedassay.nets.training_tape import trainings
+from fedassay.privacy.tape import Draw, Key, Sealed, Tape
+from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
+
+_ROOTS = "roots of noise by cell"
+
+
+def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
+    """Was the noise added that the messages of a run declare?
+
+    Args:
+        context: Of the run, with its tape.
+        cells: What protects each noised field.
+    """
+    tape = context.tape
+    faults = [Fault("", words) for words in tape.faults]
+    faults += [Fault("", words, "not_asked") for words in tape.lacks]
+    faults += _undrawn(context, [covered for covered in cells if not covered.draws and _speaks(covered)])
+    for covered in cells:
+        if covered.draws and (words := misdeclared(covered)):
+            faults.append(Fault(", ".join(covered.fields), words))
+    faults += _not_the_stream(tape, list(cells))
+    faults += _shared_streams(context, list(cells))
+    faults += _of_trainings(context)
+    blocks = _tested(tape, list(cells))
+    if blocks is not None and blocks.p <= LEVEL / max(1, context.bounds):
+        faults.append(Fault(blocks.statistic, _rejected(blocks)))
+    return answered("noise", faults, _tried(context, blocks), None if blocks is None else blocks.p)
+
+
+def _speaks(covered: Covered) -> bool:
+    """Whether there is anything to protect: an empty field says nothing."""
+    return any(covered.message.fields[name].size for name in covered.fields)
+
+
+def _undrawn(context: AuditContext, missing: Sequence[Covered]) -> list[Fault]:
+    """Fields whose noise is on no tape: the same to the bit under other seeds, they have none."""
+    if not missing:
+        return []
+    attempt = Attempt()
+    try:
+        with attempt:
+            other = context.rerun(context.clients, context.seeds.child("tape", "other seeds")).transcript
+    except NotRunError as error:
+        return [Fault("", f"there is no tape: {error}", "not_asked")]
+    if attempt.failure:
+        return [Fault("", f"a run with other seeds failed ({attempt.failure})", "crashed")]
+    return [fault for covered in missing for fault in _of_undrawn(covered, other)]
+
+
+def _of_undrawn(covered: Covered, other: Transcript) -> Iterator[Fault]:
+    own = covered.message
+    again = [m for m in other.messages if (m.round, m.sender, m.receiver) == (own.round, own.sender, own.receiver)]
+    for name in covered.fields:
+        values = own.fields[name].values
+        if values.size and any(name in m.fields and _same(values, m.fields[name].values) for m in again):
+            where = f"{name} of {own.sender} in round {own.round}"
+            yield Fault(
+                name, f"{where} is the same to the bit in a run with other seeds: it has no noise of its own"
+            )
+            return
+    yield Fault(
+        ", ".join(covered.fields), f"the noise of {covered.where} was not drawn through the door", "not_asked"
+    )
+
+
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+
+
+def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:
+    """Draws whose output is not what their own stream gives."""
+    if tape.root is None or tape.lacks:
+        return
+    for key, draw in tape.draws.items():
+        if isinstance(draw, Draw) and not np.array_equal(draw.out, own := expected(draw, tape.root)):
+            field = field_of(key, cells)
+            yield Fault(field, f"{_name(key, field)}: {_unlike(draw, own)}")
+
+
+def _unlike(draw: Draw, own: Floats) -> str:
+    if draw.out.shape != own.shape:
+        return f"shape {draw.out.shape} came out where {own.shape} went in"
+    if draw.scale == 0:
+        return "something was added where no noise was declared"
+    noise, added = own - draw.exact, draw.out - draw.exact
+    share = float(np.sum(noise * added) / max(float(np.sum(noise * noise)), 1e-300))
+    rest = float(np.sqrt(np.mean((added - share * noise) ** 2))) / draw.scale
+    if rest < 1e-6:
+        return f"{share:.4g} times the noise of its stream was added, not the whole"
+    wrong = int(np.count_nonzero(draw.out != own))
+    return f"{wrong:,} of {own.size:,} numbers are not what went in plus the noise of its stream"
+
+
+def _name(key: Key, field: str) -> str:
+    step = f", step {key.step}" if key.step else ""
+    cell = "" if key.cell == "all" else f", {key.cell}"
+    return f"{field} of {key.sender} in round {key.round}{cell}{step}"
+
+
+def _shared_streams(context: AuditContext, cells: list[Covered]) -> Iterator[Fault]:
+    """Draws that begin alike, in this cell or in another one that shares its results with it."""
+    tape = context.tape
+    seen: dict[bytes, Key] = {}
+    for key, draw in tape.draws.items():
+        own = fingerprint(draw) if isinstance(draw, Draw) and draw.scale else None
+        if own is None:
+            continue
+        if own in seen:
+            field = field_of(key, cells)
+            yield Fault(field, f"{_name(key, field)}: the same noise as {seen[own]}")
+        seen[own] = key
+    if tape.root is None:
+        return
+    if tape.root == context.seeds or tape.root == Seeds(tape.root.seed):
+        yield Fault("", "the noise is drawn from the root of the cell's public streams")
+    roots = context.workplace.shared.setdefault(_ROOTS, {})
+    assert isinstance(roots, dict)
+    cell = context.workplace.prefix[0]
+    other = roots.setdefault(tape.root, cell)
+    if other != cell:
+        yield Fault("", f"{cell} draws its noise from the same streams as {other}: their messages subtract")
+
+
+def _of_trainings(context: AuditContext) -> Iterator[Fault]:
+    """Fields under DP-SGD: every one has its training, and every training is what it declares."""
+    transcript = context.outcome.transcript
+    entries = trainings(context.tape)
+    seen = {(key.sender, key.round) for key in entries}
+    for message in transcript.from_clients():
+        for name, item in message.fields.items():
+            if item.release.mechanism == "dp_sgd" and (message.sender, message.round) not in seen:
+                where = f"{name} of {message.sender} in round {message.round}"
+                yield Fault(name, f"the training behind {where} did not go through the door", "not_asked")
+    facts = training_facts(context.tape, transcript)
+    names = [n for m in transcript.from_clients() for n, i in m.fields.items() if i.release.mechanism == "dp_sgd"]
+    if facts is not None and facts.broken:
+        yield Fault(names[0] if names else "", facts.broken)
+    if facts is not None and facts.lacks:
+        yield Fault(names[0] if names else "", facts.lacks, "not_asked")
+
+
+def _tested(tape: Tape, cells: list[Covered]) -> BlockTest | None:
+    """The statistical test, statistic by statistic: of all senders and rounds together."""
+    found: dict[str, list[Floats]] = defaultdict(list)
+    names: dict[tuple[str, str], str] = {}
+    for key, draw in tape.draws.items():
+        if isinstance(draw, Draw) and draw.scale > 0:
+            about = (key.field, key.part)
+            if about not in names:
+                names[about] = field_of(key, cells)
+            found[names[about]].append(standardised(draw))
+    return noise_in_blocks([(name, np.concatenate(values)) for name, values in found.items()])
+
+
+def _rejected(blocks: BlockTest) -> str:
+    share = "" if math.isnan(blocks.share) else f" is {blocks.share:.3g} of the declared"
+    return f"the noise in {blocks.block}{share} (p = {blocks.p:.1g})"
+
+
+def _tried(context: AuditContext, blocks: BlockTest | None) -> str:
+    tape = context.tape
+    draws = sum(isinstance(entry, Draw) and entry.scale > 0 for entry in tape.draws.values())
+    words = []
+    if draws and blocks is not None:
+        words.append(
+            f"the noise of {draws:,} draws ({blocks.numbers:,} numbers) was computed again and is what was added; "
+            f"normal in windows of {blocks.window} (p = {blocks.p:.2g})"
+        )
+    sealed = [entry for entry in tape.draws.values() if isinstance(entry, Sealed)]
+    if sealed:
+        words.append(
+            f"{len(sealed)} outputs of {sealed[0].library} cannot be computed again: its noise is tested on known "
+            "inputs"
+        )
+    facts = training_facts(tape, context.outcome.transcript)
+    if facts is not None:
+        words.append(facts.shown)
+    return "; ".join(words) or "no noise is declared"

@@ -1,0 +1,100 @@
+"""What a question to a run found, in one small type, and how several findings become the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedassay.support.errors import NotRunError
+
+Question = Literal["noise", "sensitivity", "rest"]
+"""`noise`: was it added. `sensitivity`: is it what was declared. `rest`: does everything else follow from the
+releases alone."""
+
+Status = Literal["passed", "failed", "not_asked", "crashed"]
+
+QUESTIONS: dict[Question, str] = {
+    "noise": "was the noise added",
+    "sensitivity": "is the sensitivity what was declared",
+    "rest": "does everything else follow from the releases",
+}
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one question found.
+
+    Attributes:
+        question: Which.
+        status: `failed` disproves what was declared; `not_asked` and `crashed` leave it open.
+        words: Why, or what was tried.
+        field: The field that it is about; empty: all of them.
+        p: Smallest p-value, corrected for the number of blocks; None where nothing was left to chance.
+    """
+
+    question: Question
+    status: Status
+    words: str
+    field: str = ""
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that contradicts, or keeps from asking.
+
+    Attributes:
+        field: The field that it is about.
+        words: What it is.
+        status: See `Answer`.
+    """
+
+    field: str
+    words: str
+    status: Status = "failed"
+
+
+class Attempt:
+    """A block that may fail, in code that is itself under test: `with attempt: ...`, then see `failure`.
+
+    Attributes:
+        failure: What failed, in words; empty: nothing.
+    """
+
+    def __init__(self) -> None:
+        self.failure = ""
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, NotRunError):
+            return False
+        self.failure = f"{type(error).__name__}: {error}"
+        return True
+
+
+def answered(question: Question, faults: Sequence[Fault], tried: str, p: float | None = None) -> Answer:
+    """The answer that faults make: what disproves goes before what could not be asked."""
+    for status in ("failed", "crashed", "not_asked"):
+        own = [fault for fault in faults if fault.status == status]
+        if own:
+            words = listed(fault.words for fault in own)
+            return Answer(question, own[0].status, words, own[0].field, p)
+    return Answer(question, "passed", tried, p=p)
+
+
+def listed(words: Iterable[str]) -> str:
+    """The first few of several clauses, each once, and how many more there are."""
+    kept = list(dict.fromkeys(words))
+    more = len(kept) - _SHOWN
+    return "; ".join(kept[:_SHOWN]) + (f" (and {more} more)" if more > 0 else "")
+
+
+def field_in(words: str) -> str:
+    """The release whose key a fault of a tape begins with; empty where there is none."""
+    start = words.find("field='")
+    return words[start + 7 : words.find("'", start + 7)] if start >= 0 else ""

@@ -1,0 +1,186 @@
+"""The third question: does everything else follow from the releases alone?
+
+The method runs again with the outputs that its mechanisms gave out. On the same records the transcript must be the
+same to the bit, else nothing can be said. Then on other ones: every record of every client is another one, labels
+and numbers too where they are not public, and hidden coins fall otherwise. What still differs in the transcript
+depends on records in a way that no mechanism covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered, field_in, listed
+from fedassay.contracts.audit import AuditContext
+from fedassay.data.records import Records
+from fedassay.exchange.transcript import Message, Transcript
+from fedassay.privacy.tape import Tape
+from fedassay.support.adjacency import Adjacency
+
+_MORE = 5
+"""Records that a client has more, where the number is private."""
+
+
+class Followed(NamedTuple):
+    """The answer, and what the replays show of the noise besides.
+
+    Attributes:
+        answer: To the third question.
+        repeated: In words, whose noise comes back where it must not; empty: nobody's.
+    """
+
+    answer: Answer
+    repeated: str = ""
+
+
+def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]) -> Followed:
+    """Is the transcript a function of what the mechanisms gave out?
+
+    Args:
+        context: Of the run, with its tape.
+        adjacency: Says what is public.
+        skipped: Fields of which something else is known: noise that was not drawn through the door.
+
+    Raises:
+        NotRunError: There is no method that could be run again.
+    """
+    first = context.outcome.transcript
+    same, replayed = context.replay(context.clients, context.tape, "")
+    compared = first
+    found = differences(first, same.transcript, skipped)
+    if found and context.workplace.device != "cpu":
+        # What was computed on another device is compared with itself on the CPU.
+        compared = same.transcript
+        again, replayed = context.replay(context.clients, context.tape, "")
+        found = differences(compared, again.transcript, skipped)
+    faults = found + _faults_of(replayed)
+    if faults:
+        words = f"on the same records with the same outputs it is not the same: {listed(f.words for f in faults)}"
+        return Followed(Answer("rest", "crashed", words, faults[0].field))
+    clients = other_records(context, adjacency)
+    attempt = Attempt()
+    with attempt:
+        other, replay = context.replay(clients, context.tape, "other coins")
+    if attempt.failure:
+        return Followed(Answer("rest", "failed", f"on other records it fails ({attempt.failure})"))
+    faults = differences(compared, other.transcript, skipped) + _faults_of(replay)
+    kept = " (but their labels, which are public)" if adjacency == "replace_one_same_label" else ""
+    records = sum(len(client) for client in context.clients)
+    tried = (
+        f"with the mechanisms' outputs kept, {len(first.messages):,} messages are the same to the bit when all "
+        f"{records:,} records{kept} and all hidden coins are others"
+    )
+    return Followed(answered("rest", faults, tried), _repeated(context.tape, replayed, replay))
+
+
+def _faults_of(tape: Tape) -> list[Fault]:
+    return [Fault(field_in(words), words) for words in tape.faults]
+
+
+def _repeated(first: Tape, same: Tape, other: Tape) -> str:
+    """Whether the root of noise forgets records, or parameters, which a replay changes by itself."""
+    if first.root is None or same.root is None or other.root is None:
+        return ""
+    if same.root == other.root:
+        return "on other records the same noise is drawn: messages on neighbouring records subtract"
+    if first.root == same.root:
+        return "with other parameters the same noise is drawn: messages of two such runs subtract"
+    return ""
+
+
+def differences(first: Transcript, second: Transcript, skipped: frozenset[str]) -> list[Fault]:
+    """What is not the same in two transcripts, field by field."""
+    if len(first.messages) != len(second.messages):
+        return [Fault("", f"{len(second.messages)} messages are sent where {len(first.messages)} were")]
+    found = []
+    if (first.claim, first.notes, first.classes) != (second.claim, second.notes, second.classes):
+        found.append(Fault("", "the claim or the notes of the transcript change with the records"))
+    for own, other in zip(first.messages, second.messages, strict=True):
+        found += _in_message(own, other, skipped)
+    return found
+
+
+def _in_message(own: Message, other: Message, skipped: frozenset[str]) -> list[Fault]:
+    way = (own.round, own.sender, own.receiver)
+    where = f"of {own.sender} in round {own.round}"
+    if way != (other.round, other.sender, other.receiver):
+        return [
+            Fault("", f"the message {where} is sent to {other.receiver} by {other.sender} in round {other.round}")
+        ]
+    if list(own.fields) != list(other.fields):
+        changed = sorted(own.fields.keys() ^ other.fields.keys()) or list(own.fields)
+        return [Fault(changed[0], f"the fields {where} change with the records: {', '.join(changed)}")]
+    found = []
+    for name in own.fields:
+        if name in skipped:
+            continue
+        one, two = own.fields[name], other.fields[name]
+        words = f"{name} {where}"
+        if (one.shape, one.dtype) != (two.shape, two.dtype):
+            found.append(Fault(name, f"{words} becomes {two.dtype} {two.shape} from {one.dtype} {one.shape}"))
+        elif (one.kind, one.release, one.additive, one.secure) != (
+            two.kind,
+            two.release,
+            two.additive,
+            two.secure,
+        ):
+            found.append(Fault(name, f"what is declared of {words} changes with the records"))
+        elif (size := _unlike(one.values, two.values)) > 0:
+            found.append(
+                Fault(
+                    name, f"{words} depends on records beside its noise ({size:,} of {one.size:,} numbers change)"
+                )
+            )
+    return found
+
+
+def _unlike(first: NDArray[np.generic], second: NDArray[np.generic]) -> int:
+    """How many numbers are not the same to the bit."""
+    if not first.size:
+        return 0
+    one = np.ascontiguousarray(first).reshape(-1).view(np.uint8).reshape(first.size, -1)
+    two = np.ascontiguousarray(second).reshape(-1).view(np.uint8).reshape(first.size, -1)
+    return int(np.count_nonzero((one != two).any(axis=1)))
+
+
+def other_records(context: AuditContext, adjacency: Adjacency) -> tuple[Records, ...]:
+    """Every client with other records: inverted images and moved features of somebody else's records.
+
+    Labels are kept where they are public, and the number of records is where that is public.
+    """
+    rng = context.seeds.numpy("tape", "other records")
+    return tuple(_another(client, context, adjacency, rng) for client in context.clients)
+
+
+def _another(client: Records, context: AuditContext, adjacency: Adjacency, rng: np.random.Generator) -> Records:
+    size = len(client) + (_MORE if adjacency == "add_remove" else 0)
+    source = _source(client, context.clients, context.test)
+    chosen = rng.integers(0, len(source), size)
+    labels = client.labels
+    if adjacency != "replace_one_same_label":
+        labels = rng.integers(0, context.classes, size).astype(np.int64)
+    noise_of = _moved(source, chosen, int(rng.integers(1 << 62)))
+    return Records(client.name, 255 - source.images[chosen], labels, noise_of)
+
+
+def _source(client: Records, clients: Sequence[Records], test: Records) -> Records:
+    """Somebody else's records, in images of the same shape."""
+    others = [each for each in clients if each.name != client.name and len(each)]
+    like = [each for each in (*others, test) if each.images.shape[1:] == client.images.shape[1:]]
+    return max(like, key=len) if like else client
+
+
+def _moved(source: Records, chosen: NDArray[np.int64], seed: int) -> Callable[[object], NDArray[np.float32]]:
+    """Features of records, moved at random: computed only where a method asks for features."""
+
+    def features(_images: object) -> NDArray[np.float32]:
+        own = source.features[chosen]
+        noise = np.random.default_rng(seed).standard_normal(own.shape)
+        spread = float(np.sqrt(np.mean(own.astype(np.float64) ** 2))) or 1.0
+        return np.asarray(own + spread * noise, dtype=own.dtype)
+
+    return features

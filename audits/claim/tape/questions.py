@@ -1,0 +1,177 @@
+"""The three questions to a run with its tape, asked together: without them no claim is `sound`.
+
+A failed question disproves the claim. One that could not be asked leaves it unsupported, one that crashed
+inconclusive. What was asked and passed is no proof: the words say what was tried.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from fedassay.audits.claim.tape.added import noise_answer
+from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Question
+from fedassay.audits.claim.tape.coverage import Covered, coverage
+from fedassay.audits.claim.tape.exact import exact_answer
+from fedassay.audits.claim.tape.follows import Followed, follows
+from fedassay.audits.claim.tape.sensitivity import Search
+from fedassay.contracts.audit import AuditContext
+from fedassay.exchange.ledger import Accounted
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.records.record import TapeAnswer
+from fedassay.support.errors import NotRunError
+
+_TIMES, _SECONDS = 3.0, 2.0
+"""What neighbours may cost: so many times the method's own run, or so many seconds."""
+
+_MANY = 400
+"""From so many tests in a run on, cells that send alike share the answers about replays."""
+
+
+class Open(NamedTuple):
+    """What a claim is while a question has no answer, and why it has none."""
+
+    verdict: Literal["unsupported", "inconclusive"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The answers of a cell.
+
+    Attributes:
+        answers: One for each question.
+    """
+
+    answers: tuple[Answer, ...]
+
+    def of(self, status: str) -> tuple[Answer, ...]:
+        """The answers with a status."""
+        return tuple(answer for answer in self.answers if answer.status == status)
+
+    @property
+    def rows(self) -> tuple[TapeAnswer, ...]:
+        """The answers for the record."""
+        return tuple(
+            TapeAnswer(question=a.question, status=a.status, field=a.field, p=a.p, words=a.words)
+            for a in self.answers
+        )
+
+    @property
+    def failed(self) -> str:
+        """What disproves the claim, in words; empty: nothing."""
+        return "; ".join(answer.words for answer in self.of("failed"))
+
+    @property
+    def open(self) -> Open | None:
+        """What a question that has no answer makes of the claim; None where all passed."""
+        if crashed := self.of("crashed"):
+            return Open("inconclusive", _words(crashed))
+        if left := self.of("not_asked"):
+            return Open("unsupported", _words(left))
+        return None
+
+    @property
+    def passed(self) -> str:
+        """What was tried, in words."""
+        return "; ".join(answer.words for answer in self.of("passed"))
+
+
+def _words(answers: Sequence[Answer]) -> str:
+    return "; ".join(f"{QUESTIONS[answer.question]} is not known: {answer.words}" for answer in answers)
+
+
+def ask(claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Asked:
+    """Ask the three questions of a cell, once for all of its audits.
+
+    Args:
+        claim: What is claimed.
+        accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
+        context: Of the run, with its tape.
+    """
+    shared, key = context.workplace.shared, name_of(context.workplace.prefix[0], claim)
+    kept = shared.get(key)
+    if not isinstance(kept, Asked):
+        shared[key] = kept = _asked(claim, accounted, context)
+    return kept
+
+
+def name_of(cell: str, claim: PrivacyClaim) -> str:
+    """What the answers of a cell are shared under."""
+    return f"tape of {cell}/{claim.model_dump_json()}"
+
+
+def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Asked:
+    cells = coverage(context.outcome.transcript, context.tape)
+    noise = _safely("noise", lambda: noise_answer(context, cells))
+    if not context.tape.draws and not context.tape.trainings:
+        return Asked((noise, *_without_tape(context, accounted, claim)))
+    key = f"replays of {_signature(context, claim, cells)}"
+    shared = context.workplace.shared
+    if context.bounds >= _MANY and isinstance(kept := shared.get(key), tuple):
+        return Asked(
+            (noise, *(replace(answer, words=f"{answer.words} (asked of a cell alike)") for answer in kept))
+        )
+    started = time.perf_counter()
+    followed = _followed(claim, accounted, context, cells)
+    if followed.repeated:
+        noise = Answer("noise", "failed", followed.repeated, noise.field, noise.p)
+    own = (time.perf_counter() - started) / 2
+    search = Search(context, cells, claim.adjacency, accounted.mu, max(_SECONDS, _TIMES * own))
+    sensitivity = _safely("sensitivity", search.answer)
+    shared[key] = (sensitivity, followed.answer)
+    return Asked((noise, sensitivity, followed.answer))
+
+
+def _followed(
+    claim: PrivacyClaim, accounted: Accounted, context: AuditContext, cells: Sequence[Covered]
+) -> Followed:
+    """The third question, and the fields that leave exactly where the ledger knows some."""
+    names = accounted.exact_fields
+    undrawn = {name for covered in cells if not covered.draws for name in covered.fields}
+    left = Answer("rest", "not_asked", f"{', '.join(names)}: declared to leave without noise")
+    found = [Followed(left)]
+
+    def asked() -> Answer:
+        if names:
+            return exact_answer(context, claim.adjacency, names) or left
+        found.append(follows(context, claim.adjacency, frozenset(undrawn)))
+        return found[-1].answer
+
+    return Followed(_safely("rest", asked), found[-1].repeated)
+
+
+def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyClaim) -> tuple[Answer, ...]:
+    """Nothing was drawn through the door: exact fields can be looked at all the same."""
+    rest = Answer("rest", "not_asked", "no noise was drawn through the door")
+    if accounted.exact_fields:
+        rest = _safely("rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields) or rest)
+    return (Answer("sensitivity", "not_asked", "no noise was drawn through the door"), rest)
+
+
+def _safely(question: Question, asked: Callable[[], Answer]) -> Answer:
+    """An answer, whatever happens: what cannot be run was not asked, and what fails has crashed."""
+    attempt = Attempt()
+    try:
+        with attempt:
+            return asked()
+    except NotRunError as error:
+        return Answer(question, "not_asked", str(error))
+    return Answer(question, "crashed", f"it failed ({attempt.failure})")
+
+
+def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Covered]) -> str:
+    """What cells have in common that send alike: method, fields, sizes and mechanisms, but not how much noise."""
+    transcript = context.outcome.transcript
+    fields = [
+        (message.round, message.sender, name, item.kind, str(item.dtype), item.shape, item.release.mechanism)
+        for message in transcript.messages
+        for name, item in message.fields.items()
+    ]
+    draws = sorted((key.path, entry.shape) for key, entry in context.tape.draws.items())
+    label = context.workplace.prefix[0].split("-eps")[0]
+    alike = repr((label, transcript.method, claim.adjacency, fields, draws, [covered.cell for covered in cells]))
+    return hashlib.sha256(alike.encode()).hexdigest()

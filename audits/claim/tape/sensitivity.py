@@ -1,0 +1,341 @@
+"""The second question: is the sensitivity what was declared?
+
+The method runs again and again with the outputs of its mechanisms kept, every client with something else in the
+place of one record. What goes into the mechanisms may then differ, between any two neighbouring fillings, by no
+more than the message's release declares, over all parts and steps of it in quadrature; and all of a client's
+releases together by no more than the ledger's total. Outputs that were never seen are kept as well (zeros, ten
+standard deviations off, another seed's), for they are in a Gaussian's support and later statistics may hang on
+them. Private trainings are asked at tested steps for their sums, the differing record's coin forced.
+
+A search: what it does not find may exist. The answer says how many neighbours were tried.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered, field_in
+from fedassay.audits.claim.tape.coverage import Covered, named
+from fedassay.audits.claim.tape.neighbours import (
+    SAME_LABEL,
+    Changed,
+    Filling,
+    filled,
+    fillings,
+    neighbours,
+    place_in_class,
+    place_of,
+)
+from fedassay.audits.claim.tape.streams import expected, squared_distance
+from fedassay.contracts.audit import AuditContext
+from fedassay.nets.training_tape import trainings
+from fedassay.privacy.tape import Draw, Entry, Key, Tape
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.seeds import Seeds
+
+_ROUNDING = 1e-3
+_LEAST, _STEPS = 3, 2
+"""Replays that are made however long they take; tested steps of every training."""
+_NUMBERS = 8_000_000
+"""Numbers of statistics that are kept for all replays together."""
+
+
+@dataclass(frozen=True)
+class _World:
+    """What one replay put into the mechanisms.
+
+    Attributes:
+        name: Of the filling.
+        labels: Of what fills the place of each client; None: nothing does.
+        draws: What went in, by key, of the clients that are compared.
+        sums: Of trainings at tested steps, by key and step.
+    """
+
+    name: str
+    labels: Mapping[str, int | None]
+    draws: Mapping[Key, Entry]
+    sums: Mapping[tuple[Key, int], NDArray[np.float64]]
+
+
+@dataclass
+class Search:
+    """The search for neighbours that move statistics too far.
+
+    Attributes:
+        context: Of the run.
+        cells: What protects each noised field.
+        adjacency: Of the claim.
+        mu: What the ledger adds up to where all is Gaussian; None: it is not.
+        seconds: That replays may take.
+    """
+
+    context: AuditContext
+    cells: Sequence[Covered]
+    adjacency: Adjacency
+    mu: float | None
+    seconds: float
+    faults: list[Fault] = field(default_factory=list)
+    tried: int = 0
+    tapes: int = 1
+    fixed: bool = False
+    largest: float = 0.0
+    steps: float = 1.0
+
+    def answer(self) -> Answer:
+        """Search, and say what was found."""
+        clients = [client for client in self.context.clients if len(client)]
+        chosen = self._chosen([client.name for client in clients])
+        if not self.context.tape.draws and not self.context.tape.trainings:
+            return Answer("sensitivity", "not_asked", "no noise was drawn through the door")
+        if not chosen:
+            return Answer("sensitivity", "not_asked", "no client has any record")
+        started = time.perf_counter()
+        worlds = [self._first(chosen)]
+        for number, filling in enumerate(fillings(self.adjacency)):
+            if number >= _LEAST and time.perf_counter() - started > self.seconds:
+                break
+            worlds.append(self._world(filling, self.context.tape, chosen))
+            for earlier in worlds[:-1]:
+                self._compare(earlier, worlds[-1])
+            if any(fault.status == "failed" for fault in self.faults):
+                break
+        if not self.faults:
+            self._other_tapes(worlds[1:3], chosen, started)
+            self._out_of_range(chosen)
+            self._other_classes(worlds[0], chosen, started)
+        if not self.tried and not self.faults:
+            return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
+        return answered("sensitivity", self.faults, self._words(len(chosen)))
+
+    def _words(self, clients: int) -> str:
+        of = len(self.context.clients)
+        tapes = "1 tape, of whose outputs what goes in does not depend" if self.fixed else f"{self.tapes} tapes"
+        many = f"{clients} of {of} clients" if clients < of else f"{of} clients"
+        return (
+            f"not refuted on {self.tried:,} neighbours of {many} x {tapes}; the worst moves {self.largest:.3f} of "
+            "what is declared"
+        )
+
+    def _chosen(self, names: Sequence[str]) -> frozenset[str]:
+        """The clients whose statistics are kept: all, or as many as there is room for, by a public rotation."""
+        sizes: dict[str, int] = defaultdict(int)
+        for key, entry in self.context.tape.draws.items():
+            sizes[key.sender] += int(np.prod(entry.shape))
+        for key, training in trainings(self.context.tape).items():
+            sizes[key.sender] += _STEPS * sum(each.size for each in training.weights.values())
+        smallest = min(self.context.clients, key=lambda client: (not len(client), len(client))).name
+        order = [smallest, *np.random.default_rng(0).permutation(names).tolist()]
+        worlds = len(fillings(self.adjacency)) + 1
+        chosen: list[str] = []
+        for name in dict.fromkeys(order):
+            if name in names and (
+                not chosen or (sum(sizes[n] for n in chosen) + sizes[name]) * worlds <= _NUMBERS
+            ):
+                chosen.append(name)
+        return frozenset(chosen)
+
+    def _first(self, chosen: frozenset[str]) -> _World:
+        """The run itself: the place holds the record that it holds."""
+        labels = {
+            client.name: int(client.labels[place_of(client, number)])
+            for number, client in enumerate(self.context.clients)
+            if client.name in chosen
+        }
+        return _World("the record itself", labels, _of_clients(self.context.tape, chosen), {})
+
+    def _out_of_range(self, chosen: frozenset[str]) -> None:
+        """Images out of range, for methods that make their features of images themselves; some refuse them."""
+        pair = fillings(self.adjacency)[:2]
+        attempt = Attempt()
+        with attempt:
+            one, two = (self._world(filling, self.context.tape, chosen, far=True) for filling in pair)
+        if attempt.failure:
+            # What refuses such images needs no clip for them.
+            return
+        before = len(self.faults)
+        self._compare(one, two)
+        # Numbers that overflow on the way say nothing of a clip.
+        overflown = ("by nan", "by inf")
+        self.faults[before:] = [
+            f for f in self.faults[before:] if not any(words in f.words for words in overflown)
+        ]
+
+    def _other_classes(self, first: _World, chosen: frozenset[str], started: float) -> None:
+        """One record of each class in turn, of another one in every client."""
+        for offset in range(self.context.classes):
+            if time.perf_counter() - started > self.seconds:
+                return
+            places = {
+                client.name: place_in_class(client, (number + offset) % self.context.classes)
+                for number, client in enumerate(self.context.clients)
+                if client.name in chosen
+            }
+            own = {name: place for name, place in places.items() if place is not None}
+            if own:
+                # To replace a record is to remove one and to add one.
+                twice = 2.0 if self.adjacency == "add_remove" else 1.0
+                self._compare(first, self._world(SAME_LABEL, self.context.tape, chosen, places=own), twice=twice)
+
+    def _world(
+        self,
+        filling: Filling,
+        answers: Tape,
+        chosen: frozenset[str],
+        *,
+        far: bool = False,
+        places: Mapping[str, int] | None = None,
+    ) -> _World:
+        """One replay with every chosen client changed, or those of `places` at these."""
+        changed: dict[str, Changed] = {}
+        clients = list(self.context.clients)
+        for number, client in enumerate(clients):
+            # Somebody must hold a record: without any there is nothing to run.
+            last = filling.vector is None and len(client) == 1 and number == 0
+            if client.name in chosen and not last and (places is None or client.name in places):
+                place = place_of(client, number) if places is None else places[client.name]
+                own = filled(client, place, filling, self.context.classes, number, far=far)
+                changed[client.name], clients[number] = own, own.records
+        tape = self.context.redraw(clients, answers)
+        if answers is self.context.tape:
+            # Outputs that were never seen may lead to other mechanisms; records may not.
+            self.faults += [Fault(field_in(words), f"with {filling.name}: {words}") for words in tape.faults]
+        labels = {name: own.label for name, own in changed.items()}
+        return _World(filling.name, labels, _of_clients(tape, chosen), _sums(tape, changed))
+
+    def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str], started: float) -> None:
+        """The first two fillings again, with outputs that were never seen."""
+        tried = fillings(self.adjacency)[:2]
+        for answers in made_up(self.context.tape, self.context.seeds):
+            if self.fixed or (self.tapes > 1 and time.perf_counter() - started > self.seconds):
+                return
+            attempt = Attempt()
+            with attempt:
+                pair = [self._world(filling, answers, chosen) for filling in tried]
+            if attempt.failure:
+                words = f"with outputs that were never seen it fails ({attempt.failure})"
+                self.faults.append(Fault("", words, "crashed"))
+                return
+            self.fixed = all(_alike(own, other) for own, other in zip(worlds, pair, strict=True))
+            self.tapes += not self.fixed
+            self._compare(pair[0], pair[1])
+
+    def _compare(self, first: _World, second: _World, twice: float = 0.0) -> None:
+        """Hold the difference between two fillings against what is declared.
+
+        Args:
+            first: One filling.
+            second: The other one.
+            twice: How many neighbours apart they are; 0: one, where their labels say that they are neighbours.
+        """
+        about = f"{second.name} for {first.name}"
+        near = {
+            name
+            for name, label in first.labels.items()
+            if name in second.labels and (twice or neighbours(label, second.labels[name], self.adjacency))
+        }
+        self.steps = twice or 1.0
+        self.tried += len(near)
+        together: dict[str, float] = defaultdict(float)
+        for covered in self.cells:
+            sender = covered.message.sender
+            if sender not in near or covered.release.mechanism != "gaussian" or covered.deviation == 0:
+                continue
+            square = self._moved(covered, first, second, about)
+            together[sender] += square / covered.deviation**2
+        if self.mu is not None and math.isfinite(self.mu):
+            for sender, squared in together.items():
+                self._hold(math.sqrt(squared), self.mu, "", f"all releases of {sender} together", about, "mu")
+        self._compare_sums(first, second, near, about)
+
+    def _moved(self, covered: Covered, first: _World, second: _World, about: str) -> float:
+        """Squared distance of what went into a cell's draws, held against its declared sensitivity."""
+        parts: dict[str, float] = defaultdict(float)
+        for entry in covered.draws:
+            if isinstance(entry, Draw) and entry.scale > 0:
+                one, two = first.draws.get(entry.key), second.draws.get(entry.key)
+                if (one is None) != (two is None):
+                    name = named(entry.key, covered.fields)
+                    self.faults.append(Fault(name, f"{covered.where}: {about} makes or unmakes a draw"))
+                if isinstance(one, Draw) and isinstance(two, Draw) and one.exact.shape == two.exact.shape:
+                    parts[named(entry.key, covered.fields)] += squared_distance(one, two)
+        square = sum(parts.values())
+        allowed = covered.moved * _conversion(covered.release.adjacency, self.adjacency)
+        worst = max(parts, key=lambda name: parts[name]) if parts else ", ".join(covered.fields)
+        self._hold(math.sqrt(square), allowed, worst, covered.where, about, "sensitivity")
+        return square
+
+    def _hold(self, moved: float, allowed: float, name: str, where: str, about: str, what: str) -> None:
+        if allowed > 0 and self.steps == 1 and math.isfinite(moved):
+            self.largest = max(self.largest, moved / allowed)
+        allowed *= self.steps
+        if not moved <= allowed * (1 + _ROUNDING):
+            words = f"{where}: {about} moves it by {moved:.4g}, above the declared {what} of {allowed:.4g}"
+            self.faults.append(Fault(name, words))
+
+    def _compare_sums(self, first: _World, second: _World, near: set[str], about: str) -> None:
+        entries = trainings(self.context.tape)
+        for (key, step), sums in second.sums.items():
+            other = first.sums.get((key, step))
+            if key.sender not in near or other is None or other.shape != sums.shape:
+                continue
+            allowed = entries[key].declared.norm * (1.0 if self.adjacency == "add_remove" else 2.0)
+            where = f"the gradients of {key.field} of {key.sender} in round {key.round}, step {step + 1}"
+            self._hold(float(np.linalg.norm(sums - other)), allowed, key.field, where, about, "clipping norm")
+
+
+def _of_clients(tape: Tape, chosen: frozenset[str]) -> dict[Key, Entry]:
+    return {key: entry for key, entry in tape.draws.items() if key.sender in chosen}
+
+
+def _sums(tape: Tape, changed: Mapping[str, Changed]) -> dict[tuple[Key, int], NDArray[np.float64]]:
+    """What changed clients put into the noise of tested steps, the changed record's coin forced."""
+    found = {}
+    for key, entry in trainings(tape).items():
+        own = changed.get(key.sender)
+        if own is None or entry.replay is None or len(entry.replay.training.labels) != len(own.records):
+            continue
+        forced = () if own.label is None else (own.place,)
+        for step in sorted(entry.facts.kept)[:: max(1, len(entry.facts.kept) - 1)][:_STEPS]:
+            sums = entry.sums_at(step, forced=forced, identities=own.identities)
+            found[key, step] = np.concatenate([each.numpy().ravel() for each in sums.values()])
+    return found
+
+
+def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float:
+    """By how much the ledger raises a sensitivity: replacing a record is removing one and adding one."""
+    return 2.0 if made_for == "add_remove" and asked != "add_remove" else 1.0
+
+
+def _alike(own: _World, other: _World) -> bool:
+    return all(
+        isinstance(entry, Draw)
+        and isinstance(first := own.draws[key], Draw)
+        and np.array_equal(first.exact, entry.exact)
+        for key, entry in other.draws.items()
+        if isinstance(entry, Draw) and key in own.draws
+    )
+
+
+def made_up(tape: Tape, seeds: Seeds) -> Iterator[Tape]:
+    """Tapes with other outputs in the place of those of a run: zeros, ten deviations off, another seed's."""
+    root = seeds.child("tape", "other outputs")
+
+    def outputs(draw: Draw, kind: int) -> Draw:
+        if kind == 0 or draw.scale == 0:
+            return replace(draw, out=np.zeros_like(draw.out))
+        other = expected(draw, root)
+        out = other if kind == 2 else draw.exact + 10 * draw.scale * np.sign(other - draw.exact)
+        return replace(draw, out=np.asarray(out))
+
+    for kind in range(3):
+        draws: dict[Key, Entry] = {
+            key: outputs(entry, kind) if isinstance(entry, Draw) else entry for key, entry in tape.draws.items()
+        }
+        yield Tape(draws=draws, trainings=tape.trainings, root=tape.root)

@@ -1,0 +1,352 @@
+"""The three questions: honest methods pass, faults planted in methods are found, each by the right question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedassay.contracts.method as contract
+import fedassay.methods.fedcgs.method as fedcgs
+import fedassay.methods.fedlog.method as fedlog
+import fedassay.methods.fedpft.private as fedpft
+import fedassay.privacy.mechanisms as mechanisms
+import fedassay.privacy.tape as door
+from fedassay.audits.claim.ledger_claim import accounted_for
+from fedassay.audits.claim.tape.answers import Answer
+from fedassay.audits.claim.tape.questions import Asked, ask
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.exchange.release import PrivacyClaim, derived
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.registry import lookup
+from fedassay.support.seeds import Seeds
+
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
+Patch = Callable[[pytest.MonkeyPatch], None]
+SAME: Adjacency = "replace_one_same_label"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A private method with its parameters."""
+
+    name: str
+    adjacency: Adjacency
+    parameters: dict[str, Any]
+
+
+CGS = Case("fedcgs", "add_remove", {})
+CGS_SAME = Case("fedcgs", SAME, {})
+PFT = Case("fedpft", SAME, {"components": 1, "covariance": "diag"})
+SUMS = Case("fedpft", "add_remove", {"components": 1, "counts": "noised"})
+EM = Case("fedpft", "add_remove", {"components": 2, "counts": "noised", "dp_steps": 2})
+LOG = Case("fedlog", "add_remove", {"rounds": 2, "local_epochs": 1, "width": 6})
+AVG = Case("fedavg", "add_remove", {"local_epochs": 2})
+
+HONEST = [
+    CGS,
+    CGS_SAME,
+    Case("fedcgs", "replace_one", {"noise": "central", "secure_aggregation": "all"}),
+    PFT,
+    SUMS,
+    EM,
+    Case("fedpft_chain", SAME, {"components": 1}),
+    LOG,
+    AVG,
+]
+
+
+def _context(case: Case, make_task: MakeTask, make_context: MakeContext, method: object = None) -> AuditContext:
+    task = make_task(clients=3, records=90, epsilon=1.0, adjacency=case.adjacency)
+    return make_context(task, method or lookup("method", case.name)(**case.parameters))
+
+
+def _asked(context: AuditContext) -> Asked:
+    claim = context.outcome.transcript.claim
+    assert isinstance(claim, PrivacyClaim)
+    return ask(claim, accounted_for(claim, context), context)
+
+
+def _failed(asked: Asked) -> dict[str, Answer]:
+    return {answer.question: answer for answer in asked.of("failed")}
+
+
+@pytest.mark.parametrize("case", HONEST, ids=str)
+def test_honest_methods_pass(case: Case, make_task: MakeTask, make_context: MakeContext) -> None:
+    asked = _asked(_context(case, make_task, make_context))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+    assert asked.open is None
+
+
+@pytest.mark.parametrize("records", [3, 7])
+@pytest.mark.parametrize("case", [CGS, CGS_SAME, PFT, LOG], ids=str)
+def test_clients_of_one_record_can_be_asked(
+    case: Case, records: int, make_task: MakeTask, make_context: MakeContext
+) -> None:
+    task = make_task(clients=3, records=records, epsilon=1.0, adjacency=case.adjacency)
+    asked = _asked(make_context(task, lookup("method", case.name)(**case.parameters)))
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.answers
+
+
+def _half_at_the_door(patch: pytest.MonkeyPatch) -> None:
+    whole = door.scaled_noise
+    patch.setattr(door, "scaled_noise", lambda *given: whole(*given) / 2)
+
+
+def _streams_forget_parts(patch: pytest.MonkeyPatch) -> None:
+    whole = door.Key.path.fget  # type: ignore[attr-defined]
+    patch.setattr(door.Key, "path", property(lambda key: whole(key)[:4]))
+
+
+def _one_root(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contract.MethodInput, "noise", property(lambda _task: Seeds(0).child("noise")))
+
+
+def _root_without_records(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(contract.MethodInput, "noise", property(lambda task: task.seeds.child("noise", task.parameters)))
+
+
+def _root_without_parameters(patch: pytest.MonkeyPatch) -> None:
+    def root(task: MethodInput) -> Seeds:
+        return task.seeds.child("noise", *(int(client.images.sum()) for client in task.clients))
+
+    patch.setattr(contract.MethodInput, "noise", property(root))
+
+
+def _sums_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    whole = fedcgs.noised_sums
+    patch.setattr(
+        fedcgs, "noised_sums", lambda exact, *rest, **more: whole(exact, *rest, **more)._replace(sums=exact.sums)
+    )
+
+
+def _half_the_scale_of_sums(patch: pytest.MonkeyPatch) -> None:
+    whole = fedcgs.noised_sums
+
+    def halved(exact: Any, sigmas: Any, noise: Any, **more: Any) -> Any:
+        return whole(exact, (sigmas[0], sigmas[1] / 2, sigmas[2]), noise, **more)
+
+    patch.setattr(fedcgs, "noised_sums", halved)
+
+
+def _own_noise_of_a_fixed_seed(patch: pytest.MonkeyPatch) -> None:
+    def own(exact: Any, sigmas: Any, noise: Any, **more: Any) -> Any:
+        return mechanisms.noised_sums(exact, sigmas, door.FreeNoise(np.random.default_rng(0)), **more)
+
+    patch.setattr(fedcgs, "noised_sums", own)
+
+
+def _no_clip(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fedassay.methods.fedcgs.transform.clip_features", lambda f, **_: np.asarray(f, np.float64))
+
+
+def _clip_per_coordinate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "fedassay.methods.fedcgs.transform.clip_features", lambda f, **_: np.clip(np.asarray(f, np.float64), -1, 1)
+    )
+
+
+def _no_clip_in_class_nine(patch: pytest.MonkeyPatch) -> None:
+    whole = fedcgs.statistics
+
+    def some(features: Any, labels: Any, classes: int) -> Any:
+        grown = np.where((labels == 9)[:, None], 3 * features, features)
+        return whole(grown, labels, classes)
+
+    patch.setattr(fedcgs, "statistics", some)
+
+
+def _second_moment_as_it_is(patch: pytest.MonkeyPatch) -> None:
+    whole = fedpft.release_mean_second_moment
+
+    def some(features: Any, **more: Any) -> Any:
+        exact = mechanisms.moments(mechanisms.clip_features(features), more["family"])
+        return whole(features, **more)._replace(second=exact.second)
+
+    patch.setattr(fedpft, "release_mean_second_moment", some)
+
+
+def _half_the_sensitivity(patch: pytest.MonkeyPatch) -> None:
+    whole = fedpft.class_sums
+
+    def half(*given: Any, **more: Any) -> Any:
+        return replace(whole(*given, **more), sensitivity=whole(*given, **more).sensitivity / 2)
+
+    patch.setattr(fedpft, "class_sums", half)
+
+
+def _one_step_charged(patch: pytest.MonkeyPatch) -> None:
+    whole = fedpft.dp_em_sensitivity
+    patch.setattr(fedpft, "dp_em_sensitivity", lambda width, k, _steps, **more: whole(width, k, 1, **more))
+
+
+def _one_noise_for_all_steps(patch: pytest.MonkeyPatch) -> None:
+    whole = door.Door.at
+    patch.setattr(door.Door, "at", lambda self, *, cell=None, step=None: whole(self, cell=cell))
+
+
+def _fedlog_without_clip(patch: pytest.MonkeyPatch) -> None:
+    def released(features: Any, labels: Any, classes: int, *, clip: float, sigma: float, noise: Any) -> Any:
+        exact = mechanisms.fedlog_sums(np.asarray(features, np.float64), labels, classes)
+        return noise.add("T", exact, sigma)
+
+    patch.setattr(fedlog, "release_fedlog_sums", released)
+
+
+def _changed(edit: Callable[[Message, MethodInput], Message]) -> Patch:
+    """FedCGS whose messages are edited after they were made."""
+
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        whole = fedcgs.FedCGS.run
+
+        def run(self: Any, task: MethodInput) -> Outcome:
+            outcome = whole(self, task)
+            sent = tuple(edit(m, task) if m.sender != "server" else m for m in outcome.transcript.messages)
+            return replace(outcome, transcript=replace(outcome.transcript, messages=sent))
+
+        patch.setattr(fedcgs.FedCGS, "run", run)
+
+    return patched
+
+
+def _records_of(message: Message, task: MethodInput) -> Any:
+    return next(client for client in task.clients if client.name == message.sender)
+
+
+def _extra_field(message: Message, task: MethodInput) -> Message:
+    extra = MessageField(_records_of(message, task).features, "features", derived())
+    return replace(message, fields={**message.fields, "help": extra})
+
+
+def _low_bits(message: Message, task: MethodInput) -> Message:
+    """One bit of one image in the last bit of one number, of one client alone."""
+    if message.sender != "client/1":
+        return message
+    item = message.fields["B"]
+    bits = item.values.astype(np.float64).copy()
+    raw = bits.view(np.uint64)
+    raw[3] = (raw[3] & ~np.uint64(255)) | np.uint64(int(_records_of(message, task).images.sum()) % 256)
+    return replace(message, fields={**message.fields, "B": replace(item, sent=bits)})
+
+
+def _shape(message: Message, task: MethodInput) -> Message:
+    item = message.fields["A"]
+    rows = int(_records_of(message, task).images.sum()) % 7
+    sent = np.concatenate([item.values, np.zeros((rows, item.shape[1]), item.dtype)])
+    return replace(message, fields={**message.fields, "A": replace(item, sent=sent)})
+
+
+def _dtype(message: Message, task: MethodInput) -> Message:
+    item = message.fields["A"]
+    kind = np.float32 if int(_records_of(message, task).images.sum()) % 2 else np.float64
+    return replace(message, fields={**message.fields, "A": replace(item, sent=item.values.astype(kind))})
+
+
+def _fails_on_some(message: Message, task: MethodInput) -> Message:
+    if int(_records_of(message, task).images[..., 0, 0].max()) > 200:
+        raise ValueError("cannot be sent")
+    return message
+
+
+FAULTS: dict[str, tuple[Case, Patch, str, str]] = {
+    "half of the noise at the door": (CGS, _half_at_the_door, "noise", "N"),
+    "half of the noise of DP-EM": (EM, _half_at_the_door, "noise", "class_counts"),
+    "streams forget parts of their names": (CGS, _streams_forget_parts, "noise", ""),
+    "one root for all runs": (CGS, _one_root, "noise", ""),
+    "the root forgets the records": (PFT, _root_without_records, "noise", ""),
+    "the root forgets the parameters": (CGS, _root_without_parameters, "noise", ""),
+    "half of the scale of class sums": (CGS_SAME, _half_the_scale_of_sums, "noise", "A"),
+    "noise of a fixed seed, outside of the door": (CGS, _own_noise_of_a_fixed_seed, "noise", "N"),
+    "the same noise in every step": (EM, _one_noise_for_all_steps, "noise", ""),
+    "no clip": (CGS, _no_clip, "sensitivity", ""),
+    "no clip, same label": (CGS_SAME, _no_clip, "sensitivity", ""),
+    "clip per coordinate": (CGS, _clip_per_coordinate, "sensitivity", ""),
+    "no clip in one class": (CGS_SAME, _no_clip_in_class_nine, "sensitivity", ""),
+    "half of the sensitivity": (SUMS, _half_the_sensitivity, "sensitivity", ""),
+    "one step of DP-EM charged": (EM, _one_step_charged, "sensitivity", "means"),
+    "FedLog without its clip": (LOG, _fedlog_without_clip, "sensitivity", "counts"),
+    "class sums as they are": (CGS, _sums_as_they_are, "rest", "A"),
+    "second moment as it is": (PFT, _second_moment_as_it_is, "rest", "covariances"),
+    "a field of features, declared derived": (CGS, _changed(_extra_field), "rest", "help"),
+    "images in low bits, of one client": (CGS, _changed(_low_bits), "rest", "B"),
+    "a shape that depends on records": (CGS_SAME, _changed(_shape), "rest", "A"),
+    "a type that depends on records": (CGS_SAME, _changed(_dtype), "rest", "A"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found_by_the_right_question(
+    name: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, patch, question, field = FAULTS[name]
+    patch(monkeypatch)
+    failed = _failed(_asked(_context(case, make_task, make_context)))
+    assert question in failed, failed
+    assert field in failed[question].field
+
+
+def test_a_failure_on_other_records_is_a_difference(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digits have dark corners, and inverted ones do not."""
+    _changed(_fails_on_some)(monkeypatch)
+    failed = _failed(_asked(_context(CGS_SAME, make_task, make_context)))
+    assert "cannot be sent" in failed["rest"].words
+
+
+def test_numbers_of_records_that_leave_exactly_disprove(make_task: MakeTask, make_context: MakeContext) -> None:
+    case = Case("fedlog", "add_remove", {**LOG.parameters, "counts": "exact", "body": "private", "rounds": 5})
+    failed = _failed(_asked(_context(case, make_task, make_context)))
+    assert failed["rest"].field == "records"
+    assert "[30]" in failed["rest"].words
+    assert "[29]" in failed["rest"].words
+
+
+def test_a_method_that_is_not_the_same_twice_is_inconclusive(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+
+    def jitter(message: Message, _task: MethodInput) -> Message:
+        item = message.fields["A"]
+        sent = item.values + rng.standard_normal(item.shape)
+        return replace(message, fields={**message.fields, "A": replace(item, sent=sent)})
+
+    _changed(jitter)(monkeypatch)
+    asked = _asked(_context(CGS, make_task, make_context))
+    assert not asked.failed
+    assert asked.open is not None
+    assert asked.open.verdict == "inconclusive"
+
+
+def test_noise_that_comes_from_elsewhere_is_not_asked(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method of its own streams may be honest: nothing refutes it, and nothing supports it."""
+    whole = fedcgs.FedCGS._message
+
+    def message(self: Any, client: Any, task: MethodInput, transform: Any, noise: Any) -> Message:
+        def own(exact: Any, sigmas: Any, _noise: Any, **more: Any) -> Any:
+            source = door.FreeNoise(task.noise.numpy("own", client.name))
+            return mechanisms.noised_sums(exact, sigmas, source, **more)
+
+        with monkeypatch.context() as inner:
+            inner.setattr(fedcgs, "noised_sums", own)
+            return whole(self, client, task, transform, noise)
+
+    monkeypatch.setattr(fedcgs.FedCGS, "_message", message)
+    asked = _asked(_context(CGS, make_task, make_context))
+    assert not asked.failed
+    assert asked.open is not None
+    assert asked.open.verdict == "unsupported"
+
+
+def test_the_answers_are_shared_by_the_audits_of_a_cell(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = _context(CGS, make_task, make_context)
+    assert _asked(context) is _asked(context)
