@@ -30,8 +30,8 @@ Array = NDArray[np.float64]
 _COMPUTED: frozenset[FieldKind] = frozenset(
     {"mixture_covariances", "class_covariances", "magnitude_mean", "mixture_weights"}
 )
-_SHARED_NORM = 3
-"""So many rows of one length, or a whole field of a round length, were scaled to it."""
+_ALIKE = 3
+"""So many rows of one sum were made to have it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def noised_arrays(transcript: Transcript) -> Iterator[NoisedArray]:
 def _array(name: str, message: Message, item: MessageField, sent: Floats, sender: str) -> NoisedArray:
     values, scales, nonnegative = _draws(message, item, sent)
     half_steps, tied = _resolution(values, item, nonnegative)
-    reason = _computed(message, item) or _projected(values)
+    reason = _computed(message, item) or _projected(values, item)
     return NoisedArray(name, sender, message.round, values, scales, half_steps, tied, nonnegative, reason)
 
 
@@ -165,14 +165,23 @@ def _noised_counts(message: Message) -> bool:
     )
 
 
-def _projected(values: Array) -> str:
-    """Why entries are no draws of their own: rows, or all of them, were scaled to a length or a sum; or ""."""
-    if values.shape[1] > 1 and len(values) >= _SHARED_NORM:
-        for what, sizes in (("length", np.linalg.norm(values, axis=1)), ("sum", values.sum(axis=1))):
-            _, copies = np.unique(np.round(sizes / max(float(np.abs(sizes).max()), 1e-300), 6), return_counts=True)
-            if copies.max() >= _SHARED_NORM and float(np.abs(sizes).max()) > 0:
-                return f"{int(copies.max())} rows have one {what}: they were scaled to it after the noise, if any"
+def _projected(values: Array, item: MessageField) -> str:
+    """Why entries are no draws of their own: rows, or all of them, were scaled to a length or a sum; or "".
+
+    Clipping to a ball leaves several rows of the largest length, or one of length 1; lengths of noise are as good
+    as never alike to the precision of the type.
+    """
+    rounding = float(np.finfo(item.dtype).eps) if item.dtype.kind == "f" else 0.0
+    near = max(2 * rounding, 1e-9)
+    wide = values.shape[1] > 1
+    lengths = np.linalg.norm(values, axis=1) if wide else np.zeros(1)
+    longest = int((lengths >= lengths.max() * (1 - near)).sum())
     whole = float(np.linalg.norm(values))
-    if values.size > 1 and abs(whole - 1) < 1e-6:
-        return "the array has length 1: it was scaled to it after the noise, if any"
+    if wide and lengths.max() > 0 and (longest > 1 or abs(lengths.max() - 1) <= near):
+        return f"{longest} row(s) have the length {lengths.max():.4g}: they were scaled to it, if they had noise"
+    if values.size > 1 and abs(whole - 1) <= near:
+        return "the array has the length 1: it was scaled to it, if it had noise"
+    sums = values.sum(axis=1)
+    if wide and len(sums) >= _ALIKE and np.ptp(sums) <= near * float(np.abs(values).sum(axis=1).max()):
+        return "all rows have one sum: they were scaled or shifted to it, if they had noise"
     return ""

@@ -106,6 +106,10 @@ def _noise(rng):
     return SCALE * rng.standard_normal((CLASSES, WIDTH))
 
 
+def _within(rows, radius):
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / radius, 1)
+
+
 HONEST = {
     "nothing beneath": lambda rng: ("class_sums", _noise(rng)),
     "float16": lambda rng: ("class_sums", _noise(rng).astype(np.float16)),
@@ -118,6 +122,10 @@ HONEST = {
     "clipped to a box": lambda rng: ("class_sums", np.clip(_noise(rng), -1, 1)),
     "rows of length 1": lambda rng: ("class_means", (x := _noise(rng)) / np.linalg.norm(x, axis=1, keepdims=True)),
     "length 1": lambda rng: ("parameters", (x := _noise(rng)) / np.linalg.norm(x)),
+    "rows within a ball, in float16": lambda rng: ("class_means", _within(_noise(rng), 1.0).astype(np.float16)),
+    "rows within a ball of 20": lambda rng: ("class_means", _within(_noise(rng), 20.0)),
+    "one row within a ball": lambda rng: ("class_means", _within(_noise(rng)[:1], 1.0).astype(np.float32)),
+    "shares of one": lambda rng: ("other", (x := np.abs(_noise(rng))) / x.sum(axis=1, keepdims=True)),
     "copied": lambda rng: ("other", np.tile(_noise(rng)[:1, :8], (CLASSES, 30))),
     "second moment": lambda rng: ("second_moment", symmetric_noise(WIDTH, SCALE, rng)),
     "packed second moment": lambda rng: ("second_moment", pack_lower(symmetric_noise(WIDTH, SCALE, rng))),
