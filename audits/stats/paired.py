@@ -74,6 +74,10 @@ def paired_test(
         raise ValueError("scores must be finite, and ranks finite and of their shape")
     if not 1 <= count <= n:
         raise ValueError(f"top must lie in 1 to {n}, got {count}")
+    if ranks is not None and np.array_equal(orders[0], orders[1]):
+        # Both sides choose the same pairs, whichever are exchanged: the others say nothing.
+        best = np.argsort(-orders[0], kind="stable")[:count]
+        scores, orders, n = scores[:, best], orders[:, best], count
 
     def gains(flips: NDArray[np.bool_]) -> Floats:
         if count == n:

@@ -108,6 +108,9 @@ def test_a_real_gain_is_found_by_the_ranks_that_chose_it() -> None:
     found = paired_test(base + 0.5, base, rng, ranks=(ranks[0], ranks[0]), top=20)
     assert found.value == pytest.approx(0.5)
     assert found.p <= 0.001
+    # Both sides choose the same pairs: only these can be exchanged, so that few of them cannot reject.
+    few = paired_test(base + 0.5, base, rng, ranks=(ranks[0], ranks[0]), top=4)
+    assert few.p == few.smallest == 2.0**-4
     whole = paired_test(base + 0.05 * rng.random(200), base, rng)
     assert whole.p <= 0.001
 
