@@ -114,7 +114,7 @@ def _matched(captures: Sequence[list[NoisedArray]]) -> list[tuple[NoisedArray, .
             )
         for key, array in other.items():
             like = keyed[0][key]
-            if not array.reason and not like.reason and not _alike(array, like):
+            if array.nonnegative == like.nonnegative and not _alike(array, like):
                 raise DataError(
                     f"capture {number}: field {key[0]!r} of {key[1]} has another shape or declares another scale "
                     "than in the first; captures must be of the same records and releases"
