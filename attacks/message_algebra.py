@@ -6,6 +6,8 @@ Single records' features:
   only component for such a class).
 - `collapsed_components`: a mixture component that carries the weight of one record, or has lost its variance,
   has a record for its mean. A mixture with as many components as records has nothing else.
+- `spreadless_means`: where no counts are sent, a class (or component) whose covariance is 0, or nothing but the
+  regularisation that all covariances share, is one record, and its mean is that record's feature.
 - `differences`: the class sums of two messages of one sender whose counts differ by one record.
 
 And facts, by the rules of `fedassay.exchange.statistics`: the number of records from the rank of a second moment,
@@ -43,6 +45,7 @@ from fedassay.exchange.statistics import (
     noise_of,
     remarks,
     statistics_of,
+    without_spread,
 )
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
@@ -109,8 +112,9 @@ class MessageAlgebra(Parameters):
         """Apply every rule to every message that leaves a client.
 
         Returns:
-            Vectors named `singletons`, `collapsed_components` and `differences`; remarks as parallel
-            artifacts `rules`, `senders`, `fields`, `texts` and `discloses`, their numbers as `values/<i>`.
+            Vectors named `singletons`, `collapsed_components`, `spreadless_means` and `differences`; remarks
+            as parallel artifacts `rules`, `senders`, `fields`, `texts` and `discloses`, their numbers as
+            `values/<i>`.
 
         Raises:
             NotRunError: No message holds a field that any rule reads.
@@ -145,6 +149,8 @@ class MessageAlgebra(Parameters):
                 yield "singletons", vector, label, message.sender
             for vector, label in self._collapsed(message, classes):
                 yield "collapsed_components", vector, label, message.sender
+            for vector, label in self._spreadless(message, classes):
+                yield "spreadless_means", vector, label, message.sender
             if message.sender in last:
                 for vector, label in self._differences(last[message.sender], message, classes):
                     yield "differences", vector, label, message.sender
@@ -181,6 +187,22 @@ class MessageAlgebra(Parameters):
         for row in np.flatnonzero(alone):
             if self._clear(means[row], noise_of(found[1])):
                 yield means[row], int(order[group[row]])
+
+    def _spreadless(self, message: Message, classes: int) -> Iterator[tuple[Floats, int]]:
+        if message.of_kind("class_counts") is not None:
+            return
+        order = statistics_of(message, classes).order
+        for what in ("class", "mixture"):
+            found, spread = field_of(message, f"{what}_means"), field_of(message, f"{what}_covariances")
+            if found is None or spread is None or noise_of(spread[1]):
+                continue
+            parts = message.of_kind("component_counts") if what == "mixture" else None
+            labels = order if parts is None else np.repeat(order, parts.astype(np.int64))
+            means = found[1].values.astype(np.float64)
+            for row in np.flatnonzero(without_spread(spread[1].values, means)):
+                # A class without records may be sent as zeros, and zeros are nobody's feature.
+                if row < len(labels) and means[row].any() and self._clear(means[row], noise_of(found[1])):
+                    yield means[row], int(labels[row])
 
     def _differences(self, old: Message, new: Message, classes: int) -> Iterator[tuple[Floats, int]]:
         before, after = statistics_of(old, classes), statistics_of(new, classes)

@@ -20,7 +20,7 @@ def ledger_finding(
     *,
     why: str,
     rests_on: str,
-    asked: Asked | None,
+    asked: Asked,
 ) -> Finding:
     """One finding: claimed and accounted epsilon, and the verdict that the ledger supports.
 
@@ -31,7 +31,7 @@ def ledger_finding(
         context: Its transcript names the fields.
         why: Why nothing is observed.
         rests_on: What the ledger takes for granted.
-        asked: The answers to the questions about what left; None: captured messages have no tape to ask.
+        asked: The answers to the questions about what left.
     """
     metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {why}")}
     subject = Subject(audit)
@@ -47,9 +47,7 @@ def ledger_finding(
         f"accounted: everything that leaves, the worst record of any client, {rests_on}",
     )
     ground = ground_of(claim, accounted, None, why, asked, context)
-    return conclude_claim(
-        subject, ground, Figures(metrics, assumptions=assumptions, tape=() if asked is None else asked.rows)
-    )
+    return conclude_claim(subject, ground, Figures(metrics, assumptions=assumptions, tape=asked.rows))
 
 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:

@@ -37,7 +37,7 @@ def ground_of(
     accounted: Accounted,
     observation: Observation | None,
     why: str,
-    asked: Asked | None,
+    asked: Asked,
     context: AuditContext,
 ) -> Ground:
     """What the verdict on a claim stands on.
@@ -47,25 +47,23 @@ def ground_of(
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         observation: What an attack showed, with its controls, or None.
         why: Why there is no observation.
-        asked: The answers to the questions about what left; None: captured messages have no tape to ask.
+        asked: The answers to the questions about what left.
         context: Its transcript's field names, and the number of bounds in the run.
     """
-    ledger = _ledger_words(claim, accounted, context.outcome.transcript)
+    ledger = ledger_words(claim, accounted, context.outcome.transcript)
     controls = () if observation is None else controls_of(observation)
-    if asked is not None and asked.failed:
+    if asked.failed:
         return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
     if observation is None:
-        if accounted.epsilon > claim.epsilon * _SLACK:
+        if exceeds(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
         verdict: Literal["sound", "unsupported", "unsound"] = "sound"
         reason = f"{ledger}; this rests on the ledger and the run's tape, no attack tested it: {why}"
     else:
         verdict, reason = _observed(claim, accounted, observation, ledger, context.bounds)
-    if verdict == "sound" and asked is None:
-        return TapeVerdict("inconclusive", f"{ledger}; that the noise was added was not tested: {why}")
-    if asked is not None and verdict == "sound" and asked.open is not None:
+    if verdict == "sound" and asked.open is not None:
         return TapeVerdict(asked.open.verdict, f"{asked.open.reason}; {reason}", *controls)
-    if asked is not None and verdict == "sound":
+    if verdict == "sound":
         reason = f"{reason}; {asked.passed}{_secrecy(context)}"
     if observation is None:
         return LedgerVerdict("sound", reason)
@@ -119,7 +117,13 @@ def controls_of(observation: Observation) -> tuple[Control, Control]:
     return positive, negative
 
 
-def _ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
+def exceeds(accounted: Accounted, claim: PrivacyClaim) -> bool:
+    """Whether the ledger adds up to more than is claimed, rounding aside."""
+    return accounted.epsilon > claim.epsilon * _SLACK
+
+
+def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
+    """What the ledger adds up to beside the claim, or why it is infinite."""
     if accounted.exact_fields:
         return _exact_words(accounted.exact_fields, claim, transcript)
     if math.isinf(accounted.epsilon):

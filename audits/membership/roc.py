@@ -193,10 +193,10 @@ def separate_many_releases(
         rng: Splits them.
         delta: In [0, 1).
         tests: As in `separate_one_release`.
-        gaussian: Those of the scores that should be normal with equal spread, at least 20 a side: epsilon is
+        gaussian: Those of the scores that should be normal with equal spread: from 1,000 a side on epsilon is
             bounded from these by the Gaussian-DP estimate, where they pass its checks.
     """
-    if gaussian is not None and min(len(side) for side in gaussian) >= 20 and delta > 0:
+    if gaussian is not None and min(len(side) for side in gaussian) >= 2 and delta > 0:
         bounds = _at_levels(
             lambda confidence, _: gdp_bound(*gaussian, delta=delta, confidence=confidence), rng, tests
         )

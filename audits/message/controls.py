@@ -77,12 +77,15 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
 
     means = MessageField(alone, "mixture_means", exact())
     flat = MessageField(np.full((len(ids), width), 1e-9), "mixture_covariances", exact())
+    class_means = MessageField(alone, "class_means", exact())
+    nothing = MessageField(np.zeros((len(ids), width * (width + 1) // 2)), "class_covariances", exact())
     rest = features.sum(axis=0)
     hidden = _sums(records, context, encode, counts=False)
     return view_of(
         [
             message("singletons", 0, {"counts": counts(one), "sums": sums(alone)}),
             message("components", 0, {"counts": counts(one), "means": means, "covariances": flat}),
+            message("spreadless", 0, {"means": class_means, "covariances": nothing}),
             message("differences", 0, {"counts": counts(5 * one), "sums": sums(np.tile(rest, (len(ids), 1)))}),
             message("differences", 1, {"counts": counts(6 * one), "sums": sums(rest + alone)}),
             Message(0, f"{SENDER}/hidden", SERVER, hidden.fields),

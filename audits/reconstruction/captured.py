@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control, Figures, LeakTest, Result, Subject
-from fedassay.audits.stats.resampling import Interval, difference, mean_of, resampled
+from fedassay.audits.stats.paired import paired_test
+from fedassay.audits.stats.resampling import ALONE, Interval, difference, mean_of, resampled
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -55,9 +56,10 @@ def captured_image_findings(
     what = "dB PSNR over other records of the class" if inverts else "SSIM over the nearest image"
 
     def control(release: str, *, shuffled: bool) -> Control:
-        gain = _gain(measure, context, known, shuffled=shuffled)
-        shown = f"on known records it gains {gain.value:+.3f} {what} [{gain.low:+.3f}, {gain.high:+.3f}]"
-        return Control(release, gain.corrected_low > 0, shown, gain.value, detail=what)
+        gain, p = _gain(measure, context, known, shuffled=shuffled)
+        span = f"[{gain.low:+.3f}, {gain.high:+.3f}]"
+        shown = f"on known records it gains {gain.value:+.3f} {what} {span}, p = {p:.2g}"
+        return Control(release, p <= 0.05 / context.bounds, shown, gain.value, detail=what)
 
     positive = control("features of the plan's own records", shuffled=False)
     negative = control("features of other records of the plan", shuffled=True)
@@ -67,8 +69,8 @@ def captured_image_findings(
     ]
 
 
-def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> Interval:
-    """How much closer images made from features of known records are to these than the baseline.
+def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: bool) -> tuple[Interval, float]:
+    """How much closer images made from features of known records are to these than the baseline, and its p-value.
 
     As in the audits of `fedassay run`: of reconstructions, SSIM over the attacker's nearest image; of inversions,
     which have no images to learn from, PSNR over that to another record of the same class.
@@ -87,7 +89,8 @@ def _gain(measure: str, context: AttackedContext, known: Records, *, shuffled: b
         theirs = context.similarity.measure(known.images[rows], nearest)[measure]
     rng = context.seeds.numpy("captured", measure, "shuffled" if shuffled else "as sent")
     gain = difference(mean_of(ours), mean_of(theirs))
-    return resampled(len(rows), gain, rng, tests=context.bounds, draws=_DRAWS)
+    p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
+    return resampled(len(rows), gain, rng, tests=context.bounds, draws=_DRAWS), p
 
 
 def _another(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,10 +138,8 @@ def _fits(ours: Matrix, theirs: Matrix, rng: np.random.Generator, context: Audit
     """Whether images encode to what was sent, more nearly than the attacker's own."""
     if len(ours) < 2:
         return LeakTest(beats=False, alone=False)
-    gain = resampled(
-        len(ours), difference(mean_of(ours), mean_of(theirs)), rng, tests=context.bounds, draws=_DRAWS
-    )
-    return LeakTest(gain.corrected_low > 0, gain.alone_low > 0, "the gain in cosine")
+    p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
+    return LeakTest(p <= 0.05 / context.bounds, p <= ALONE, f"the gain in cosine (p = {p:.2g})")
 
 
 def _pictures(

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import NEAR_COPY, Control, Explanation, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
-from fedassay.audits.stats.permutation import Gap, gap
+from fedassay.audits.stats.paired import paired_test, smallest_pairs
+from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import (
     ALONE,
     Interval,
@@ -38,6 +39,7 @@ class Closeness:
         baseline: Of what a leak has to beat: for sets of reconstructions, the attacker's images or what fresh
             images get from the same set, whichever is closer.
         gain: SSIM over the attacker's images.
+        exchanged: Sign-flip test of that gain, each side choosing its own best again.
         gap: SSIM of private over fresh images, for sets of reconstructions.
         level: Level of one test, corrected for the number of tests in the run.
     """
@@ -46,17 +48,18 @@ class Closeness:
     metrics: dict[str, Metric]
     baseline: dict[str, Metric]
     gain: Interval
+    exchanged: PermutationTest
     gap: Gap | None
     level: float
 
     @property
     def test(self) -> LeakTest:
         """Of whether it is closer than the baseline, and closer to private than to fresh images."""
-        over, gap = self.gain, self.gap
+        p, gap = self.exchanged.p, self.gap
         return LeakTest(
-            beats=over.corrected_low > 0 and (gap is None or gap.p <= self.level),
-            alone=over.alone_low > 0 and (gap is None or gap.p <= ALONE),
-            words="the gain" if gap is None else f"p = {gap.p:.2g} against fresh images",
+            beats=p <= self.level and (gap is None or gap.p <= self.level),
+            alone=p <= ALONE and (gap is None or gap.p <= ALONE),
+            words=f"p = {p:.2g}" if gap is None else f"p = {max(p, gap.p):.2g}",
         )
 
     @property
@@ -86,15 +89,29 @@ class Closeness:
     def shown(self) -> str:
         """The figures that the verdict rests on."""
         if self.gap is None:
-            return f"gain {_span(self.gain)}"
-        over = f"{_span(self.gain)} over the attacker's images, {_span(self.gap)} over fresh images"
-        return f"{over} (p = {self.gap.p:.2g})"
+            return f"gain {_span(self.gain)}, p = {self.exchanged.p:.2g}"
+        over = f"{_span(self.gain)} over the attacker's images (p = {self.exchanged.p:.2g})"
+        return f"{over}, {_span(self.gap)} over fresh images (p = {self.gap.p:.2g})"
+
+    @property
+    def undecided(self) -> str:
+        """Why so few pairs could not have shown a leak, whatever they are like; "" where they could."""
+        least = self.exchanged.smallest
+        if least <= self.level:
+            return ""
+        return (
+            f"{self.exchanged.n[0]} pairs cannot show a gain at the level of {self.level:.2g}: a sign-flip test "
+            f"of so few gives at least {least:.2g}, and {smallest_pairs(self.level)} would do"
+        )
 
 
 def judge(
     scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int
 ) -> Closeness:
-    """Bootstrap every metric of a selection, of its baseline, and the SSIM between the two.
+    """Intervals of every metric of a selection and its baseline (bootstrap), and tests of the SSIM between them.
+
+    The gain is tested by exchanging reconstruction and baseline of a record (`audits.stats.paired`): exact where
+    the two are exchangeable, which is what "the reconstruction is no closer" is taken to mean.
 
     Args:
         scored: The selection.
@@ -136,7 +153,16 @@ def judge(
     for name, remark in similarity.remarks.items():
         metrics[name] = _remarked(metrics.get(name), remark)
         baseline[name] = _remarked(baseline.get(name), remark)
-    return Closeness(scored, metrics, baseline, gain, closeness, 0.05 / tests)
+    exchanged = paired_test(
+        scored.values["ssim"],
+        scored.baseline_values["ssim"],
+        rng,
+        ranks=(scored.rank, scored.baseline_rank),
+        top=scored.top,
+        tests=tests,
+        draws=draws,
+    )
+    return Closeness(scored, metrics, baseline, gain, exchanged, closeness, 0.05 / tests)
 
 
 def explains(others: Closeness, judged: Closeness) -> bool:
@@ -179,6 +205,7 @@ def result_of(closeness: Closeness, others: Closeness | None) -> Result:
         shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
         leak="reconstructions come closer than the baseline",
         worse="what needs no generator" if closeness.worse else "",
+        undecided=closeness.undecided,
         explained=explanation,
         # A paired reconstruction has its record, and nothing else is held in its place.
         near_copies=closeness.near_copies if closeness.gap is not None else 0,

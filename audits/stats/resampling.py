@@ -56,7 +56,9 @@ def resampled(
 
     The one-sided end at 1 - 0.05 / tests is Student's, with the bootstrap's standard error: of few rows the
     bootstrap distribution is too narrow, and reaches into the tail by no number of draws. Where the draws
-    do reach so far, the lower of its quantile and Student's end counts. Exact for means of normal rows.
+    do reach so far, the lower of its quantile and Student's end counts. Exact for means of normal rows, and no
+    test of skewed ones: of minus a lognormal it rejects at .0025 in .068, .052 and .030 of samples of 5, 20 and
+    100. What pairs rows with a baseline is tested by `audits.stats.paired`.
 
     Args:
         n: Number of rows; at least 2.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import bdtr, bdtrc, ndtri
 from scipy.stats import rankdata
 
 from fedassay.audits.stats.epsilon_bound import checked_scores
@@ -91,10 +91,14 @@ def auc(scores0: ArrayLike, scores1: ArrayLike, *, confidence: float = 0.95) -> 
 
 
 def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence: float = 0.95) -> Rate:
-    """True-positive rate at a false-positive rate of at most `fpr`, with a Clopper-Pearson interval.
+    """True-positive rate at a false-positive rate of at most `fpr`, the threshold's own error included.
 
-    The threshold is the k-th highest non-member score, k = floor(fpr (n0 + 1)): a new non-member exceeds
-    it with probability k / (n0 + 1) <= fpr. The interval is for the members, given that threshold.
+    The target is P(member's score > t) at the lowest t that at most a share `fpr` of all non-members exceeds. Its
+    estimate takes the k-th highest non-member score for t, k = floor(fpr (n0 + 1)): a new non-member exceeds it
+    with probability k / (n0 + 1) <= fpr. The interval takes two others that enclose t (order statistics of the
+    non-members), and Clopper-Pearson for the members above each; each of these four one-sided bounds takes a
+    quarter of the error. It holds for every distribution, ties included. Where non-members are too few to bound t
+    from above, the lower end is 0.
 
     Args:
         scores0: (n0,) scores of non-members.
@@ -113,7 +117,29 @@ def tpr_at_fpr(scores0: ArrayLike, scores1: ArrayLike, fpr: float, *, confidence
         needed = math.ceil(1 / fpr) - 1
         reason = f"{len(zero)} non-members cannot resolve a false-positive rate of {fpr:g}; {needed} can"
         return Rate(None, None, None, len(one), reason)
-    threshold = np.sort(zero)[-k]
-    hits = int(np.count_nonzero(one > threshold))
-    interval = clopper_pearson(hits, len(one), confidence=confidence)
-    return Rate(hits / len(one), float(interval.low), float(interval.high), len(one))
+    ordered = np.sort(zero)
+    hits = int(np.count_nonzero(one > ordered[-k]))
+    error = (1 - confidence) / 4
+    low, high = 0.0, 1.0
+    below, above = _enclosing(len(zero), fpr, error)
+    if above is not None:
+        certain = int(np.count_nonzero(one > ordered[above]))
+        low = float(clopper_pearson(certain, len(one), confidence=1 - error, side="lower").low)
+    if below is not None:
+        possible = int(np.count_nonzero(one > ordered[below]))
+        high = float(clopper_pearson(possible, len(one), confidence=1 - error, side="upper").high)
+    return Rate(hits / len(one), low, high, len(one))
+
+
+def _enclosing(n: int, fpr: float, error: float) -> tuple[int | None, int | None]:
+    """Positions among n sorted scores that lie at or below, and at or above, their 1 - `fpr` quantile.
+
+    Each fails with probability at most `error`; None where not even the lowest, or the highest, score is safe.
+    Source: David and Nagaraja, "Order Statistics" (2003), section 7.1.
+    """
+    counts = np.arange(n)
+    # The i-th smallest (from 0) is above the quantile if at most i scores lie at or below it.
+    low = np.flatnonzero(bdtr(counts, n, 1 - fpr) <= error)
+    # The j-th smallest (from 0) is below the quantile if at least j + 1 scores lie below it.
+    high = np.flatnonzero(bdtrc(counts, n, 1 - fpr) <= error)
+    return (int(low[-1]) if len(low) else None), (int(high[0]) if len(high) else None)

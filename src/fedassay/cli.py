@@ -131,13 +131,26 @@ def run(
 @cli.command(short_help="Audit messages of your own system.")
 @click.argument("transcript", type=click.Path(path_type=Path))
 @click.option("--plan", type=click.Path(path_type=Path), help="Gives the attacker's images and the backbone.")
+@click.option(
+    "--again",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="The same messages captured again, of the same records: measures their noise. May be repeated.",
+)
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
 @_quiet
 @_json
 def audit(
-    transcript: Path, plan: Path | None, output: Path | None, device: str, force: bool, quiet: bool, as_json: bool
+    transcript: Path,
+    plan: Path | None,
+    again: tuple[Path, ...],
+    output: Path | None,
+    device: str,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
     from fedassay.console import plan_file, print_summary
@@ -149,7 +162,7 @@ def audit(
             f"describes and `fedassay run` writes into RUN/transcripts"
         )
     plan = None if plan is None else plan_file(plan)
-    options = AuditOptions(device=device, force=force, quiet=quiet, command=_command())
+    options = AuditOptions(device=device, force=force, quiet=quiet, command=_command(), again=again)
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
         say_json(record.to_json())

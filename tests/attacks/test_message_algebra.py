@@ -19,6 +19,7 @@ from fedassay.exchange.transcript import FieldKind, Message, MessageField, Trans
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.raw_features import RawFeatures
+from fedassay.mixtures.packed import pack_lower
 from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.privacy.tape import FreeNoise
 from fedassay.support.errors import NotRunError
@@ -82,6 +83,66 @@ def test_a_class_of_one_record_shows_without_counts() -> None:
     where = list(result.artifacts["rules"]).index("derivable_counts")
     assert result.scores[f"values/{where}"].tolist() == [1, 2, 2]
     assert result.artifacts["discloses"].all()
+
+
+def _covariances(groups: list[Any], form: str, gamma: float) -> Any:
+    """Covariances of groups of records, in a form that messages have."""
+    whole = np.stack([np.cov(group.T, ddof=0) + gamma * np.eye(group.shape[1]) for group in groups])
+    diagonal = np.diagonal(whole, axis1=1, axis2=2)
+    return {"square": whole, "packed": pack_lower(whole), "diag": diagonal, "spherical": diagonal.mean(axis=1)}[
+        form
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("form", ["square", "packed", "diag", "spherical"])
+@pytest.mark.parametrize("kinds", [("class_means", "class_covariances"), ("mixture_means", "mixture_covariances")])
+def test_without_counts_a_covariance_of_nothing_is_one_record(kinds: Any, form: str, dtype: Any) -> None:
+    own = features(9)
+    groups = [own[:1], own[1:6], own[6:]]
+    means = np.stack([group.mean(axis=0) for group in groups]).astype(dtype)
+    spread = _covariances(groups, form, 0.0).astype(dtype)
+    result = attacked(sent(m=(means, kinds[0]), s=(spread, kinds[1]), ids=([2, 0, 1], "class_ids")))
+    found = source(result, "spreadless_means")
+    np.testing.assert_allclose(found.vectors, means[:1].astype(np.float64), rtol=1e-6)
+    assert found.labels.tolist() == [2]
+
+
+@pytest.mark.parametrize("form", ["square", "packed"])
+@pytest.mark.parametrize("gamma", [1e-6, 0.1, 10.0])
+def test_shared_regularisation_does_not_hide_that_there_is_no_spread(form: str, gamma: float) -> None:
+    own = features(9)
+    groups = [own[:4], own[4:5], own[5:]]
+    means = np.stack([group.mean(axis=0) for group in groups])
+    spread = _covariances(groups, form, gamma)
+    result = attacked(sent(m=(means, "class_means"), s=(spread, "class_covariances")))
+    np.testing.assert_allclose(source(result, "spreadless_means").vectors, own[4:5], rtol=1e-6)
+
+
+def test_spread_or_spheres_or_empty_classes_or_counts_are_no_single_records() -> None:
+    own = features(12)
+    groups = [own[:4], own[4:8], own[8:]]
+    means = np.stack([group.mean(axis=0) for group in groups])
+
+    def vectors(spread: Any, mean: Any = means, **more: Any) -> tuple[Any, ...]:
+        message = sent(m=(mean, "class_means"), s=(spread, "class_covariances"), **more)
+        return tuple(part for part in attacked(message).vectors if part.name == "spreadless_means")
+
+    whole = _covariances(groups, "packed", 0.0)
+    assert vectors(whole) == ()
+    spheres = np.stack([level * np.eye(20) for level in (0.5, 0.7, 0.9)])
+    assert vectors(spheres) == ()
+    empty, none = whole.copy(), means.copy()
+    empty[1], none[1] = 0, 0
+    assert vectors(empty, none) == ()
+    lone = whole.copy()
+    lone[1] = 0
+    assert len(vectors(lone)) == 1
+    assert vectors(lone, N=([4, 4, 4], "class_counts")) == ()
+    tiny = _covariances(
+        [1e-3 * (group - group.mean(axis=0)) + group.mean(axis=0) for group in groups], "packed", 0
+    )
+    assert vectors(tiny) == ()
 
 
 def test_collapsed_components_are_records() -> None:

@@ -36,10 +36,67 @@ def test_threshold_bound_is_silent_on_noise_of_any_shape(law, n):
     assert np.mean(claims) <= ALLOWED
 
 
-@pytest.mark.parametrize("n", [30, 1000])
+@pytest.mark.parametrize(("law", "n"), [*((law, 100) for law in LAWS), ("normal", 1000)])
+def test_bonferroni_over_ranks_is_silent_on_noise_of_any_shape(law, n):
+    claims = [
+        threshold_bound(a, b, delta=0.0, rng=rng, choice="bonferroni").epsilon > 0
+        for a, b, rng in pure_noise(law, n)
+    ]
+    assert np.mean(claims) <= ALLOWED
+
+
+def test_bonferroni_over_ranks_shows_more_than_half_of_the_scores_and_stays_below_the_truth():
+    for mu, n in ((1.0, 1000), (1.0, 5000), (2.0, 5000)):
+        split, ranks = [], []
+        for seed in range(60):
+            rng = np.random.default_rng(seed)
+            a, b = rng.standard_normal(n), rng.standard_normal(n) + mu
+            split.append(threshold_bound(a, b, delta=DELTA, rng=rng).epsilon)
+            ranks.append(threshold_bound(a, b, delta=DELTA, rng=rng, choice="bonferroni").epsilon)
+        assert np.median(ranks) > 1.03 * np.median(split)
+        assert max(ranks) <= epsilon_of(mu, DELTA)
+
+
+def test_bonferroni_over_ranks_covers_randomised_response_and_sees_every_side():
+    keep, bounds = 1 / (1 + math.exp(-1.0)), []
+    for seed in range(TRIALS):
+        rng = np.random.default_rng(seed)
+        zero, one = (rng.random(2000) > keep).astype(float), (rng.random(2000) < keep).astype(float)
+        bounds.append(threshold_bound(zero, one, delta=0.0, rng=rng, choice="bonferroni").epsilon)
+    assert np.mean(np.array(bounds) > 1.0) <= ALLOWED
+    plain = rng.standard_normal(4000)
+    for direction in (1, -1):
+        odd = np.where(rng.random(4000) < 0.2, 50.0 * direction, rng.standard_normal(4000))
+        for pair in ((plain, odd), (odd, plain)):
+            assert threshold_bound(*pair, delta=DELTA, rng=rng, choice="bonferroni").epsilon > 3.5
+
+
+def test_gdp_bound_is_refused_below_a_thousand_releases_a_side():
+    """Laplace scores pass for Gaussian at 100 a side, where the bound exceeded the truth in a third of runs."""
+    for n in (100, 999):
+        for seed in range(20):
+            rng = np.random.default_rng([seed, n])
+            bound = gdp_bound(rng.laplace(size=n), rng.laplace(size=5000) + 1, delta=DELTA)
+            assert bound.epsilon is None
+            assert "1000 a side" in bound.reason
+    assert gdp_bound(rng.standard_normal(1000), rng.standard_normal(1000), delta=DELTA).epsilon is not None
+
+
 @pytest.mark.parametrize("law", LAWS)
-def test_gdp_bound_is_silent_on_noise_of_any_shape(law, n):
-    bounds = [gdp_bound(a, b, delta=DELTA) for a, b, _ in pure_noise(law, n)]
+def test_gdp_bound_does_not_over_claim_at_its_least_number(law):
+    """Of heavy or skewed scores it is refused; of few-valued ones too."""
+    over = []
+    for seed in range(TRIALS):
+        rng = np.random.default_rng([seed, 1])
+        bound = gdp_bound(LAWS[law](rng, 1000), LAWS[law](rng, 1000) + 1, delta=DELTA)
+        truth = 1.0 if law == "normal" else 0.0  # no mu belongs to the other laws: any bound is too much
+        over.append(bound.mu is not None and bound.mu > truth)
+    assert np.mean(over) <= ALLOWED
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_gdp_bound_is_silent_on_noise_of_any_shape(law):
+    bounds = [gdp_bound(a, b, delta=DELTA) for a, b, _ in pure_noise(law, 1000)]
     assert np.mean([bound.mu is not None and bound.mu > 0 for bound in bounds]) <= ALLOWED
 
 
@@ -70,6 +127,7 @@ def test_gdp_bound_refuses_what_it_assumes_away():
     normal = rng.standard_normal(2000)
     for bad, why in (
         (rng.standard_t(3, 2000), "not Gaussian"),
+        (rng.laplace(size=1000), "not Gaussian"),
         (rng.exponential(size=2000), "not Gaussian"),
         (2 * rng.standard_normal(2000), "equally spread"),
         (np.full(2000, 3.0), "no spread"),
@@ -157,7 +215,7 @@ def test_tight_fedpft_is_observed_close_to_its_accounted_epsilon():
         lambda rng: threshold_bound(np.ones(9), np.ones(9), delta=1.0, rng=rng),
         lambda rng: threshold_bound(np.ones(9), np.ones(9), delta=0.0, rng=rng, confidence=1.0),
         lambda rng: threshold_bound(np.ones((9, 2)), np.ones(9), delta=0.0, rng=rng),
-        lambda rng: gdp_bound(np.arange(5.0), np.arange(50.0), delta=DELTA),
+        lambda rng: gdp_bound(np.arange(1.0), np.arange(50.0), delta=DELTA),
         lambda rng: gdp_bound(np.arange(50.0), np.arange(50.0), delta=0.0),
     ],
 )

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc
 
@@ -68,6 +68,28 @@ def test_tpr_at_low_fpr_covers_what_a_fresh_sample_would_show():
         assert rate.value == np.mean(one > threshold)
         assert rate.low - 0.05 <= truth <= rate.high + 0.05
     assert np.mean(rates) == pytest.approx(0.05, abs=0.003)
+
+
+@pytest.mark.parametrize(("n", "fpr"), [(20, 0.1), (100, 0.1), (100, 0.01), (1000, 0.01)])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_interval_of_a_rate_counts_the_threshold_s_own_error(n, fpr, rounded):
+    """Its target is the rate at the true threshold, which no sample of non-members gives."""
+    threshold = ndtri(1 - fpr)
+    if rounded:
+        # Scores in halves: the lowest threshold that at most a share of non-members exceeds.
+        grid = np.arange(-8, 16) / 2
+        threshold = grid[np.flatnonzero(ndtr(-(grid + 0.25)) <= fpr)[0]] + 0.25
+    truth, covered = float(ndtr(1.0 - threshold)), []
+    for seed in range(1000):
+        zero, one = samples([seed, n], n, n, 1.0)
+        if rounded:
+            zero, one = np.round(2 * zero) / 2, np.round(2 * one) / 2
+        rate = tpr_at_fpr(zero, one, fpr)
+        if rate.value is None:
+            return
+        assert rate.low <= rate.value <= rate.high
+        covered.append(rate.low <= truth <= rate.high)
+    assert np.mean(covered) >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_a_false_positive_rate_that_cannot_be_resolved_is_absent_not_zero():

@@ -21,6 +21,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.view import ThreatModel, View, view
+from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.registry import lookup
@@ -79,7 +80,9 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         outcome=outcome,
         view=seen,
         accounted=Accounted(float("inf"), float("inf"), None, (), ""),
-        steps={},
+        tape=Tape(),
+        replay=rerun,
+        redraw=rerun,
         privacy=task.privacy,
         bounds=6,
         similarity=Similarity(None, "not asked for"),

@@ -69,8 +69,9 @@ def _save(
     return folder
 
 
-def _audit(folder: Path, plan: Path | None = None) -> RunRecord:
-    out, record = audit_transcript(folder, plan, folder.parent / "out", AuditOptions(quiet=True, force=True))
+def _audit(folder: Path, plan: Path | None = None, again: tuple[Path, ...] = ()) -> RunRecord:
+    options = AuditOptions(quiet=True, force=True, again=again)
+    out, record = audit_transcript(folder, plan, folder.parent / "out", options)
     assert load_record(out) == record
     assert (out / "report.html").is_file()
     assert not record.errors
@@ -135,8 +136,90 @@ def test_the_claim_is_held_to_the_ledger(tmp_path: Path, claimed: float, verdict
     bound = Policy(name="bound", maximum={"accounted": 1.5}, claims="sound", exact_fields="forbidden")
     shipped = load_policy(policy_file(Path("configs/policies/messages.yaml")))
     for policy in (bound, shipped):
-        # That the noise was added is not known of captured messages: such a claim is not decided.
         assert check_record(record, policy).exit_code == (2 if verdict == "inconclusive" else 1)
+    if verdict == "inconclusive":
+        assert "that the noise was added was not tested" in claims.reason
+        assert check_record(record, bound.model_copy(update={"claims": "any"})).exit_code == 0
+
+
+SHIPPED = Path("configs/policies/messages.yaml")
+CLAIM = PrivacyClaim(epsilon=2.0, delta=1e-5, adjacency="add_remove", source="a test")
+
+
+def _declared(kind: str, values: np.ndarray, folder: Path) -> Path:
+    """Values that are said to carry noise of scale 4."""
+    how = Release(mechanism="gaussian", adjacency="add_remove", sensitivity=(1.0,), noise_scale=(4.0,))
+    return _save(folder, [{"sent": MessageField(values, kind, how)}], CLAIM)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "scale"),
+    [
+        ("parameters", (200, 50), 0.0),
+        ("class_means", (CLASSES, WIDTH), 0.04),
+        ("class_sums", (CLASSES, WIDTH), 0.4),
+    ],
+)
+def test_noise_that_is_not_there_breaks_claim_and_policy(
+    tmp_path: Path, kind: str, shape: tuple[int, ...], scale: float
+) -> None:
+    rng = np.random.default_rng(0)
+    values = 0.1 * np.abs(rng.normal(size=shape)) + scale * rng.normal(size=shape)
+    record = _audit(_declared(kind, values, tmp_path / "in"))
+    assert record.cells[0].privacy.verdict == "unsound"
+    finding = next(finding for finding in record.cells[0].findings if finding.audit == "dp_claim")
+    assert "sent declares Gaussian noise of scale 4" in finding.reason
+    assert finding.metrics["noise_p"].value <= 1e-32
+    assert check_record(record, load_policy(policy_file(SHIPPED))).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict", "code"), [(1.0, "sound", 0), (0.5, "unsound", 1), (3.0, "inconclusive", 2)]
+)
+def test_captures_of_the_same_records_measure_the_noise(
+    tmp_path: Path, share: float, verdict: str, code: int
+) -> None:
+    rng = np.random.default_rng(1)
+    values = 1000 * rng.random((CLASSES, WIDTH))
+    folders = [
+        _declared("class_sums", values + 4 * share * rng.normal(size=values.shape), tmp_path / name)
+        for name in ("one", "two", "three")
+    ]
+    alone = _audit(folders[0])
+    assert alone.cells[0].privacy.verdict == "inconclusive"
+    record = _audit(folders[0], again=tuple(folders[1:]))
+    assert record.cells[0].privacy.verdict == verdict
+    assert [part["folder"] for part in record.plan["transcript"]["again"]] == [
+        str(folder) for folder in folders[1:]
+    ]
+    finding = next(finding for finding in record.cells[0].findings if finding.audit == "dp_claim")
+    assert finding.metrics["noise_measured"].low < share < finding.metrics["noise_measured"].high
+    assert check_record(record, load_policy(policy_file(SHIPPED))).exit_code == code
+
+
+def test_captures_that_do_not_match_are_refused(tmp_path: Path) -> None:
+    one = _declared("class_sums", np.zeros((CLASSES, WIDTH)), tmp_path / "one")
+    other = _declared("class_sums", np.zeros((CLASSES, WIDTH + 1)), tmp_path / "other")
+    with pytest.raises(DataError, match="captures must be of the same records"):
+        _audit(one, again=(other,))
+    with pytest.raises(PlanError, match="given twice"):
+        _audit(one, again=(one,))
+
+
+def test_class_means_whose_covariance_is_nothing_are_a_leak(tmp_path: Path) -> None:
+    """No counts are sent: that the class has one record follows from its covariance."""
+    features, _ = _features(9, seed=4)
+    groups = [features[:1], features[1:5], features[5:]]
+    means = np.stack([group.mean(axis=0) for group in groups])
+    spread = np.stack([np.cov(group.T, ddof=0) for group in groups])
+    fields = {
+        "means": MessageField(means, "class_means", exact()),
+        "spread": MessageField(spread, "class_covariances", exact()),
+        "ids": MessageField(np.arange(3), "class_ids", exact("labels")),
+    }
+    found = _found(_audit(_save(tmp_path / "in", [fields])))
+    assert found["spreadless_means"].verdict == "leak"
+    assert found["spreadless_means"].metrics["vectors_certain"].value == 1
 
 
 def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.exchange.gram import Gram, Matrix, measure
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
@@ -144,6 +145,47 @@ def _constant_column(sums: Matrix, rounding: float) -> int | None:
         return None
     # Sums of other features are whole by chance in one column, or in all where features are whole.
     return int(candidates[0]) if len(candidates) == 1 else None
+
+
+def without_spread(covariances: Floats, means: Matrix) -> NDArray[np.bool_]:
+    """Which covariances are those of a single record: 0, or the regularisation that they all share and no more.
+
+    Args:
+        covariances: In any of a message's forms: (S, d, d), (S, d(d+1)/2), (S, d) or (S,).
+        means: Shape (S, d).
+
+    Returns:
+        Shape (S,). A multiple of the identity counts as regularisation only beside covariances that are none and
+        have no smaller eigenvalue: spherical covariances are multiples of it whatever the records are like.
+    """
+    width = means.shape[1]
+    whole = _full(covariances.astype(np.float64), width)
+    # The smallest number above 0 stands for 0 in types that cannot hold smaller variances.
+    tiny = 1.01 * _finest(covariances) if covariances.dtype.itemsize == 2 else 0.0
+    zero = np.maximum(tiny, 8 * min(roundoff(covariances), 1e-7) * (means**2).max(axis=1, initial=0.0))
+    largest = np.abs(whole).reshape(len(whole), -1).max(axis=1, initial=0.0)
+    empty = np.asarray(largest <= zero)
+    if whole.ndim == 1 or width < 3:
+        return empty
+    variances = np.diagonal(whole, axis1=1, axis2=2) if whole.ndim == 3 else whole
+    level = variances.mean(axis=1)
+    apart = np.abs(variances - level[:, None]).max(axis=1)
+    if whole.ndim == 3:
+        beside = whole * (1 - np.eye(width))
+        apart = np.maximum(apart, np.abs(beside).reshape(len(whole), -1).max(axis=1))
+    alike = apart <= 8 * max(roundoff(covariances), 1e-12) * level
+    others = whole[~alike & ~empty]
+    if not len(others) or not alike.any():
+        return empty
+    floor = float((np.linalg.eigvalsh(others) if whole.ndim == 3 else others).min())
+    return np.asarray(empty | (alike & (np.abs(level - floor) <= 1e-2 * floor)))
+
+
+def _full(covariances: Matrix, width: int) -> Matrix:
+    """Covariances as matrices (S, d, d); variances (S, d) or (S,) stay as they are."""
+    if covariances.ndim == 2 and covariances.shape[1] != width:
+        return unpack_lower(covariances)
+    return covariances
 
 
 def any_protected(messages: Sequence[Message]) -> bool:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.case import Case, Place
@@ -41,6 +42,8 @@ class AuditOptions:
     force: bool = False
     quiet: bool = False
     command: list[str] = field(default_factory=list)
+    again: tuple[Path, ...] = ()
+    """Transcripts of the same messages captured again, of the same records: they measure the noise."""
 
 
 def audit_transcript(
@@ -63,6 +66,7 @@ def audit_transcript(
     """
     started = datetime.now(UTC)
     transcript = load_transcript(folder)
+    again = _captured_again(transcript, folder, options.again)
     scenario = None if plan is None else _scenario(plan)
     device = choose_device(options.device)
     out = output or Path("runs") / f"{_name(folder)}-{started:%Y%m%dT%H%M%SZ}"
@@ -76,8 +80,8 @@ def audit_transcript(
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
-        case = case_of_transcript(transcript, scenario, prepared, Place(out, device, progress))
-        resolved = _described(case, transcript, scenario, folder)
+        case = case_of_transcript(transcript, scenario, prepared, Place(out, device, progress), again)
+        resolved = _described(case, transcript, scenario, folder, options.again)
         with runfolder.claim(out, resolved, resume=False, force=options.force, tables=table_names):
             done = Work(case).run()
             runfolder.drop_scratch(out, case.key)
@@ -102,6 +106,18 @@ def _scenario(path: Path) -> Scenario:
     return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
 
 
+def _captured_again(transcript: Transcript, folder: Path, others: tuple[Path, ...]) -> tuple[Transcript, ...]:
+    """Further captures that match the first, each another folder: one given twice would repeat its noise."""
+    folders = [path.resolve() for path in (folder, *others)]
+    twice = next((path for number, path in enumerate(folders) if path in folders[:number]), None)
+    if twice is not None:
+        raise PlanError(f"--again {twice}: given twice; allowed: other captures of the same records, each once")
+    again = tuple(load_transcript(path) for path in others)
+    if again:
+        measured_noise((transcript, *again))  # refuses captures that do not match, before anything is run
+    return again
+
+
 def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> None:
     if prepared.classes != transcript.classes:
         raise PlanError(
@@ -110,10 +126,12 @@ def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> 
         )
 
 
-def _described(case: Case, transcript: Transcript, scenario: Scenario | None, folder: Path) -> dict[str, Any]:
+def _described(
+    case: Case, transcript: Transcript, scenario: Scenario | None, folder: Path, again: tuple[Path, ...]
+) -> dict[str, Any]:
     """What the record says was done: the transcript's identity, and what of the plan was used."""
     clients = dict.fromkeys(message.sender for message in transcript.from_clients())
-    facts = {
+    facts: dict[str, Any] = {
         "folder": str(folder),
         "method": transcript.method,
         "classes": transcript.classes,
@@ -122,6 +140,8 @@ def _described(case: Case, transcript: Transcript, scenario: Scenario | None, fo
         "rounds": len({message.round for message in transcript.messages}),
         "sha256": _digest(folder),
     }
+    if again:
+        facts["again"] = [{"folder": str(path), "sha256": _digest(path)} for path in again]
     out: dict[str, Any] = {
         "name": _name(folder),
         "transcript": facts,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedassay.audits.claim.ledger_claim import ledger_finding
+from fedassay.audits.claim.captured import captured_claim
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
@@ -45,17 +45,13 @@ _LARGEST = 1 << 24
 """Width of controls without a plan, and its product with the number of classes, at most."""
 _DELTA = 1e-5
 
-# A lower bound on epsilon takes releases drawn again and again on neighbouring records, and messages of somebody
-# else's system cannot be drawn again. So the ledger decides, on what the transcript itself declares.
-_NOT_DRAWN_AGAIN = "captured messages cannot be drawn again on neighbouring records"
-_RESTS_ON = (
-    "on the sensitivities and the noise that the transcript declares; whether the system really adds that noise "
-    "was not tested"
-)
-
 
 def case_of_transcript(
-    transcript: Transcript, scenario: Scenario | None, prepared: Prepared | None, place: Place
+    transcript: Transcript,
+    scenario: Scenario | None,
+    prepared: Prepared | None,
+    place: Place,
+    again: Sequence[Transcript] = (),
 ) -> Case:
     """What there is to do on a captured transcript.
 
@@ -65,6 +61,7 @@ def case_of_transcript(
         prepared: The records of that plan, or None without one. The private ones are nobody's here: they serve
             the controls, as records whose images are known.
         place: Where the work is done.
+        again: The same messages captured again, of the same records.
     """
     seed = None if scenario is None else scenario.plan.seeds[0]
     attacks = _attacks(scenario)
@@ -86,7 +83,7 @@ def case_of_transcript(
         attacks=attacks,
         # What adds up the ledger alone is left out: the claim has nothing else here either.
         audits=tuple(
-            _entry(name, facts, judge, transcript)
+            _entry(name, facts, judge, transcript, again)
             for name, facts in sorted(every_audit().items())
             if facts.place.section != "accounts"
         ),
@@ -177,21 +174,16 @@ def _lacking(need: AuditNeed) -> str:
 
 
 def _entry(
-    name: str, facts: AuditFacts, judge: _Judge, transcript: Transcript
+    name: str, facts: AuditFacts, judge: _Judge, transcript: Transcript, again: Sequence[Transcript]
 ) -> RunAuditEntry | AttackAuditEntry:
     if facts.place.section == "claim":
-        return RunAuditEntry(name, name, lambda context: [_claim_finding(name, transcript, context)])
+        return RunAuditEntry(
+            name, name, lambda context: [captured_claim(name, transcript, context.accounted, again)]
+        )
     why_not = judge.why_not(facts)
     if not facts.judges:
         return RunAuditEntry(name, name, _refusal(why_not))
     return AttackAuditEntry(name, name, facts, partial(judge.assess, name), why_not)
-
-
-def _claim_finding(name: str, transcript: Transcript, context: AuditContext) -> Finding:
-    accounted = context.accounted
-    return ledger_finding(
-        name, transcript.claim, accounted, context, why=_NOT_DRAWN_AGAIN, rests_on=_RESTS_ON, asked=None
-    )
 
 
 def _refusal(reason: str) -> Callable[[AuditContext], list[Finding]]:

@@ -1,0 +1,150 @@
+"""Confidence intervals by the declared type of the data, never by a look at them.
+
+| type | interval | holds |
+|---|---|---|
+| `Binary()`: 0 or 1 | Clopper-Pearson, of the share | exactly, at every n |
+| `Bounded(lower, upper)`: a range known beforehand | betting, of the mean | at every n, any distribution |
+| `Unbounded("median")` | order statistics, of the median | exactly, from 6 values at 95 % |
+| `Unbounded("mean")` | BCa bootstrap, of the mean | approximately, from 100 values; below that there is none |
+
+A method that was chosen by how the values look has no coverage that anybody knows, so the caller says what they
+are. All of them take values that are independent and of one distribution. tests/calibration simulates each one's
+coverage.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtr
+
+from fedassay.audits.stats.betting import betting_interval
+from fedassay.audits.stats.estimate import Estimate, check_level
+from fedassay.audits.stats.intervals import bootstrap_mean, clopper_pearson
+
+Floats = NDArray[np.float64]
+
+BOOTSTRAP_FROM = 100
+"""Fewer values of unknown range say too little of their tails for any interval of their mean."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Values that are 0 or 1."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Values in a range that is known before they are seen, such as [-1, 1] for SSIM."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """Values of no known range, such as PSNR in dB; the median has an exact interval, the mean does not."""
+
+    of: Literal["mean", "median"] = "median"
+
+
+DataType = Binary | Bounded | Unbounded
+
+
+def interval(values: ArrayLike, kind: DataType, *, level: float = 0.95) -> Estimate:
+    """Two-sided confidence interval of the share, mean or median of independent values.
+
+    Args:
+        values: Shape (n,), n at least 1, finite.
+        kind: What the values are.
+        level: Coverage, in (0, 1).
+
+    Returns:
+        The estimate; without ends, and saying why, where no interval of this type holds at this n.
+
+    Raises:
+        ValueError: No values, values that are not finite or not of the type, or a level outside (0, 1).
+    """
+    array = np.asarray(values, dtype=np.float64)
+    check_level(level)
+    if array.ndim != 1 or not len(array) or not np.isfinite(array).all():
+        raise ValueError(f"one axis of at least one finite value is needed, got shape {array.shape}")
+    if isinstance(kind, Binary):
+        return _of_share(array, level)
+    if isinstance(kind, Bounded):
+        low, high = betting_interval(array, kind.lower, kind.upper, level=level)
+        return Estimate(float(array.mean()), low, high, len(array), "betting")
+    return _of_median(array, level) if kind.of == "median" else _of_mean(array, level)
+
+
+def mean_of_top(values: ArrayLike, ranks: ArrayLike, top: int, kind: DataType, *, level: float = 0.95) -> Estimate:
+    """Mean (or median) of the values of the `top` highest-ranked records, with its interval.
+
+    Given the rank of the next record below, the records above it are independent draws of all that rank higher
+    than it does; so an interval of the data's type holds for these: "of records that rank above the k+1-th". It
+    says nothing of the best share of a population, whose threshold is unknown; the bootstrap that pretends to
+    (selecting anew in each resample) covers .84 to .92 where it says .95.
+
+    Args:
+        values: Shape (n,).
+        ranks: What the records were selected by, higher first, shape (n,); it may be `values` itself.
+        top: How many are selected, 1 to n.
+        kind: What the values are.
+        level: Coverage, in (0, 1).
+
+    Returns:
+        The estimate; without ends where ranks tie across the selection's edge, or the type has no interval.
+    """
+    array, order = np.asarray(values, dtype=np.float64), np.asarray(ranks, dtype=np.float64)
+    if array.shape != order.shape or not 1 <= top <= len(array):
+        raise ValueError(
+            f"top must lie in 1 to {len(array)} and ranks have shape {array.shape}, got {top}, {order.shape}"
+        )
+    if top == len(array):
+        return interval(array, kind, level=level)
+    best = np.argsort(-order, kind="stable")
+    if order[best[top - 1]] == order[best[top]]:
+        value = float(array[best[:top]].mean())
+        return Estimate(value, None, None, top, reason="ranks tie at the edge of the selection")
+    found = interval(array[best[:top]], kind, level=level)
+    method = found.method and f"{found.method}, of records that rank above the next one"
+    return Estimate(found.value, found.low, found.high, top, method, found.reason)
+
+
+def _of_share(array: Floats, level: float) -> Estimate:
+    if not np.isin(array, (0.0, 1.0)).all():
+        raise ValueError("values declared binary must be 0 or 1")
+    ends = clopper_pearson(array.sum(), len(array), confidence=level)
+    return Estimate(float(array.mean()), float(ends.low), float(ends.high), len(array), "Clopper-Pearson")
+
+
+def _of_median(array: Floats, level: float) -> Estimate:
+    """Order statistics k and n + 1 - k, the largest k with P(Bin(n, 1/2) < k) <= (1 - level) / 2.
+
+    David and Nagaraja, "Order Statistics" (2003), section 7.1.
+    """
+    n, miss, value = len(array), (1 - level) / 2, float(np.median(array))
+    below = bdtr(np.arange((n + 1) // 2), n, 0.5)
+    k = int(np.count_nonzero(below <= miss))
+    if k == 0:
+        needed = math.ceil(1 - math.log2(1 - level))
+        reason = f"{n} values have no {level:.0%} interval of their median; {needed} have"
+        return Estimate(value, None, None, n, reason=reason)
+    ordered = np.sort(array)
+    return Estimate(value, float(ordered[k - 1]), float(ordered[n - k]), n, "median, order statistics")
+
+
+def _of_mean(array: Floats, level: float) -> Estimate:
+    n, value = len(array), float(array.mean())
+    if n < BOOTSTRAP_FROM:
+        reason = (
+            f"{n} values of no known range have no interval of their mean that holds (from {BOOTSTRAP_FROM} on an "
+            "approximate one is given)"
+        )
+        return Estimate(value, None, None, n, reason=reason)
+    ends = bootstrap_mean(array, np.random.default_rng(n), confidence=level)
+    return Estimate(value, float(ends.low), float(ends.high), n, "bootstrap (approximate)")
