@@ -30,7 +30,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LEFT_OUT = (r"environment\b.*", r"cells\[.*?\]\.seconds\b.*", r"plan\.transcript\.folder")
+LEFT_OUT = (
+    r"environment\b.*",
+    r"cells\[.*?\]\.seconds\b.*",
+    r"plan\.transcript\.folder",
+    # Schema 2 has these, schema 1 has not.
+    r"schema",
+    r"cells\[.*?\]\.(unit|tape|coverage)\b.*",
+    r"cells\[.*?\]\.findings\[.*?\]\.limit",
+)
 """Patterns of places whose values differ between any two runs, or that only one version has."""
 
 MOVED: tuple[tuple[str, str], ...] = ()

@@ -131,6 +131,38 @@ class TapeAnswer(Frozen):
     words: str = ""
 
 
+class Limit(Frozen):
+    """The smallest leak that a finding's run would have found.
+
+    Attributes:
+        metric: What it is measured in.
+        value: The limit, an upper 95 % confidence bound.
+        power: Probability with which such a leak is found.
+        n: Trials that the limit was computed from.
+    """
+
+    metric: str
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    power: float = Field(default=0.95, gt=0, lt=1)
+    n: int = Field(ge=1)
+
+
+class Coverage(Frozen):
+    """Whether an attack that applies to what a cell sends was tried, and said anything.
+
+    Attributes:
+        attack: Registered name.
+        status: `inconclusive`: it was run, and nothing follows.
+        reason: Why it was not conclusive; empty where it was.
+        would_decide: What would change that; empty where nothing is known to.
+    """
+
+    attack: str
+    status: Literal["conclusive", "inconclusive", "not_run"]
+    reason: str = ""
+    would_decide: str = ""
+
+
 class Finding(Frozen):
     """What one audit says about one cell.
 
@@ -147,6 +179,7 @@ class Finding(Frozen):
         assumptions: What the verdict rests on.
         pictures: Picture grids, files beside the record.
         series: Data behind figures, by name.
+        limit: The smallest leak that this run would have found; None where none was computed.
         tape: The answers of the run's tape, on their way to `CellRecord.tape`, where they are written.
     """
 
@@ -162,6 +195,7 @@ class Finding(Frozen):
     assumptions: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
     series: dict[str, Series] = Field(default_factory=dict)
+    limit: Limit | None = None
     tape: tuple[TapeAnswer, ...] = Field(default=(), exclude=True, repr=False)
 
 
@@ -205,7 +239,8 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    `tape` has the answers to the questions about what left; empty where none was asked, and before schema 2.
+    Since schema 2 it holds `tape`, the answers to the questions about what left (empty where none was asked); `unit`,
+    whose privacy it speaks of; and `coverage`, which is empty where nobody computed it.
     """
 
     method: str
@@ -215,6 +250,7 @@ class CellRecord(Frozen):
     epsilon: Extended
     delta: float
     adjacency: Adjacency
+    unit: Literal["record", "person", "client"] = "record"
     seed: int | None
     utility: dict[str, Extended | None]
     communication: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
@@ -222,6 +258,7 @@ class CellRecord(Frozen):
     ledger: tuple[LedgerRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     tape: tuple[TapeAnswer, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
 
