@@ -239,8 +239,8 @@ class CellPrivacy(Frozen):
 class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
-    Since schema 2 it holds `tape`, the answers to the questions about what left (empty where none was asked); `unit`,
-    whose privacy it speaks of; and `coverage`, which is empty where nobody computed it.
+    Since schema 2 it holds `tape`, the answers to the questions about what left (empty where none was asked);
+    `unit`, whose privacy it speaks of; and `coverage`, which is empty where nobody computed it.
     """
 
     method: str
