@@ -290,3 +290,14 @@ def test_a_published_mechanism_under_add_remove_is_unbounded_and_says_why() -> N
     assert "released under replace_one_same_label, asked add_remove" in found.reason
     with_counts = account(_transcript({"means": means, "counts": exact("labels")}), "add_remove", DELTA)
     assert with_counts.reason == "sent exactly: counts"
+
+
+@pytest.mark.parametrize(("secure", "expected"), [(True, 0.5), (False, 1.0)])
+def test_a_share_of_noise_protects_only_inside_the_secure_sum(secure: bool, expected: float) -> None:
+    """Each of four senders adds half of the deviation; who sees one message alone sees that half."""
+    release = _gaussian(0.5).model_copy(update={"shares": 4})
+    field = MessageField(np.zeros(3), "other", release, additive=True, secure=secure)
+    clients = [Message(0, f"client/{number}", "server", {"sums": field}) for number in range(4)]
+    claim = PrivacyClaim(epsilon=1.0, delta=1e-5, adjacency=release.adjacency, source="a test")
+    total = account(Transcript("made up", 2, tuple(clients), claim), release.adjacency, 1e-5)
+    assert total.mu == pytest.approx(expected)

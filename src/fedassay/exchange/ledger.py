@@ -89,11 +89,20 @@ def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[
         for name, item in message.fields.items():
             # One draw of noise has one scale: fields that share a group's name but not its release are two.
             joint = item.release.model_copy(update={"note": ""})
+            # Outside of the secure sum a sender's own share of the noise is all that there is.
+            if (
+                joint.shares > 1
+                and joint.noise_scale is not None
+                and not item.secure
+                and message.sender != AGGREGATE
+            ):
+                share = tuple(scale / math.sqrt(joint.shares) for scale in joint.noise_scale)
+                joint = joint.model_copy(update={"noise_scale": share, "shares": 1})
             if joint.group is not None and joint in seen:
                 continue
             seen.add(joint)
             where = f"{name} in message {number} of {message.sender}"
-            for cell, entry in _of_release(item.release, adjacency, stated, where):
+            for cell, entry in _of_release(joint, adjacency, stated, where):
                 cells.setdefault(cell, []).append(entry)
     return _with_everybodys(found)
 
