@@ -82,32 +82,39 @@ def noised_mean(
     return mean[where].reshape(height, width, channels)
 
 
-def pydp_mean(images: Images, epsilon: float) -> NDArray[np.float64]:
+def pydp_bounds(images: Images) -> tuple[float, float]:
+    """What every magnitude of images (n, H, W, C) lies within: 0 and the number of pixels of a channel."""
+    height, width = images.shape[1:3]
+    return 0.0, float(height * width)
+
+
+def pydp_means(values: NDArray[np.float64], epsilon: float, bounds: tuple[float, float]) -> NDArray[np.float64]:
     """The `pydp` release, as in the paper: PyDP's BoundedMean of every coordinate of the spectrum by itself.
 
     Each mean is epsilon-DP under add_remove (Laplace noise, half of epsilon for the number of records), so the
-    release is (H W C epsilon)-DP. PyDP cannot be seeded.
+    release is (D epsilon)-DP. PyDP cannot be seeded.
 
     Args:
-        images: A client's, shape (n, H, W, C). Of none PyDP answers exactly 0, which is no release under any
-            epsilon: one record in the middle of the bounds stands in. It adds 0 to the sum that PyDP noises,
-            about that middle, and 1 to its count: no further from any one record than the promise covers.
+        values: Magnitudes of a client's images, shape (n, D). Of none PyDP answers exactly 0, which is no release
+            under any epsilon: one record in the middle of the bounds stands in. It adds 0 to the sum that PyDP
+            noises, about that middle, and 1 to its count: no further from any one record than the promise covers.
         epsilon: Of each coordinate.
+        bounds: What the magnitudes lie within.
+
+    Returns:
+        Shape (D,).
     """
     from pydp.algorithms.laplacian import BoundedMean
 
-    height, width, channels = images.shape[1:]
-    largest = float(height * width)
-    columns = magnitudes(images).reshape(len(images), height * width * channels)
-    if not len(images):
-        columns = np.full((1, columns.shape[1]), largest / 2)
+    low, high = bounds
+    columns = values if len(values) else np.full((1, values.shape[1]), (low + high) / 2)
     means = [
-        BoundedMean(epsilon=epsilon, lower_bound=0.0, upper_bound=largest, dtype="float").quick_result(
+        BoundedMean(epsilon=epsilon, lower_bound=low, upper_bound=high, dtype="float").quick_result(
             column.tolist()
         )
         for column in columns.T
     ]
-    return np.array(means, dtype=np.float64).reshape(height, width, channels)
+    return np.array(means, dtype=np.float64)
 
 
 def distances(images: Images, mean: Floats) -> NDArray[np.float64]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.methods.feddiff.magnitudes import mean_magnitude, noised_mean, pydp_mean
+from fedassay.methods.feddiff.magnitudes import magnitudes, mean_magnitude, noised_mean, pydp_bounds, pydp_means
 from fedassay.methods.feddiff.private import Budget
 from fedassay.privacy.mechanisms import release_class_counts
 
@@ -37,8 +40,11 @@ def sent_magnitude(
         return (mean_magnitude(client.images) if len(client) else np.zeros(shape)).astype(np.float32)
     door = task.door(client.name, 0, "magnitude_mean")
     if budget.coordinates:
+        shape, bounds = client.images.shape[1:], pydp_bounds(client.images)
+        values = magnitudes(client.images).reshape(len(client), math.prod(shape))
+        release = partial(pydp_means, epsilon=budget.each, bounds=bounds)
         total = budget.coordinates * budget.each
-        return door.seal("mean", "PyDP", total, lambda: pydp_mean(client.images, budget.each)).astype(np.float32)
+        return door.seal("mean", "PyDP", total, release, values, bounds).reshape(shape).astype(np.float32)
     # Where the number of records is private, so is what the sum is divided by.
     divisor = count if task.privacy.adjacency == "add_remove" else float(len(client))
     found = noised_mean(client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=door)

@@ -27,7 +27,7 @@ def _whole(answers: Tape | None = None, value: np.ndarray = VALUE) -> tuple[Tape
             DOOR.at(cell="class/3").add("second", SYMMETRIC, 2.0, layout="mirrored"),
             DOOR.at(step=1).add("count", np.float64(7), 2.0, grid=0.25),
             DOOR.add("counts", np.array([1.0]), 0.0),
-            DOOR.seal("mean", "somebody's", 1.5, lambda: value[0] + 1),
+            DOOR.seal("mean", "somebody's", 1.5, lambda values: values[0] + 1, value, (0.0, 1.0)),
         ]
     return found, outs
 
@@ -118,7 +118,7 @@ def test_what_carries_no_noise_is_never_replayed() -> None:
         (lambda: DOOR.add("sums", VALUE[:1], 2.0), "(1, 3)"),
         (lambda: DOOR.add("sums", VALUE, 2.0, grid=0.5), "0.5"),
         (lambda: DOOR.add("sums", VALUE, 0.0), "0.0"),
-        (lambda: DOOR.seal("sums", "somebody's", 1.0, lambda: VALUE), "sealed"),
+        (lambda: DOOR.seal("sums", "somebody's", 1.0, lambda values: values, VALUE, (0.0, 1.0)), "sealed"),
         (lambda: DOOR.at(step=1).add("sums", VALUE, 2.0), "made no draw under this key"),
         (lambda: None, "drawn by the first run alone"),
     ],
@@ -147,7 +147,7 @@ def test_kept_draws_come_back_whole(tmp_path: Path) -> None:
     with taped() as first:
         DOOR.add("sums", VALUE, 2.0)
         DOOR.add("count", np.float64(3), 2.0, grid=0.5)
-        DOOR.seal("mean", "somebody's", 1.5, lambda: VALUE[0])
+        DOOR.seal("mean", "somebody's", 1.5, lambda values: values[0], VALUE, (0.0, 1.0))
         Door(Seeds(0), Key("client/0", 1, "statistics")).add("sums", VALUE, 2.0)
         keep_draws(path, "run", Seeds(0), lambda key: key.round == 0)
     with taped() as resumed:

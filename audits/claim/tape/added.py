@@ -18,6 +18,7 @@ import numpy as np
 from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
 from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
+from fedassay.audits.claim.tape.sealed import TRIALS, broken_promise
 from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
@@ -46,6 +47,7 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
             faults.append(Fault(", ".join(covered.fields), words))
     faults += _not_the_stream(tape, list(cells))
     faults += _shared_streams(context, list(cells))
+    faults += _of_sealed(context, list(cells))
     faults += _of_trainings(context)
     blocks = _tested(tape, list(cells))
     if blocks is not None and blocks.p <= LEVEL / max(1, context.bounds):
@@ -101,6 +103,19 @@ def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:
         if isinstance(draw, Draw) and not np.array_equal(draw.out, own := expected(draw, tape.root)):
             field = field_of(key, cells)
             yield Fault(field, f"{_name(key, field)}: {_unlike(draw, own)}")
+
+
+def _of_sealed(context: AuditContext, cells: list[Covered]) -> Iterator[Fault]:
+    """Mechanisms of other libraries that known inputs refute, or that a resumed run no longer has."""
+    for key, entry in context.tape.draws.items():
+        if not isinstance(entry, Sealed):
+            continue
+        field = field_of(key, cells)
+        if entry.mechanism is None:
+            words = f"{_name(key, field)}: {entry.library}'s mechanism was not kept with the interrupted run"
+            yield Fault(field, words, "not_asked")
+        elif words := broken_promise(entry, context.seeds.numpy("tape", "sealed", *key.path)):
+            yield Fault(field, f"{_name(key, field)}: {words}")
 
 
 def _unlike(draw: Draw, own: Floats) -> str:
@@ -195,8 +210,8 @@ def _tried(context: AuditContext, blocks: BlockTest | None) -> str:
     sealed = [entry for entry in tape.draws.values() if isinstance(entry, Sealed)]
     if sealed:
         words.append(
-            f"{len(sealed)} outputs of {sealed[0].library} cannot be computed again: its noise is tested on known "
-            "inputs"
+            f"{len(sealed)} outputs of {sealed[0].library} cannot be computed again; on known inputs it "
+            f"shows no more than it promises ({TRIALS:,} numbers a side)"
         )
     facts = training_facts(tape, context.outcome.transcript)
     if facts is not None:

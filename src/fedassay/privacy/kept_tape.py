@@ -47,7 +47,7 @@ def keep_draws(path: Path, run: str, root: Seeds, chosen: Callable[[Key], bool])
                 arrays[f"{number}.exact"] = entry.exact
                 line |= {"scale": entry.scale, "layout": entry.layout, "grid": entry.grid}
             else:
-                line |= {"library": entry.library, "pure_epsilon": entry.pure_epsilon}
+                line |= {"library": entry.library, "pure_epsilon": entry.pure_epsilon, "bounds": entry.bounds}
             arrays[f"{number}.out"] = entry.out
             lines.append(line)
     about = {"run": run, "root": _name_of(root), "draws": json.dumps(lines)}
@@ -86,6 +86,7 @@ def _entry(line: dict[str, object], tensor: Callable[[str], NDArray[np.float64]]
     out = tensor(f"{number}.out")
     out.flags.writeable = False
     if "library" in given:
+        given["bounds"] = tuple(given["bounds"])  # type: ignore[arg-type]
         return Sealed(Key(**named), out=out, **given)  # type: ignore[arg-type]
     return Draw(Key(**named), exact=tensor(f"{number}.exact"), out=out, **given)  # type: ignore[arg-type]
 

@@ -103,19 +103,24 @@ class Draw:
 class Sealed:
     """One output of somebody else's mechanism, whose noise cannot be drawn again.
 
-    It is recorded and replayed like a draw; that its noise is what it says is tested on known inputs elsewhere.
+    It is recorded and replayed like a draw. Whether its noise is what it says is tested on known inputs, for which
+    the mechanism itself is kept in memory: one that treats every column by itself, with an equal share of epsilon.
 
     Attributes:
         key: Its name.
         library: Whose mechanism.
         pure_epsilon: What it promises for `out` as a whole.
+        bounds: What the values that go in lie within.
         out: What came out.
+        mechanism: From values (n, D) to `out`, flattened to (D,); None where a resumed run no longer has it.
     """
 
     key: Key
     library: str
     pure_epsilon: float
+    bounds: tuple[float, float]
     out: Floats
+    mechanism: Callable[[Floats], Floats] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -211,7 +216,7 @@ class Tape:
 def _parameters(entry: Entry) -> tuple[object, ...]:
     """What of an entry may not depend on records."""
     if isinstance(entry, Sealed):
-        return ("sealed", entry.shape, entry.library, entry.pure_epsilon)
+        return ("sealed", entry.shape, entry.library, entry.pure_epsilon, entry.bounds)
     return ("drawn", entry.shape, entry.scale, entry.layout, entry.grid)
 
 
@@ -357,18 +362,28 @@ class Door:
             return out
         return tape.write(Draw(key, value, float(scale), layout, grid, out), self.root)
 
-    def seal(self, part: str, library: str, pure_epsilon: float, release: Callable[[], Floats]) -> Floats:
-        """Give out what somebody else's mechanism does; the output is read-only.
+    def seal(
+        self,
+        part: str,
+        library: str,
+        pure_epsilon: float,
+        mechanism: Callable[[Floats], Floats],
+        values: Floats,
+        bounds: tuple[float, float],
+    ) -> Floats:
+        """Give out what somebody else's mechanism does to every column of a table; the output is read-only.
 
         Args:
             part: As for `add`.
             library: Whose mechanism.
-            pure_epsilon: What it promises for its output as a whole.
-            release: Calls it.
+            pure_epsilon: What it promises for its output as a whole, in equal shares of the columns.
+            mechanism: From values (n, D) to one number a column, (D,).
+            values: What goes in, (n, D).
+            bounds: What these lie within.
         """
-        out = np.array(release(), dtype=np.float64)
+        out = np.array(mechanism(values), dtype=np.float64)
         out.flags.writeable = False
         tape = _TAPE.get()
         if tape is None:
             return out
-        return tape.write(Sealed(replace(self.key, part=part), library, pure_epsilon, out))
+        return tape.write(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism))

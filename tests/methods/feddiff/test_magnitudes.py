@@ -16,7 +16,8 @@ from fedassay.methods.feddiff.magnitudes import (
     magnitudes,
     mean_magnitude,
     noised_mean,
-    pydp_mean,
+    pydp_bounds,
+    pydp_means,
 )
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.sensitivities import magnitude_sum
@@ -92,7 +93,8 @@ def _errors(images: np.ndarray, epsilon: float) -> tuple[float, float]:
     count = len(images) + rng.normal(0, math.sqrt(10 / 0.05) * calibrate_sigma(epsilon, 1e-5, 1.0))
     # As the server uses it: no magnitude is negative.
     gaussian = noised_mean(images, clip=clip, sigma=sigma, count=count, noise=FreeNoise(rng)).clip(min=0)
-    pydp = pydp_mean(images, epsilon / exact.size)
+    columns = magnitudes(images).reshape(len(images), exact.size)
+    pydp = pydp_means(columns, epsilon / exact.size, pydp_bounds(images)).reshape(shape)
     return tuple(float(np.sqrt(np.mean((found - exact) ** 2))) for found in (gaussian, pydp))  # type: ignore[return-value]
 
 
