@@ -5,7 +5,7 @@
 
 The check comes first: every record's gradient, gradient norm and part of a weighted sum equal those of that record
 alone, computed by autograd on the very network that is trained. Ours is
-`fedassay.nets.private_generators.train_generator_privately`, which samples, clips, adds noise and averages
+`fedassay.nets.dp_sgd.generators.train_generator_privately`, which samples, clips, adds noise and averages
 weights; the peer is GradSampleModule and DPOptimizer in a bare loop. All three build the network and take steps
 on batches of the same size, in runs that alternate; a step's time is the median over the steps of all runs without
 the first two of each, in which ours checks its gradients.
@@ -27,13 +27,13 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
+from fedassay.nets.dp_sgd.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot
 from fedassay.nets.presets import Preset
-from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.record_gradients import RecordGradients
 from fedassay.nets.trained import build_network
-from fedassay.nets.training_door import TrainingDoor
 from fedassay.privacy.tape import Key
 from fedassay.support.seeds import Seeds
 

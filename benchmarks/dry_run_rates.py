@@ -19,9 +19,9 @@ from fedassay.heads.linear import train_head
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets.bodies import BodySpec, build_body
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train, train_privately
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.training_door import TrainingDoor
 from fedassay.plan.sizes import Sizes
 from fedassay.plan.work import body
 from fedassay.privacy.accounting import calibrate_noise_multiplier

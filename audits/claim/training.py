@@ -1,7 +1,7 @@
 """Is the DP-SGD of a run what its releases declare: its noise, its clipping, its sampling, its number of steps.
 
 No attack can see that from outside for less than the price of hundreds of trainings. So the steps are looked at
-while they are taken (`fedassay.nets.training_facts`), on the tape of the run. Exactly: coins, noise and weights
+while they are taken (`fedassay.nets.dp_sgd.facts`), on the tape of the run. Exactly: coins, noise and weights
 of every step are computed again from the declaration and the noised sums alone, and at a few steps every record
 of the batch by itself. Statistically, for streams that are not what they seem: p-values of the noise and of the
 sampling.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from scipy.stats import chi2
 
 from fedassay.exchange.transcript import Message, MessageField, Transcript
-from fedassay.nets.training_tape import TrainingEntry, trainings
+from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.privacy.tape import Tape
 
 LEVEL = 1e-9

@@ -37,6 +37,8 @@ from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.denoising import Sampler
+from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
+from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.nets.generators import (
     GENERATORS,
     GeneratorName,
@@ -44,9 +46,7 @@ from fedassay.nets.generators import (
     received_generator,
     train_generator,
 )
-from fedassay.nets.kept_trainings import keep_trainings, restore_trainings
 from fedassay.nets.presets import Preset
-from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns

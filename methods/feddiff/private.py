@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fedassay.exchange.release import PrivacyTarget, Release, exact
 from fedassay.methods.shared.dp_sgd import DpSgd
-from fedassay.nets.private_steps import PrivateSteps, steps_of
+from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent
 from fedassay.privacy.gaussian import mu_of

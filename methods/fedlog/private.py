@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.release import Claim, NoClaim, PrivacyTarget, Release, exact
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
-from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma

@@ -34,7 +34,7 @@ from fedassay.methods.shared.local_networks import (
 from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
 from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
-from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.plan.work import networks
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Frozen, Images, Parameters

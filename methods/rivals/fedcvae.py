@@ -27,8 +27,8 @@ from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import Normals, train, train_privately
-from fedassay.nets.private_steps import PrivateSteps
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy import reruns

@@ -22,7 +22,7 @@ from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
-from fedassay.nets.private_steps import PrivateSteps
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 

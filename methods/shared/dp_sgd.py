@@ -8,8 +8,8 @@ from pydantic import Field
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
-from fedassay.nets.private_steps import PrivateSteps, steps_of
-from fedassay.nets.training_door import TrainingDoor
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
 from fedassay.privacy.tape import Key

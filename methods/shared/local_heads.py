@@ -21,8 +21,8 @@ from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train_privately
-from fedassay.nets.private_steps import PrivateSteps
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints, Parameters
 

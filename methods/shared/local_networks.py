@@ -14,8 +14,8 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.methods.shared.dp_sgd import training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import RecordLoss, train, train_privately
-from fedassay.nets.private_steps import PrivateSteps
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 

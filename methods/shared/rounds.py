@@ -24,7 +24,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.contracts.method import MethodInput
-from fedassay.nets.kept_trainings import keep_trainings, restore_trainings
+from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
 from fedassay.support.hashing import digest_arrays

@@ -38,14 +38,14 @@ from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
 from fedassay.nets import presets
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
+from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.generators import GENERATORS, one_hot, train_generator
 from fedassay.nets.presets import TINY, Preset
-from fedassay.nets.private_generators import PrivateTraining, train_generator_privately
-from fedassay.nets.private_steps import PrivateSteps
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.sampling import sample
 from fedassay.nets.training import train
-from fedassay.nets.training_door import TrainingDoor
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.wiring import message_attacks
 from fedassay.privacy.tape import Key

@@ -16,7 +16,7 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, Transcript
-from fedassay.nets.training_tape import trainings
+from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, on_grid, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import entries, lookup

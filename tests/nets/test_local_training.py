@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
-from fedassay.nets.clipped_sums import ClippedSums, RecordStreams, record_gradients
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
 from fedassay.nets.local_training import record_objective, train, train_privately
-from fedassay.nets.private_steps import PrivateSteps, steps_of
-from fedassay.nets.training_door import TrainingDoor
 from fedassay.privacy.tape import Key
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
@@ -89,7 +89,7 @@ def test_both_ways_to_clipped_sums_agree(name: str, norm: float, monkeypatch: py
     module = build_body(BodySpec.model_validate({"name": name}), shape, 5, 0)
     gradients = record_gradients(module, record_objective(_loss), (images, labels))
     found = clipped_sums(module, images, labels, norm, check=True)
-    monkeypatch.setattr("fedassay.nets.clipped_sums.RecordGradients", _refuse)
+    monkeypatch.setattr("fedassay.nets.dp_sgd.clipped_sums.RecordGradients", _refuse)
     written = clipped_sums(module, images, labels, norm, check=True)
     sizes = torch.cat([each.flatten(1) for each in gradients.values()], dim=1).norm(dim=1)
     for key, each in gradients.items():

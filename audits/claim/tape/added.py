@@ -23,7 +23,7 @@ from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, st
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.transcript import Transcript
-from fedassay.nets.training_tape import trainings
+from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Key, Sealed, Tape
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds

@@ -35,7 +35,7 @@ from fedassay.audits.claim.tape.neighbours import (
 )
 from fedassay.audits.claim.tape.streams import expected, squared_distance
 from fedassay.contracts.audit import AuditContext
-from fedassay.nets.training_tape import trainings
+from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Entry, Key, Tape
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds

@@ -12,12 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedassay.nets.clipped_sums import Objective, RecordStreams, Rows
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.private_training import train_with_noise
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_tape import Training
-from fedassay.nets.updates import Updates
+from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.loop import train_with_noise
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""

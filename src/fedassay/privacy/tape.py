@@ -146,7 +146,7 @@ class Tape:
         lacks: What a resumed run no longer has of its first part, so that questions cannot be asked.
         answers: In a replay, the tape of the first run, whose outputs are given out.
         root: Root of the streams that the draws came from, held in memory only; None before the first draw.
-        trainings: Private trainings by key; `fedassay.nets.training_tape.trainings` reads them.
+        trainings: Private trainings by key; `fedassay.nets.dp_sgd.tape.trainings` reads them.
         arrays: Where what went in and came out is kept.
         brief: In a replay: stop the run (`Enough`) when all draws and trainings of the first have been made again.
     """

@@ -11,7 +11,7 @@ from fedassay.audits.claim.ledger import LedgerAudit
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim, PrivacyClaim
-from fedassay.nets.training_tape import trainings
+from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup
 

@@ -19,12 +19,12 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import NoClaim
 from fedassay.exchange.transcript import Transcript
 from fedassay.methods.shared import local_heads, local_networks
-from fedassay.nets import private_training
-from fedassay.nets.clipped_sums import ClippedSums
+from fedassay.nets.dp_sgd import loop as private_training
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.nets.local_training import train_privately
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_tape import trainings
 from fedassay.privacy.tape import Key, taped
 from fedassay.records.record import Finding
 from fedassay.support.registry import lookup

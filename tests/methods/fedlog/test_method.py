@@ -28,7 +28,7 @@ from fedassay.methods.fedlog.private import Body, Mechanism, clamped, class_mean
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
-from fedassay.nets.training_door import TrainingDoor
+from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import llr_scores

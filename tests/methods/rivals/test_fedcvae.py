@@ -14,8 +14,8 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.methods.rivals.fedcvae import FedCVAE
 from fedassay.methods.shared.classifiers import Classifiers
-from fedassay.nets.clipped_sums import record_gradients
 from fedassay.nets.cvae import build_cvae, truncated_normal
+from fedassay.nets.dp_sgd.clipped_sums import record_gradients
 from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError
 from fedassay.support.progress import SILENT

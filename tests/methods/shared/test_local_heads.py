@@ -18,7 +18,7 @@ from fedassay.methods.rivals.centralized import Centralized
 from fedassay.methods.rivals.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.local_heads import head_loss
-from fedassay.nets.clipped_sums import record_gradients
+from fedassay.nets.dp_sgd.clipped_sums import record_gradients
 from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError, PlanError
 

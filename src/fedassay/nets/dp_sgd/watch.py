@@ -18,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.nets.alone import Alone, each_alone, length_of, scaled_to
 from fedassay.nets.checkpoint import TrainingState
-from fedassay.nets.clipped_sums import Objective, RecordStreams, trained
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.shadow_updates import ShadowUpdates
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_facts import TrainingFacts
-from fedassay.nets.training_statistics import NoiseBlocks, sampling_p_values
-from fedassay.nets.updates import Updates
+from fedassay.nets.dp_sgd.alone import Alone, each_alone, length_of, scaled_to
+from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, trained
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.facts import TrainingFacts
+from fedassay.nets.dp_sgd.shadow import ShadowUpdates
+from fedassay.nets.dp_sgd.statistics import NoiseBlocks, sampling_p_values
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.support.seeds import Seeds
 
 TESTED = 8

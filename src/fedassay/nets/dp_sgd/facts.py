@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class TrainingFacts:
-    """Facts about one training, gathered by `fedassay.nets.training_watch`.
+    """Facts about one training, gathered by `fedassay.nets.dp_sgd.watch`.
 
     Attributes:
         failures: What contradicts the declaration, one sentence for each kind of it; empty: nothing.

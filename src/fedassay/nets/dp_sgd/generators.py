@@ -1,6 +1,6 @@
 """Training of class-conditional generators by DP-SGD.
 
-The loop is `fedassay.nets.private_training`'s; here is what a record's loss is. Each record's loss is averaged
+The loop is `fedassay.nets.dp_sgd.loop`'s; here is what a record's loss is. Each record's loss is averaged
 over several time steps and noises before its gradient is clipped, which costs no privacy (Dockhorn et al. 2022,
 "Differentially Private Diffusion Models").
 """
@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.nets.clipped_sums import Objective, RecordStreams, Rows
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, Rows
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.loop import train_with_noise
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.generators import unchanged
 from fedassay.nets.presets import Preset
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.private_training import train_with_noise
 from fedassay.nets.trained import TrainedDenoiser, build_network
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_tape import Training
-from fedassay.nets.updates import Updates
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Advance
 from fedassay.support.types import Images, Ints

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
-from fedassay.nets.clipped_sums import ClippedSums, trained
-from fedassay.nets.record_gradients import CHECKED_STEPS
-from fedassay.nets.training_tape import Training, digest, replayed, watch, write
-from fedassay.nets.training_watch import TrainingWatch
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, trained
+from fedassay.nets.dp_sgd.record_gradients import CHECKED_STEPS
+from fedassay.nets.dp_sgd.tape import Training, digest, replayed, watch, write
+from fedassay.nets.dp_sgd.watch import TrainingWatch
 from fedassay.privacy.tape import running_tape
 from fedassay.support.progress import Advance
 

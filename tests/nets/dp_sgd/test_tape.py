@@ -12,15 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.nets import private_training, training_tape
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.clipped_sums import ClippedSums, RecordStreams, record_gradients
+from fedassay.nets.dp_sgd import loop as private_training
+from fedassay.nets.dp_sgd import tape as training_tape
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams, record_gradients
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
+from fedassay.nets.dp_sgd.watch import TESTED, chosen_steps
 from fedassay.nets.local_training import train_privately
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.record_gradients import RecordGradients
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_tape import TrainingEntry, trainings
-from fedassay.nets.training_watch import TESTED, chosen_steps
 from fedassay.privacy.tape import Key, Tape, taped
 from fedassay.support.seeds import Seeds
 

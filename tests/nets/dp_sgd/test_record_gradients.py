@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.nets import record_factors
-from fedassay.nets.record_factors import Each, Outer
-from fedassay.nets.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd import record_factors
+from fedassay.nets.dp_sgd.record_factors import Each, Outer
+from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 
 # A kernel of even height needs more padding below than above.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

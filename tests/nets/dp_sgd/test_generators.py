@@ -14,21 +14,22 @@ import torch
 from opacus.accountants import PRVAccountant
 from torch import Tensor, nn
 
-from fedassay.nets import private_training, record_factors
-from fedassay.nets.clipped_sums import ClippedSums, Objective, RecordStreams, trained
 from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
-from fedassay.nets.generators import GENERATORS, one_hot
-from fedassay.nets.presets import Preset
-from fedassay.nets.private_generators import (
+from fedassay.nets.dp_sgd import loop as private_training
+from fedassay.nets.dp_sgd import record_factors
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams, trained
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.generators import (
     PrivateTraining,
     denoising_objective,
     train_generator_privately,
 )
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import trainings
+from fedassay.nets.generators import GENERATORS, one_hot
+from fedassay.nets.presets import Preset
 from fedassay.nets.trained import build_network
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_tape import trainings
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
 from fedassay.privacy.tape import Key, taped

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedassay.nets.clipped_sums import Objective, RecordStreams, trained
+from fedassay.nets.dp_sgd.clipped_sums import Objective, RecordStreams, trained
 
 _TOLERANCE = 2e-3
 """Of a sum of gradients, over the sum of their norms: float32, in another order of summation."""

@@ -2,7 +2,7 @@
 
 What DP-SGD needs of a batch is every record's gradient norm over all parameters, and then the sum of the gradients
 with a factor for each record. Hooks on the layers catch what a layer was given and the gradient of
-what it returned; `fedassay.nets.record_factors` makes the rest of it, layer by layer. Meanwhile the
+what it returned; `fedassay.nets.dp_sgd.record_factors` makes the rest of it, layer by layer. Meanwhile the
 parameters are frozen, so that autograd does not compute the ordinary gradient beside.
 
 A layer of an unknown kind with parameters is refused. A parameter that is used past its layer (as an argument of a
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedassay.nets.record_factors import KINDS, Part, add_parts, is_known
+from fedassay.nets.dp_sgd.record_factors import KINDS, Part, add_parts, is_known
 
 CHECKED_STEPS = 2
 """Steps of a run, with records, to `check`. In the first one a layer that starts at zero hides those before it."""

@@ -18,10 +18,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.training_facts import TrainingFacts
-from fedassay.nets.training_tape import TrainingEntry, trainings
-from fedassay.nets.updates import Updates
+from fedassay.nets.dp_sgd.facts import TrainingFacts
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
+from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.tape import Key, running_tape
 from fedassay.support.atomic import write_bytes
 from fedassay.support.seeds import Seeds

@@ -1,6 +1,6 @@
 """Sums over records of their clipped gradients: what a step of DP-SGD gives to the noise.
 
-The sums come from `fedassay.nets.record_gradients` where it knows every layer, in a fraction of the time of
+The sums come from `fedassay.nets.dp_sgd.record_gradients` where it knows every layer, in a fraction of the time of
 per-record gradients that are written out. Networks with other layers (a backbone with normalisation by kept
 statistics) get those, from `torch.func`, which computes every record alone.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedassay.nets.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.record_gradients import RecordGradients
 
 Rows = tuple[Tensor, ...]
 """Tensors with the same number of rows, `draws` consecutive ones for each record."""

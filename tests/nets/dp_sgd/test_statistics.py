@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
-from fedassay.nets.training_statistics import NoiseBlocks, sampling_p_values
+from fedassay.nets.dp_sgd.statistics import NoiseBlocks, sampling_p_values
 
 SIZE, STEPS = 530, 12
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedassay.nets.clipped_sums import RecordStreams
+from fedassay.nets.dp_sgd.clipped_sums import RecordStreams
 from fedassay.privacy.tape import Key
 from fedassay.support.seeds import Seeds
 

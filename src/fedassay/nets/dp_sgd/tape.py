@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedassay.nets.clipped_sums import ClippedSums, Objective, trained
-from fedassay.nets.private_steps import PrivateSteps
-from fedassay.nets.training_door import TrainingDoor
-from fedassay.nets.training_facts import TrainingFacts
-from fedassay.nets.training_watch import TrainingWatch
-from fedassay.nets.updates import Updates
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, trained
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.facts import TrainingFacts
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.nets.dp_sgd.watch import TrainingWatch
 from fedassay.privacy.tape import Key, Tape
 from fedassay.support.seeds import Seeds
 

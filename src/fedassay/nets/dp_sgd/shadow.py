@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fedassay.nets.checkpoint import TrainingState
-from fedassay.nets.clipped_sums import trained
-from fedassay.nets.updates import Updates
+from fedassay.nets.dp_sgd.clipped_sums import trained
+from fedassay.nets.dp_sgd.updates import Updates
 
 
 class ShadowUpdates:
