@@ -39,7 +39,7 @@ def noise_answer(context: AuditContext, cells: Sequence[Covered]) -> Answer:
         cells: What protects each noised field.
     """
     tape = context.tape
-    faults = [Fault("", words) for words in tape.faults]
+    faults = [Fault(each.field, each.words) for each in tape.faults]
     faults += [Fault("", words, "not_asked") for words in tape.lacks]
     faults += _undrawn(context, [covered for covered in cells if not covered.draws and _speaks(covered)])
     for covered in cells:

@@ -92,9 +92,3 @@ def listed(words: Iterable[str]) -> str:
     kept = list(dict.fromkeys(words))
     more = len(kept) - _SHOWN
     return "; ".join(kept[:_SHOWN]) + (f" (and {more} more)" if more > 0 else "")
-
-
-def field_in(words: str) -> str:
-    """The release whose key a fault of a tape begins with; empty where there is none."""
-    start = words.find("field='")
-    return words[start + 7 : words.find("'", start + 7)] if start >= 0 else ""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered, field_in
+from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
 from fedassay.audits.claim.tape.coverage import Covered, named
 from fedassay.audits.claim.tape.neighbours import (
     SAME_LABEL,
@@ -205,7 +205,7 @@ class Search:
         tape = self.context.redraw(clients, answers)
         if answers is self.context.tape:
             # Outputs that were never seen may lead to other mechanisms; records may not.
-            self.faults += [Fault(field_in(words), f"with {filling.name}: {words}") for words in tape.faults]
+            self.faults += [Fault(each.field, f"with {filling.name}: {each.words}") for each in tape.faults]
         labels = {name: own.label for name, own in changed.items()}
         return _World(filling.name, labels, _of_clients(tape, chosen), _sums(tape, changed))
 

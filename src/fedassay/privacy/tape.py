@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,12 @@ class Key:
     cell: str = "all"
     part: str = ""
     step: int = 0
+
+    def __str__(self) -> str:
+        part = f"{self.part} of " if self.part else ""
+        cell = "" if self.cell == "all" else f" ({self.cell})"
+        step = f", step {self.step}" if self.step else ""
+        return f"{part}{self.field}{cell} of {self.sender} in round {self.round}{step}"
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -135,6 +141,13 @@ class Enough(BaseException):
     """Ends a replay that is asked for its draws alone: no method may catch it."""
 
 
+class TapeFault(NamedTuple):
+    """What no tape may hold: the field or release that it is about, and what is wrong, in words."""
+
+    field: str
+    words: str
+
+
 @dataclass(eq=False)
 class Tape:
     """The draws of one run, by key.
@@ -152,7 +165,7 @@ class Tape:
     """
 
     draws: dict[Key, Entry] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    faults: list[TapeFault] = field(default_factory=list)
     lacks: list[str] = field(default_factory=list)
     answers: Tape | None = None
     root: Seeds | None = None
@@ -160,13 +173,17 @@ class Tape:
     arrays: Overflow = field(default_factory=Overflow)
     brief: bool = False
 
+    def fault(self, key: Key, words: str) -> None:
+        """Keep what is wrong with the draw or the training of a key."""
+        self.faults.append(TapeFault(key.field, f"{key}: {words}"))
+
     def write(self, entry: Entry, root: Seeds | None = None) -> Floats:
         """Keep an entry; returns what the door gives out: its output, or the first run's in a replay."""
         if entry.key in self.draws:
-            self.faults.append(f"{entry.key}: noise was drawn twice under one key")
+            self.fault(entry.key, "noise was drawn twice under one key")
         if root is not None:
             if self.root is not None and self.root != root:
-                self.faults.append(f"{entry.key}: drawn from another root than the draws before it")
+                self.fault(entry.key, "its noise comes from another root than that of the draws before it")
             self.root = root
         out = self._answer(entry)
         # What the first run gave out is kept by its own tape.
@@ -193,12 +210,10 @@ class Tape:
             return entry.out
         first = self.answers.draws.get(entry.key)
         if first is None:
-            self.faults.append(f"{entry.key}: the first run made no draw under this key")
+            self.fault(entry.key, "noise is drawn that the first run did not draw")
             return entry.out
         if _parameters(first) != _parameters(entry):
-            self.faults.append(
-                f"{entry.key}: {_parameters(entry)} in the replay, {_parameters(first)} in the first run"
-            )
+            self.fault(entry.key, f"{_parameters(entry)} in the replay, {_parameters(first)} in the first run")
             if first.shape != entry.shape:
                 return entry.out
         # What carries no noise is not covered by any: it is never replayed.
@@ -208,16 +223,22 @@ class Tape:
         """In a replay, name the draws that only the first run has made."""
         if self.answers is not None:
             missing = self.answers.draws.keys() - self.draws.keys()
-            self.faults += [f"{key}: drawn by the first run alone" for key in sorted(missing)]
+            for key in sorted(missing):
+                self.fault(key, "noise that the first run drew is not drawn")
             untrained = self.answers.trainings.keys() - self.trainings.keys()
-            self.faults += [f"{key}: trained by the first run alone" for key in sorted(untrained)]
+            for key in sorted(untrained):
+                self.fault(key, "trained by the first run alone")
 
 
-def _parameters(entry: Entry) -> tuple[object, ...]:
-    """What of an entry may not depend on records."""
+def _parameters(entry: Entry) -> str:
+    """What of an entry may not depend on records, in words."""
     if isinstance(entry, Sealed):
-        return ("sealed", entry.shape, entry.library, entry.pure_epsilon, entry.bounds)
-    return ("drawn", entry.shape, entry.scale, entry.layout, entry.grid)
+        return (
+            f"{entry.library} at epsilon {entry.pure_epsilon!r} within {entry.bounds} gives out numbers of shape "
+            f"{entry.shape}"
+        )
+    rounded = f", rounded to multiples of {entry.grid!r}" if entry.grid else ""
+    return f"noise of scale {entry.scale!r} ({entry.layout}{rounded}) on numbers of shape {entry.shape}"
 
 
 _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)

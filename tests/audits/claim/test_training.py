@@ -129,7 +129,7 @@ def test_what_is_sent_must_be_what_was_trained(
     _tuned_afterwards(monkeypatch)
     finding = assess(name, make_task, make_context)
     assert finding.verdict == "unsound"
-    assert "is not what its private training gave out" in finding.reason
+    assert "does not follow from what its private training gave out" in finding.reason
 
 
 def test_a_release_that_declares_other_noise_than_the_training_is_unsound(

@@ -340,21 +340,21 @@ def _forbidden(*_: object) -> None:
 def test_what_a_replay_does_otherwise_is_a_fault(change: dict[str, Any], says: str) -> None:
     _, tape, _ = _train()
     _, again, _ = _train(answers=tape, **change)
-    assert any(says in words for words in again.faults), again.faults
+    assert any(says in fault.words for fault in again.faults), again.faults
 
 
 def test_a_training_that_a_replay_leaves_out_is_a_fault() -> None:
     _, tape, _ = _train()
     with taped(tape) as again:
         pass
-    assert any("trained by the first run alone" in words for words in again.faults)
+    assert any("trained by the first run alone" in fault.words for fault in again.faults)
 
 
 def test_one_key_for_two_trainings_is_a_fault() -> None:
     with taped() as tape:
         for _ in range(2):
             train_privately(_network(), *_records(), _loss, private=STEPS, rate=1e-2, door=DOOR)
-    assert any("two networks were trained privately under one key" in words for words in tape.faults)
+    assert any("two networks were trained privately under one key" in fault.words for fault in tape.faults)
 
 
 def _moved(entry: TrainingEntry, other: TrainingEntry, step: int, **named: Any) -> float:

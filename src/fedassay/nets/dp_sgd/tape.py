@@ -166,9 +166,9 @@ def write(
     """Put a training that has ended on the tape."""
     key = training.door.key
     if key in tape.trainings:
-        tape.faults.append(f"{key}: two networks were trained privately under one key")
+        tape.fault(key, "two networks were trained privately under one key")
     if tape.root is not None and tape.root != training.door.noise:
-        tape.faults.append(f"{key}: noised from another root than the draws before it")
+        tape.fault(key, "noised from another root than the draws before it")
     tape.root = training.door.noise
     facts, weights = watching.end(released)
     if facts.partial:
@@ -185,16 +185,16 @@ def replayed(training: Training, tape: Tape) -> dict[str, Tensor] | None:
     first = trainings(tape.answers).get(key)
     shapes = {name: tuple(parameter.shape) for name, parameter in trained(training.network).items()}
     if first is None or {name: each.shape for name, each in first.weights.items()} != shapes:
-        tape.faults.append(f"{key}: the first run trained no such network under this key")
+        tape.fault(key, "the first run trained no such network under this key")
         return None
     if key in tape.trainings:
-        tape.faults.append(f"{key}: two networks were trained privately under one key")
+        tape.fault(key, "two networks were trained privately under one key")
     asked, declared = (training.private, training.updates), (first.declared, first.updates)
     if asked != declared:
-        tape.faults.append(f"{key}: on other records it declares {asked}, where it declared {declared}")
+        tape.fault(key, f"on other records it declares {asked}, where it declared {declared}")
     start = digest(training.network)
     if start != first.start:
-        tape.faults.append(f"{key}: the network starts from other weights on other records")
+        tape.fault(key, "the network starts from other weights on other records")
     tape.trainings[key] = TrainingEntry(
         key, *asked, start, first.weights, first.facts, training.door.noise, Replay(training, first.facts.kept)
     )
