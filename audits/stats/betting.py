@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedassay.audits.stats.estimate import check_level
+from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +49,7 @@ def betting_interval(values: ArrayLike, lower: float, upper: float, *, level: fl
         raise ValueError(f"one axis of at least one finite value is needed, got shape {array.shape}")
     if array.min() < lower or array.max() > upper:
         raise ValueError(f"values must lie in [{lower}, {upper}], got {array.min()} to {array.max()}")
-    units = np.random.default_rng(len(array)).permutation((array - lower) / (upper - lower))
+    units = Seeds(0).numpy("betting", len(array)).permutation((array - lower) / (upper - lower))
     bets = _bets(units, 1 - level)
     threshold = np.log(2 / (1 - level))
     low = _first_not_refuted(units, bets, threshold)

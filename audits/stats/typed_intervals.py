@@ -25,6 +25,7 @@ from scipy.special import bdtr
 from fedassay.audits.stats.betting import betting_interval
 from fedassay.audits.stats.estimate import Estimate, check_level
 from fedassay.audits.stats.intervals import bootstrap_mean, clopper_pearson
+from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 
@@ -146,5 +147,5 @@ def _of_mean(array: Floats, level: float) -> Estimate:
             "approximate one is given)"
         )
         return Estimate(value, None, None, n, reason=reason)
-    ends = bootstrap_mean(array, np.random.default_rng(n), confidence=level)
+    ends = bootstrap_mean(array, Seeds(0).numpy("bootstrap", n), confidence=level)
     return Estimate(value, float(ends.low), float(ends.high), n, "bootstrap (approximate)")

@@ -71,7 +71,7 @@ def test_mechanism_reruns() -> None:
 
 
 def test_epsilon_bounds() -> None:
-    script("epsilon_bounds").check(600, 40)
+    script("epsilon_bounds").check(1200, 40)
 
 
 def test_dp_sgd_step() -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
+from fedassay.support.seeds import Seeds
+
 Floats = NDArray[np.float64]
 
 LEVEL = 1e-3
@@ -124,7 +126,7 @@ def _corrected(least: float, tests: int, blocks: _Blocks, first: Floats) -> floa
     """The Monte-Carlo p-value of the smallest p-value; Bonferroni's where so few simulated ones cannot tell."""
     # Nobody chooses the simulated noise: it follows from what is tested.
     seed = int.from_bytes(hashlib.sha256(first.tobytes() + repr(least).encode()).digest()[:8], "big")
-    rng = np.random.default_rng(seed)
+    rng = Seeds(0).numpy("tape", "blocks", seed)
     below = 0
     for start in range(0, _SIMULATED, 111):
         rows = min(111, _SIMULATED - start)

@@ -20,6 +20,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.privacy.tape import Tape
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.seeds import Seeds
 
 _MORE = 5
 """Records that a client has more, where the number is private."""
@@ -223,7 +224,7 @@ def _moved(source: Records, chosen: NDArray[np.int64], seed: int) -> Callable[[o
 
     def features(_images: object) -> NDArray[np.float32]:
         own = source.features[chosen]
-        noise = np.random.default_rng(seed).standard_normal(own.shape)
+        noise = Seeds(0).numpy("tape", "features", seed).standard_normal(own.shape)
         spread = float(np.sqrt(np.mean(own.astype(np.float64) ** 2))) or 1.0
         return np.asarray(own + spread * noise, dtype=own.dtype)
 

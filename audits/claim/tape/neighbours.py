@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.data.records import Records
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 _LARGE = 1e3
@@ -131,7 +132,7 @@ def filled(
     vector = filling.vector
     labels, images = client.labels.copy(), client.images.copy()
     labels[place] = _label(client, place, filling.label, classes)
-    image = filling.image(client.images[place], np.random.default_rng(number))
+    image = filling.image(client.images[place], Seeds(0).numpy("neighbours", number))
     if far:
         # Out of the range of the type, which the methods that make features of images do not ask for.
         floats: NDArray[Any] = images.astype(np.float32)
@@ -142,7 +143,7 @@ def filled(
 
     def features(_images: Images) -> Floats:
         own = client.features.copy()
-        own[place] = vector(client.features, place, np.random.default_rng(number)).astype(own.dtype)
+        own[place] = vector(client.features, place, Seeds(0).numpy("neighbours", number)).astype(own.dtype)
         return own
 
     return Changed(Records(client.name, images, labels, features), place, int(labels[place]))

@@ -131,7 +131,7 @@ class Search:
         for key, training in trainings(self.context.tape).items():
             sizes[key.sender] += _STEPS * sum(each.size for each in training.weights.values())
         smallest = min(self.context.clients, key=lambda client: (not len(client), len(client))).name
-        order = [smallest, *np.random.default_rng(0).permutation(names).tolist()]
+        order = [smallest, *Seeds(0).numpy("tape", "clients").permutation(names).tolist()]
         worlds = len(fillings(self.adjacency)) + 1
         chosen: list[str] = []
         for name in dict.fromkeys(order):
