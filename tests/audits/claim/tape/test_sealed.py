@@ -16,18 +16,18 @@ Floats = NDArray[np.float64]
 COLUMNS, BOUNDS = 64, (0.0, 16.0)
 
 
-def _sealed(mechanism: Callable[[Floats], Floats], epsilon: float) -> Sealed:
+def _sealed(mechanism: Callable[[Floats], Floats], epsilon: float, library: str = "somebody's") -> Sealed:
     key = Key("client/0", 0, "magnitude_mean", part="mean")
-    return Sealed(key, "somebody's", epsilon, BOUNDS, np.zeros(COLUMNS), mechanism)
+    return Sealed(key, library, epsilon, BOUNDS, np.zeros(COLUMNS), mechanism)
 
 
 def _pydp(epsilon: float) -> Callable[[Floats], Floats]:
     return lambda values: pydp_means(values, epsilon, BOUNDS)
 
 
-@pytest.mark.parametrize("epsilon", [6.4, 64.0])
+@pytest.mark.parametrize("epsilon", [0.1, 6.4, 64.0])
 def test_pydp_keeps_its_promise(epsilon: float) -> None:
-    entry = _sealed(_pydp(epsilon / COLUMNS), epsilon)
+    entry = _sealed(_pydp(epsilon / COLUMNS), epsilon, "PyDP")
     assert [broken_promise(entry, np.random.default_rng(seed)) for seed in range(5)] == [""] * 5
 
 
@@ -39,6 +39,12 @@ def test_a_mechanism_without_noise_is_found() -> None:
 def test_an_epsilon_that_is_not_split_over_the_columns_is_found() -> None:
     entry = _sealed(_pydp(10.0), 10.0)
     assert "on known inputs" in broken_promise(entry, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("factor", [2.0, COLUMNS])
+def test_a_small_epsilon_that_is_exceeded_is_found_where_the_library_is_known(factor: float) -> None:
+    entry = _sealed(_pydp(factor * 0.1 / COLUMNS), 0.1, "PyDP")
+    assert "not those of PyDP" in broken_promise(entry, np.random.default_rng(0))
 
 
 def test_half_the_noise_is_found() -> None:
