@@ -74,7 +74,7 @@ def lead(record: RunRecord) -> str:
     for line in strip(record):
         counts[line.verdict] = counts.get(line.verdict, 0) + 1
     words: dict[Verdict, tuple[str, str]] = {
-        "unsound": ("makes a claim that an attack disproves", "make claims that an attack disproves"),
+        "unsound": ("makes a claim that is disproved", "make claims that are disproved"),
         "leak": ("leaks", "leak"),
         "unsupported": ("claims more than its ledger supports", "claim more than their ledgers support"),
         "inconclusive": ("could not be judged", "could not be judged"),
@@ -141,6 +141,10 @@ def _claim(group: Group) -> tuple[int, str]:
     if privacy.verdict == "unsound" and privacy.observed is not None and privacy.observed > privacy.claimed:
         return rank, f"{claims}, but an attack shows at least {significant(privacy.observed)} (95 % bound)"
     if privacy.verdict in {"unsound", "unsupported"} and privacy.accounted is not None:
+        status = "failed" if privacy.verdict == "unsound" else "not_asked"
+        answer = next((each for each in cell.tape if each.status == status), None)
+        if privacy.accounted <= privacy.claimed * (1 + 1e-6) and answer is not None:
+            return rank, f"{claims}, but {answer.words.split('; ')[0]}"
         if not math.isinf(privacy.accounted):
             return rank, f"{claims}, but what leaves adds up to {significant(privacy.accounted)}"
         why = f": {listed(privacy.exact_fields)} exactly" if privacy.exact_fields else ""

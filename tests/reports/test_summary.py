@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord
+import pytest
+
+from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord, TapeAnswer
 from fedassay.reports.document.summary import lead, listed, strip
 from fedassay.reports.document.verdicts import LOOKS, worst
 
@@ -101,7 +103,7 @@ def test_no_positive_control_is_said(build_cell: Any) -> None:
 
 def test_lead_counts_every_release(record: RunRecord) -> None:
     words = lead(record)
-    assert words.startswith("Of 12 releases under audit, 1 makes a claim that an attack disproves, 5 leak,")
+    assert words.startswith("Of 12 releases under audit, 1 makes a claim that is disproved, 5 leak,")
     assert lead(of()) == "No release was audited."
 
 
@@ -125,3 +127,15 @@ def test_every_verdict_is_told_apart_without_colour() -> None:
 def test_lists() -> None:
     assert listed([]) == ""
     assert listed(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("unsound", "failed"), ("unsupported", "not_asked")])
+def test_a_question_that_decides_is_what_the_line_says(build_cell: Any, verdict: str, status: str) -> None:
+    """What leaves may add up to the claim on paper, and still not be what was declared."""
+    cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0)
+    privacy = cell.privacy.model_copy(
+        update={"claimed": 1.0, "accounted": 1.0, "observed": None, "verdict": verdict, "reason": "see the tape"}
+    )
+    answers = (TapeAnswer(question="noise", status=status, field="A", words="A has half of its noise; B too"),)
+    (line,) = strip(of(cell.model_copy(update={"privacy": privacy, "tape": answers})))
+    assert "claims ε = 1, but A has half of its noise" in line.text
