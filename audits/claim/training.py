@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from scipy.stats import chi2
 
-from fedassay.exchange.transcript import Message, MessageField, Transcript
+from fedassay.exchange.transcript import MessageField, Transcript
 from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
 from fedassay.privacy.tape import Tape
 
@@ -92,19 +92,19 @@ def _noise(entry: TrainingEntry) -> tuple[float, float, float]:
 
 
 def _unlike_declared(entries: Iterable[TrainingEntry], transcript: Transcript) -> list[str]:
-    """Messages whose releases declare other steps than were taken, or whose weights are not the trained ones."""
+    """Messages whose releases declare other steps than were taken."""
     words: dict[str, None] = {}
     for message in transcript.from_clients():
         own = [
             entry for entry in entries if (entry.key.sender, entry.key.round) == (message.sender, message.round)
         ]
-        for name, item in message.fields.items():
+        for item in message.fields.values():
             if item.release.mechanism == "dp_sgd" and own:
-                words |= dict.fromkeys(_of_field(message, name, item, own))
+                words |= dict.fromkeys(_of_field(item, own))
     return list(words)
 
 
-def _of_field(message: Message, name: str, item: MessageField, own: list[TrainingEntry]) -> list[str]:
+def _of_field(item: MessageField, own: list[TrainingEntry]) -> list[str]:
     release = item.release
     asked = (release.noise_multiplier or 0.0, release.sampling_rate or 0.0, release.steps or 0)
     alike = [
