@@ -5,12 +5,12 @@ No verdict stands here and none can be written with these types; `fedassay.audit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from fedassay.audits.stats.resampling import ALONE
-from fedassay.records.record import Metric, Picture, Series, TapeAnswer
+from fedassay.records.record import Limit, Metric, Picture, Series, TapeAnswer
 
 WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
@@ -134,6 +134,8 @@ class Result:
         explained: What else shows as much, or None.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
         undecided: Why the absence of a leak cannot be concluded; empty where it can.
+        limit: Computes the smallest leak that this run would have found, or says in words why there is none. It is
+            asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
     """
 
     test: LeakTest
@@ -146,6 +148,7 @@ class Result:
     explained: Explanation | None = None
     near_copies: int = 0
     undecided: str = ""
+    limit: Callable[[], Limit | str] | None = None
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from fedassay.audits.evidence import (
     by_arithmetic,
 )
 from fedassay.audits.stats.resampling import ALONE
-from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl, Verdict
+from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import FedassayError
 
 
@@ -186,11 +186,14 @@ def conclude(
         raise MissingControlsError(_missing(subject.audit, "a verdict"))
     case = Case(result, (positive, *also), negative)
     verdict, reason = decide(case)
+    limit = result.limit() if verdict == "no_leak_found" and result.limit is not None else None
+    if isinstance(limit, str):
+        verdict, reason, limit = "inconclusive", f"{limit}; {result.shown}", None
     missed = next((control for control in case.positives if not control.detected), positive)
     other = result.explained.control if result.explained is not None else None
     shown = other if other is not None and verdict == "inconclusive" and not negative.detected else negative
     reason = f"{result.about}: {reason}" if result.about else reason
-    return _make(subject, verdict, reason, figures, missed, shown)
+    return _make(subject, verdict, reason, figures, missed, shown, limit)
 
 
 def decide(case: Case) -> Decision:
@@ -258,6 +261,7 @@ def _make(
     figures: Figures,
     positive: Control | None,
     negative: Control | None,
+    limit: Limit | None = None,
 ) -> Finding:
     return Finding(
         audit=subject.audit,
@@ -289,5 +293,6 @@ def _make(
         assumptions=figures.assumptions,
         pictures=figures.pictures,
         series=dict(figures.series),
+        limit=limit,
         tape=figures.tape,
     )

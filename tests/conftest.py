@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from fedassay.contracts.audit import AuditContext, Workplace
-from fedassay.contracts.method import Method, MethodInput, Outcome
+from fedassay.contracts.method import Exposes, Method, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
@@ -165,6 +166,14 @@ def make_context() -> MakeContext:
                 raise NotRunError("there is no method here")
             return method.run(replace(task, clients=tuple(clients), seeds=seeds, simulated=True))
 
+        def exposed(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+            if method is None:
+                raise NotRunError("there is no method here")
+            privacy = task.privacy.model_copy(update={"epsilon": math.inf})
+            form = method.exposed() if isinstance(method, Exposes) else method
+            again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
+            return form.run(again)
+
         def again(clients: Sequence[Records], other: str) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
@@ -189,6 +198,7 @@ def make_context() -> MakeContext:
             clients=task.clients,
             test=task.test,
             fresh=task.public,
+            control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
             attacker=task.public,
             classes=task.classes,
             encode=task.backbone.extract,
@@ -201,6 +211,7 @@ def make_context() -> MakeContext:
             similarity=Similarity(None, "not asked for", task.device),
             seeds=task.seeds,
             rerun=rerun,
+            exposed=exposed,
             replay=replay,
             redraw=redraw,
             workplace=Workplace(

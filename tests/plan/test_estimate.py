@@ -81,7 +81,7 @@ def test_sizes_of_ones_own_images_are_read_from_the_header(tmp_path: Path) -> No
     scenario = load_scenario(_plan(tmp_path))
     found = sizes_of(scenario.plan, scenario.base)
     assert isinstance(found, Sizes)
-    assert (found.private, found.test, found.classes, found.image, found.width) == (20, 20, 4, (9, 8, 3), 216)
+    assert (found.private, found.test, found.classes, found.image, found.width) == (18, 18, 4, (9, 8, 3), 216)
     half = load_scenario(_plan(tmp_path, limit=20))
     smaller = sizes_of(half.plan, half.base)
     assert isinstance(smaller, Sizes)
@@ -111,7 +111,7 @@ def test_estimates_grow_with_the_work() -> None:
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist"])
 def test_parameters_of_bodies_are_about_right(name: str) -> None:
-    sizes = Sizes(100, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
+    sizes = Sizes(100, 0, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
     module = build_body(BodySpec.model_validate({"name": name}), (28, 28, 1), 32, 0)
     actual = sum(parameter.numel() for parameter in module.parameters())
     assert 0.4 < body({"name": name}, sizes)[1] / actual < 3

@@ -68,6 +68,7 @@ class AuditContext:
         clients: The clients' true records; none where nobody has them.
         test: Records that accuracy is measured on.
         fresh: Records of the private distribution that no client holds; at least one.
+        control: Records in no other role, which controls are made of; empty where the plan gives them none.
         attacker: The adversary's own records; empty where the plan gives it none.
         classes: Number of classes C.
         encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
@@ -81,15 +82,19 @@ class AuditContext:
         seeds: Random streams of the cell.
         rerun: Runs the method on records of every client, in their order, with other seeds; raises `NotRunError`
             where that is not possible.
-        replay: The same with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
+        exposed: Runs the method without privacy, in the form in which it gives records away most (`Exposes`), on
+            records of any clients: the release that a positive control in the release's own shape is made of.
+            Raises `NotRunError` where that is not possible.
+        replay: `rerun` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
             `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
-        redraw: The same for the draws alone: the run ends after the last of them.
+        redraw: `replay` for the draws alone: the run ends after the last of them.
         workplace: Device, progress and files.
     """
 
     clients: tuple[Records, ...]
     test: Records
     fresh: Records
+    control: Records
     attacker: Records
     classes: int
     encode: Callable[[Images], Floats]
@@ -102,6 +107,7 @@ class AuditContext:
     similarity: Similarity
     seeds: Seeds
     rerun: Callable[[Sequence[Records], Seeds], Outcome]
+    exposed: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
     redraw: Callable[[Sequence[Records], Tape], Tape]
     workplace: Workplace

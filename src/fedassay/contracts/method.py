@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from fedassay.contracts.component import Configured
 from fedassay.contracts.facts import MethodFacts
@@ -165,6 +165,19 @@ class Outcome:
     generators: Mapping[str, Generator] = field(default_factory=dict)
     networks: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Exposes(Protocol):
+    """A method that has a form of its own in which it gives records away most.
+
+    Sums, means and mixtures of clients with one record a class give these away as they are, and such a method
+    need not say anything. One that sends weights or a generator gives away what it was overfitted to.
+    """
+
+    def exposed(self) -> Method:
+        """The same method, of the same architecture, trained until it holds a few records by heart."""
+        ...
 
 
 class Method(Configured, Protocol):

@@ -14,6 +14,7 @@ class Sizes:
         attacker: The adversary's own records.
         public: Public records.
         test: Test records.
+        control: Records that controls are made of.
         clients: Number of clients.
         classes: Number of classes C.
         image: Height, width and channels.
@@ -25,6 +26,7 @@ class Sizes:
     attacker: int
     public: int
     test: int
+    control: int
     clients: int
     classes: int
     image: tuple[int, int, int]

@@ -1,8 +1,9 @@
-"""Who holds which records: private, attacker, public, test.
+"""Who holds which records: private, attacker, public, test, control.
 
 Private records are the clients' own and what an audit is about; the attacker has its own records
 of the same distribution; the public ones are known to everybody (a backbone may be trained on
-them); test records measure accuracy. A reconstruction or membership score means nothing if the
+them); test records measure accuracy; of control records, which are nobody's,
+audits make releases that are known to leak. A reconstruction or membership score means nothing if the
 attacker already holds the very image, so no image may be in two roles.
 """
 
@@ -21,7 +22,7 @@ from fedassay.data.sampling import apportion, by_class
 from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_records
 
-Role = Literal["private", "attacker", "public", "test"]
+Role = Literal["private", "attacker", "public", "test", "control"]
 """What a record is for."""
 
 
@@ -34,6 +35,7 @@ class Roles:
         attacker: The adversary's own records.
         public: Records known to everybody.
         test: Records that measure accuracy; the official test set where there is one.
+        control: Records of the private distribution that controls are made of.
         indices: Role to positions in `LoadedData.train` (in `LoadedData.test` for the test role
             of a data set with an official test set), in the order of the role's records.
         duplicates: Training records whose image is that of an earlier one; each is in the same
@@ -45,6 +47,7 @@ class Roles:
     attacker: ImageSet
     public: ImageSet
     test: ImageSet
+    control: ImageSet
     indices: Mapping[Role, NDArray[np.int64]]
     duplicates: int
     dropped: int
@@ -93,6 +96,7 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
         attacker=data.train.take(indices["attacker"]),
         public=data.train.take(indices["public"]),
         test=test,
+        control=data.train.take(indices["control"]),
         indices=indices,
         duplicates=len(groups) - len(first),
         dropped=dropped,

@@ -47,6 +47,7 @@ class Known:
         clients: The clients' true records; none where nobody has them.
         test: Records that accuracy is measured on.
         fresh: Records of the private distribution that no client holds; at least one.
+        control: Records in no other role, which controls are made of; may be empty.
         attacker: The adversary's own records, or None.
         backbone: The frozen feature extractor, or None.
         classes: Number of classes C.
@@ -56,6 +57,7 @@ class Known:
     clients: tuple[Records, ...]
     test: Records
     fresh: Records
+    control: Records
     attacker: Records | None
     backbone: Backbone | None
     classes: int
@@ -86,6 +88,18 @@ class Source(Protocol):
 
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """The outcome on records of every client, in their order, with other seeds.
+
+        Raises:
+            NotRunError: There is no method here that could be run again.
+        """
+        ...
+
+    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """The outcome without privacy, in the form in which the method gives its clients' records away most.
+
+        Args:
+            clients: As many as one likes, of any names.
+            seeds: Random streams.
 
         Raises:
             NotRunError: There is no method here that could be run again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -12,7 +13,7 @@ from typing import cast
 from fedassay.audits.stats.intervals import wilson
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
-from fedassay.contracts.method import MethodInput, Outcome
+from fedassay.contracts.method import Exposes, MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
@@ -50,6 +51,7 @@ def case_of_plan(
             clients=prepared.clients,
             test=prepared.test,
             fresh=prepared.fresh,
+            control=prepared.control,
             attacker=prepared.attacker,
             backbone=prepared.backbone,
             classes=prepared.classes,
@@ -103,6 +105,13 @@ class SimulatedSource:
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Run the method on records of every client, in their order, with other seeds."""
         return self._run(self._input(clients, seeds, None))
+
+    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """Run the method's most revealing form without privacy, on records of these clients."""
+        method = self.cell.method.build
+        form = method.exposed() if isinstance(method, Exposes) else method
+        privacy = self.cell.privacy.model_copy(update={"epsilon": math.inf})
+        return form.run(replace(self._input(clients, seeds, None), privacy=privacy))
 
     def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
         """Run the method with the cell's own seeds, on the CPU, and with the outputs of its first run."""

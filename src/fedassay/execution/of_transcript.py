@@ -75,6 +75,7 @@ def case_of_transcript(
             clients=(),
             test=judge.controls if prepared is None else prepared.test,
             fresh=judge.controls if prepared is None else prepared.fresh,
+            control=judge.controls if prepared is None else prepared.control,
             attacker=None if prepared is None else prepared.attacker,
             backbone=None if prepared is None else prepared.backbone,
             classes=transcript.classes,
@@ -107,6 +108,10 @@ class CapturedSource:
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
         """Nobody can send captured messages again."""
         raise NotRunError("captured messages cannot be drawn again")
+
+    def exposed(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        """See `again`."""
+        raise NotRunError("of captured messages there is no method that could be run without privacy")
 
     def replay(self, clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
         """Nobody has the records that captured messages were made from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class Prepared:
         test: The test role.
         public: The public role, or None where it has no records.
         fresh: Records of the private distribution that no client holds and nothing is scored on.
+        control: Records in no other role, which controls are made of; may be empty.
         attacker: The adversary's records after `attacker_share`, or None.
         classes: Number of classes C.
         backbone: The frozen feature extractor.
@@ -44,6 +45,7 @@ class Prepared:
     public: Records | None
     attacker: Records | None
     fresh: Records
+    control: Records
     classes: int
     backbone: Backbone
     facts: dict[str, Any]
@@ -88,7 +90,7 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
     attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)
     facts = {
         "source": data.source,
-        "records": {role: len(getattr(roles, role)) for role in ("private", "attacker", "public", "test")},
+        "records": {role: len(getattr(roles, role)) for role in get_args(Role)},
         "attacker": {"records": 0 if attacker is None else len(attacker), "source": attacker_source},
         "duplicates_kept_together": roles.duplicates,
         "test_records_dropped_as_duplicates": roles.dropped,
@@ -107,6 +109,7 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         public=None if public is None else _records("public", public, extract),
         attacker=None if attacker is None else _records("attacker", attacker, extract),
         fresh=_fresh(roles, extract),
+        control=_records("control", roles.control, extract),
         classes=roles.private.classes,
         backbone=backbone,
         facts=facts,
@@ -142,16 +145,8 @@ def _load(spec: DataSpec, base: Path, seeds: Seeds) -> LoadedData:
 
 
 def _shares(spec: DataSpec, data: LoadedData) -> dict[Role, float]:
-    shares: dict[Role, float] = {
-        "private": spec.split.private,
-        "attacker": spec.split.attacker,
-        "public": spec.split.public,
-    }
     # The default split has a test share; it gives way to an official test set.
-    defaulted = "split" not in spec.model_fields_set and data.test is not None
-    if spec.split.test is not None and not defaulted:
-        shares["test"] = spec.split.test
-    return shares
+    return spec.split.shares(test_set="split" not in spec.model_fields_set and data.test is not None)
 
 
 def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[ImageSet | None, str]:

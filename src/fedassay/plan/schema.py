@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from fedassay.data.roles import Role
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.plan.resources import Resources
@@ -46,13 +47,37 @@ class Split(Parameters):
     """Records known to everybody; `small_cnn` is trained on them."""
     test: float | None = Field(default=None, ge=0, le=1)
     """Records that accuracy is measured on; `null` where the data set has a test set of its own."""
+    control: float | None = Field(default=None, ge=0, le=1)
+    """Records that audits make their positive controls of; they are in no other role. `null`: a tenth of the other
+    shares, from what these leave over and, where that is too little, from every one of them alike."""
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Split:
-        total = self.private + self.attacker + self.public + (self.test or 0.0)
+        total = self._given(self.test) + (self.control or 0.0)
         if total > 1 + 1e-9:
             raise ValueError(f"the shares sum to {total:.4g}; they must sum to at most 1")
         return self
+
+    def _given(self, test: float | None) -> float:
+        return self.private + self.attacker + self.public + (test or 0.0)
+
+    def shares(self, *, test_set: bool) -> dict[Role, float]:
+        """The share of every role, of the training records.
+
+        Args:
+            test_set: The data set has a test set of its own, to which the test share gives way.
+        """
+        test = None if test_set else self.test
+        given = self._given(test)
+        control = given / 10 if self.control is None else self.control
+        kept = min(1.0, (1 - control) / given)
+        shares: dict[Role, float] = {
+            "private": kept * self.private,
+            "attacker": kept * self.attacker,
+            "public": kept * self.public,
+            "control": control,
+        }
+        return shares if test is None else {**shares, "test": kept * test}
 
 
 class ImageSource(Parameters):

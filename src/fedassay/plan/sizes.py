@@ -66,14 +66,15 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
     records, test = (
         count if plan.data.limit is None else min(count, plan.data.limit) for count in (known.records, known.test)
     )
-    split = plan.data.split
+    shares = plan.data.split.shares(test_set=bool(test))
     side = plan.data.size
     image = known.image if side is None else (side, side, known.image[2])
     return Sizes(
-        private=round(records * split.private),
-        attacker=round(records * split.attacker * plan.threat.attacker_share),
-        public=round(records * split.public),
-        test=test or round(records * (split.test or 0.0)),
+        private=round(records * shares["private"]),
+        attacker=round(records * shares["attacker"] * plan.threat.attacker_share),
+        public=round(records * shares["public"]),
+        test=test or round(records * shares.get("test", 0.0)),
+        control=round(records * shares["control"]),
         clients=plan.clients.count,
         classes=known.classes,
         image=image,

@@ -83,7 +83,7 @@ def film(preset: Preset, sizes: Sizes) -> float:
 
 def extraction(sizes: Sizes) -> float:
     """Features of all records, once a seed."""
-    images = sizes.private + sizes.attacker + sizes.public + sizes.test
+    images = sizes.private + sizes.attacker + sizes.public + sizes.test + sizes.control
     return sizes.backbone * images / rate.CONVOLUTION_FLOPS
 
 

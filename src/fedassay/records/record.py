@@ -135,16 +135,23 @@ class Limit(Frozen):
     """The smallest leak that a finding's run would have found.
 
     Attributes:
-        metric: What it is measured in.
+        metric: What it is measured in, such as `share`: of the records that leak as the positive control does.
         value: The limit, an upper 95 % confidence bound.
         power: Probability with which such a leak is found.
-        n: Trials that the limit was computed from.
+        n: Trials of the run, which the limit holds for.
+        shift: The smallest shift of every trial alike that is found with the same power: a weak leak that touches
+            everybody. None where no such leak was tried.
+        shift_metric: What the shift is measured in.
+        words: What it means, in one clause.
     """
 
     metric: str
     value: Annotated[float, Field(allow_inf_nan=False)]
     power: float = Field(default=0.95, gt=0, lt=1)
     n: int = Field(ge=1)
+    shift: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    shift_metric: str = ""
+    words: str = ""
 
 
 class Coverage(Frozen):

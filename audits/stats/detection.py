@@ -1,0 +1,136 @@
+"""The limit of detection: the smallest leak that a run of this size finds with a stated probability.
+
+Not from the audited result, whose power says nothing that its p-value does not (Hoenig and Heisey, The American
+Statistician 2001): a run is put together from the trials of both controls. Of n trials a share q leaks as the
+positive control does and the rest is silent as the negative one, and the verdict's own test is asked. In each draw
+trials are replaced in one nested order and the smallest share that is found is kept; the limit is the upper
+confidence bound of the 95th percentile of these, by order statistics, free of any distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from fedassay.support.types import Ints
+
+DRAWS = 200
+POWER = 0.95
+CONFIDENCE = 0.95
+
+Floats64 = NDArray[np.float64]
+
+Finds = Callable[[Ints, Ints, int], bool]
+"""Whether the verdict's test finds a leak in a run put together: the negative control's trial for each place, the
+positive control's trial for each place, and how many places, the first ones, take the positive one."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What a run of this size would have found.
+
+    Attributes:
+        share: The smallest share of leaking trials that is found with probability `POWER`, an upper confidence
+            bound; None where not even a run that leaks everywhere is.
+        found: Draws in which a run that leaks everywhere was found.
+        draws: Draws in all.
+    """
+
+    share: float | None
+    found: int
+    draws: int
+
+
+def detection_limit(
+    places: int, negative: int, positive: int, finds: Finds, rng: np.random.Generator, *, draws: int = DRAWS
+) -> Detection:
+    """The smallest share of `places` that a test finds.
+
+    Args:
+        places: Trials of the audited run, n.
+        negative: Trials of the negative control; drawn from with replacement.
+        positive: Trials of the positive control; drawn from with replacement.
+        finds: The verdict's test.
+        rng: Draws trials and their order.
+        draws: Runs that are put together.
+
+    Raises:
+        ValueError: There are no trials, or too few draws for the confidence bound to exist (`fewest_draws`).
+    """
+    if min(places, negative, positive) < 1:
+        raise ValueError(f"{places} places, {negative} and {positive} trials given; allowed: 1 or more of each")
+    smallest = []
+    for _ in range(draws):
+        silent, leaking = rng.integers(negative, size=places), rng.integers(positive, size=places)
+        smallest.append(_smallest(places, partial(finds, silent, leaking)))
+    limit = upper_percentile(np.array(smallest))
+    found = int(np.isfinite(smallest).sum())
+    return Detection(None if np.isinf(limit) else float(limit) / places, found, draws)
+
+
+def smallest_shift(
+    shifts: Floats64, finds: Callable[[float, np.random.Generator], bool], rng: np.random.Generator, *, draws: int
+) -> float | None:
+    """The smallest of rising `shifts` of all trials alike that is found with probability `POWER`; None if none is.
+
+    Args:
+        shifts: Candidates, rising, shape (k,).
+        finds: Whether the test finds a shift in a run whose trials the generator draws; one state of the
+            generator stands for one run, whatever the shift.
+        rng: Source of the runs.
+        draws: Runs.
+    """
+    smallest = []
+    for _ in range(draws):
+        index = _smallest(len(shifts), partial(_finds_shift, finds, shifts, int(rng.integers(2**63))))
+        smallest.append(np.inf if np.isinf(index) else float(shifts[int(index) - 1]))
+    limit = upper_percentile(np.array(smallest))
+    return None if np.isinf(limit) else float(limit)
+
+
+def _finds_shift(
+    finds: Callable[[float, np.random.Generator], bool], shifts: Floats64, seed: int, number: int
+) -> bool:
+    return finds(float(shifts[number - 1]), np.random.Generator(np.random.PCG64(seed)))
+
+
+def upper_percentile(values: Floats64, *, share: float = POWER, confidence: float = CONFIDENCE) -> float:
+    """Upper confidence bound of a percentile: an order statistic (David and Nagaraja, Order Statistics, 7.1).
+
+    Args:
+        values: Independent draws, shape (n,); may be infinite.
+        share: Of the distribution that lies at or below the percentile.
+        confidence: Of the bound.
+
+    Raises:
+        ValueError: So few draws that not even the largest is a bound.
+    """
+    ordered = np.sort(values)
+    rank = int(binom.ppf(confidence, len(ordered), share)) + 1
+    if rank > len(ordered):
+        raise ValueError(f"{len(ordered)} draws given; allowed: {fewest_draws(share, confidence)} or more")
+    return float(ordered[rank - 1])
+
+
+def fewest_draws(share: float = POWER, confidence: float = CONFIDENCE) -> int:
+    """Draws that an upper confidence bound of the percentile takes at least."""
+    return int(np.ceil(np.log(1 - confidence) / np.log(share)))
+
+
+def _smallest(most: int, finds: Callable[[int], bool]) -> float:
+    """The smallest k up to `most` at which `finds` turns true, by bisection; infinite where it does not.
+
+    A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns.
+    """
+    if not finds(most):
+        return np.inf
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if finds(middle) else (middle, high)
+    return float(high)
