@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.records.record import Metric, RunRecord, Verdict
-from fedassay.reports.document.groups import Group, groups
 from fedassay.reports.document.html import render
 from fedassay.reports.document.leakage import MEASURES
-from fedassay.reports.document.numbers import DASH, interval, short, significant, size
 from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
-from fedassay.reports.document.summary import Line, strip
+from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.summary import Line, strip
 from fedassay.support.errors import PlanError
 
 Run = tuple[Path, RunRecord]

@@ -17,7 +17,6 @@ from fedassay.reports.document.figures.utility import bytes_up
 from fedassay.reports.document.finding_figures import figures_of, series_files
 from fedassay.reports.document.finding_tables import controls_table, every, findings_table, found
 from fedassay.reports.document.matrix import matrix_table
-from fedassay.reports.document.naming import distinct, slug
 from fedassay.reports.document.privacy_tables import (
     claims_table,
     ledger_table,
@@ -28,6 +27,7 @@ from fedassay.reports.document.privacy_tables import (
 )
 from fedassay.reports.document.series import rows
 from fedassay.reports.document.tables import Table, csv_text
+from fedassay.reports.words.naming import distinct, slug
 from fedassay.support.atomic import write_text
 
 

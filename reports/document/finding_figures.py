@@ -11,12 +11,12 @@ from fedassay.reports.document.figures.forest import Entry, forest
 from fedassay.reports.document.figures.histogram import histogram
 from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.finding_tables import every, found
-from fedassay.reports.document.groups import cell_name, groups, several_deltas
-from fedassay.reports.document.naming import distinct, slug
 from fedassay.reports.document.series import DRAWN, ROC, SCORES, SWEEP
 from fedassay.reports.document.series import rows as series_rows
-from fedassay.reports.document.summary import source_words
 from fedassay.reports.document.tables import Column, Row, Table, Value
+from fedassay.reports.words.groups import cell_name, groups, several_deltas
+from fedassay.reports.words.naming import distinct, slug
+from fedassay.reports.words.summary import source_words
 
 
 def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:

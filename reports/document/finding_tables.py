@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
 from fedassay.reports.document.audits import shows_images
-from fedassay.reports.document.groups import in_order, several_deltas, several_seeds
-from fedassay.reports.document.metrics import hint, ordered, title
-from fedassay.reports.document.summary import attacks_on
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
+from fedassay.reports.words.groups import in_order, several_deltas, several_seeds
+from fedassay.reports.words.metrics import hint, ordered, title
+from fedassay.reports.words.summary import attacks_on
 
 Found = tuple[CellRecord, Finding]
 

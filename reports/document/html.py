@@ -15,15 +15,15 @@ from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
 from fedassay.reports.document.finding_figures import folded_of
 from fedassay.reports.document.finding_tables import controls_sentence
-from fedassay.reports.document.groups import several_deltas
-from fedassay.reports.document.naming import slug
-from fedassay.reports.document.numbers import short
 from fedassay.reports.document.pictures import galleries
 from fedassay.reports.document.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
 from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_table
-from fedassay.reports.document.summary import lead, strip
 from fedassay.reports.document.tables import Printed, Table, printed
-from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.words.groups import several_deltas
+from fedassay.reports.words.naming import slug
+from fedassay.reports.words.numbers import short
+from fedassay.reports.words.summary import lead, strip
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 

@@ -6,14 +6,14 @@ import re
 
 from fedassay.records.record import Metric, RunRecord
 from fedassay.reports.document.finding_tables import controls_sentence
-from fedassay.reports.document.groups import several_deltas
 from fedassay.reports.document.leakage import MEASURES
-from fedassay.reports.document.numbers import DASH, interval, short, significant, size
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
-from fedassay.reports.document.summary import lead, strip
 from fedassay.reports.document.tables import as_metric
-from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.words.groups import several_deltas
+from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.summary import lead, strip
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.document.finding_tables import cell_columns, name_value
-from fedassay.reports.document.groups import Group, groups
 from fedassay.reports.document.tables import Column, Row, Ruling, Table
-from fedassay.reports.document.verdicts import LOOKS, worst
+from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.verdicts import LOOKS, worst
 
 
 def matrix_table(record: RunRecord) -> Table:

@@ -15,9 +15,9 @@ from PIL import Image, UnidentifiedImageError
 
 from fedassay.records.record import Finding, Picture, RunRecord, Verdict
 from fedassay.reports.document.finding_tables import found
-from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.document.metrics import ordered
-from fedassay.reports.document.numbers import DASH, significant
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.metrics import ordered
+from fedassay.reports.words.numbers import DASH, significant
 
 _PIXELS = 64 << 20
 """Largest grid that is opened: 64 Mi pixels."""

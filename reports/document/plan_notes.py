@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.document.numbers import short
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.numbers import short
 from fedassay.support.text import plain
 
 

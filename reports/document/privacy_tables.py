@@ -11,12 +11,12 @@ from fedassay.exchange.ledger import published_together
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
-from fedassay.reports.document.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.document.leakage import MEASURES, leakage
-from fedassay.reports.document.metrics import hint, title, utility, utility_names
-from fedassay.reports.document.numbers import short, significant
-from fedassay.reports.document.summary import strip
 from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
+from fedassay.reports.words.groups import Group, groups, in_order, over_seeds
+from fedassay.reports.words.metrics import hint, title, utility, utility_names
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.summary import strip
 
 
 def verdicts_table(record: RunRecord) -> Table:

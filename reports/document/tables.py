@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.record import Metric, Verdict
-from fedassay.reports.document.numbers import duration, interval, short, significant, size
-from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.words.numbers import duration, interval, short, significant, size
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
-from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.document.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
-from fedassay.reports.document.numbers import interval, significant
-from fedassay.reports.document.summary import attacks_on, verdicts_of
-from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.policy import Policy, Scope
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
+from fedassay.reports.words.numbers import interval, significant
+from fedassay.reports.words.summary import attacks_on, verdicts_of
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
 
 State = Literal["pass", "broken", "undecided"]

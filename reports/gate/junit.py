@@ -17,11 +17,11 @@ from xml.etree import ElementTree
 
 from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
-from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.document.numbers import interval, significant
 from fedassay.reports.document.plan_notes import name_of
-from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.judging import Outcome
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.numbers import interval, significant
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 State = Literal["failure", "error", "skipped", "passed"]

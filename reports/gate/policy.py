@@ -18,7 +18,7 @@ from fedassay.contracts.registry import every_audit, metrics
 from fedassay.plan.json_schema import DescribedSchema
 from fedassay.plan.schema import read_yaml
 from fedassay.records.record import Verdict
-from fedassay.reports.document.metrics import COMMUNICATION, UTILITY
+from fedassay.reports.words.metrics import COMMUNICATION, UTILITY
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Extended, Frozen
 

@@ -20,11 +20,11 @@ from fedassay import __version__
 from fedassay.contracts.facts import SarifRule
 from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
-from fedassay.reports.document.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.document.numbers import interval, short, significant
 from fedassay.reports.document.places import Place, cell_places, errors_place
-from fedassay.reports.document.verdicts import LOOKS
 from fedassay.reports.gate.judging import Outcome
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.numbers import interval, short, significant
+from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_tree
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedassay.records.record import Metric, unmeasured
-from fedassay.reports.document.numbers import DASH, duration, interval, short, significant, size
+from fedassay.reports.words.numbers import DASH, duration, interval, short, significant, size
 
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
 

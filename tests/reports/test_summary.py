@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord, TapeAnswer
-from fedassay.reports.document.summary import lead, listed, strip
-from fedassay.reports.document.verdicts import LOOKS, worst
+from fedassay.reports.words.summary import lead, listed, strip
+from fedassay.reports.words.verdicts import LOOKS, worst
 
 
 def lines(record: RunRecord) -> dict[tuple[str, float], Any]:

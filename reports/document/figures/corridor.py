@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
-from fedassay.reports.document.groups import Group, groups, several_deltas
-from fedassay.reports.document.numbers import short, significant
-from fedassay.reports.document.verdicts import LOOKS, worst
+from fedassay.reports.words.groups import Group, groups, several_deltas
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.verdicts import LOOKS, worst
 
 _ROW = 46
 _TOP = 44

@@ -21,8 +21,8 @@ from fedassay.reports.document.figures.svg import (
     polygon,
     polyline,
 )
-from fedassay.reports.document.numbers import short, significant
 from fedassay.reports.document.series import finite, numbers, rows
+from fedassay.reports.words.numbers import short, significant
 
 WIDTH, HEIGHT = 420.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 404.0, 34.0, 232.0

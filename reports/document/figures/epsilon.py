@@ -28,9 +28,9 @@ from fedassay.reports.document.figures.svg import (
     polygon,
     polyline,
 )
-from fedassay.reports.document.groups import Group, groups, labels, over_seeds
-from fedassay.reports.document.numbers import short, significant
 from fedassay.reports.document.privacy_tables import utility_over_seeds
+from fedassay.reports.words.groups import Group, groups, labels, over_seeds
+from fedassay.reports.words.numbers import short, significant
 
 _SELECTIONS = ("all", "oracle_all")
 _IMAGES = {"ssim": "SSIM", "psnr": "PSNR (dB)", "lpips": "LPIPS"}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fedassay.records.record import Finding, Metric
 from fedassay.reports.document.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
-from fedassay.reports.document.numbers import significant
 from fedassay.reports.document.series import TARGETS, finite, numbers
-from fedassay.reports.document.verdicts import LOOKS
+from fedassay.reports.words.numbers import significant
+from fedassay.reports.words.verdicts import LOOKS
 
 _TOP = 26.0
 

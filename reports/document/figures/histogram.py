@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from fedassay.records.record import Series
 from fedassay.reports.document.figures.svg import Figure, Scale, drawing, polyline, tag, text
-from fedassay.reports.document.numbers import significant
 from fedassay.reports.document.series import finite, numbers
+from fedassay.reports.words.numbers import significant
 
 THRESHOLD = 1.0
 """Scores below are copies (Carlini et al. 2023)."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fedassay.reports.document.numbers import short
 from fedassay.reports.document.tables import csv_text
+from fedassay.reports.words.numbers import short
 
 Datum = str | float | int | None
 

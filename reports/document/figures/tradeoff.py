@@ -24,10 +24,10 @@ from fedassay.reports.document.figures.svg import (
     tag,
     text,
 )
-from fedassay.reports.document.groups import Group, groups, labels
 from fedassay.reports.document.leakage import MEASURES, Measure
-from fedassay.reports.document.numbers import short, significant
 from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility_over_seeds
+from fedassay.reports.words.groups import Group, groups, labels
+from fedassay.reports.words.numbers import short, significant
 
 
 @dataclass(frozen=True)

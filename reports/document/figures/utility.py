@@ -6,9 +6,9 @@ import math
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.figures.svg import WIDTH, Datum, Figure, drawing, log_scale, marker, tag, text
-from fedassay.reports.document.groups import Group, groups, labels
-from fedassay.reports.document.numbers import short, size
 from fedassay.reports.document.privacy_tables import bytes_over_seeds
+from fedassay.reports.words.groups import Group, groups, labels
+from fedassay.reports.words.numbers import short, size
 
 _LABEL = 52.0
 """Pixels that the label of a tick needs, such as `100 kB`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
-from fedassay.reports.document.numbers import exact
+from fedassay.reports.words.numbers import exact
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
-from fedassay.reports.document.groups import Group, groups
-from fedassay.reports.document.numbers import short, significant
-from fedassay.reports.document.verdicts import LOOKS, worst
+from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.verdicts import LOOKS, worst
 from fedassay.support.registry import entries
 
 SOURCES = {

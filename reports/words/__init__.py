@@ -1,0 +1,1 @@
+"""The words and numbers that every report uses: verdicts, metrics, names, groups of cells."""
