@@ -19,12 +19,15 @@ run may pass. The data that figures need from audits is fixed in `fedassay.repor
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.output import write_page
 from fedassay.support.errors import PlanError
 from fedassay.support.terminal import is_stream
+
+if TYPE_CHECKING:
+    from fedassay.reports.gate.policy import Policy
 
 Format = Literal["html", "md", "json", "csv", "sarif", "junit"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -41,13 +44,15 @@ DEFAULT_NAMES = {
 """Where `fedassay report` writes each format, beside the record."""
 
 
-def render(run: Path, record: RunRecord, format: Format) -> str:
+def render(run: Path, record: RunRecord, format: Format, policy: Policy | None = None) -> str:
     """One run as one document.
 
     Args:
         run: The run folder that the record's pictures are relative to, or its record.json.
         record: What `fedassay.records.record.load_record` gave.
         format: One of `FORMATS` except `csv`, which is a folder: see `write_tables`.
+        policy: What the decision holds the run to, and SARIF and JUnit with it; None: the shipped one that fits
+            for the decision, and none for these.
 
     Raises:
         PlanError: `format` is `csv` or unknown.
@@ -56,21 +61,23 @@ def render(run: Path, record: RunRecord, format: Format) -> str:
     if format == "html":
         from fedassay.reports.document.html import page
 
-        return page(folder, record)
+        return page(folder, record, policy)
     if format == "md":
         from fedassay.reports.document.markdown import markdown
 
-        return markdown(record)
+        return markdown(record, policy)
     if format == "json":
         return record.to_json()
     if format == "sarif":
+        from fedassay.reports.gate.judging import judged
         from fedassay.reports.gate.sarif import sarif
 
-        return sarif(record)
+        return sarif(record, None if policy is None else judged(record, policy))
     if format == "junit":
+        from fedassay.reports.gate.judging import judged
         from fedassay.reports.gate.junit import junit
 
-        return junit(record)
+        return junit(record, None if policy is None else judged(record, policy))
     if format == "csv":
         raise PlanError("format csv is a folder of tables: name a folder to write them to")
     raise PlanError(f"format {format!r} is unknown; allowed are {', '.join(FORMATS)}")
@@ -94,13 +101,16 @@ def table_names(record: RunRecord) -> list[str]:
     return list(contents(record).csv_files())
 
 
-def write_report(record: RunRecord, run: Path, format: str, output: Path | None) -> Path:
+def write_report(
+    record: RunRecord, run: Path, format: str, output: Path | None, policy: Policy | None = None
+) -> Path:
     """Write one format to a file or to standard output, or to a folder for `csv`, whole or not at all.
 
     Args:
         record: What to report.
         run: Its run folder.
         format: One of `FORMATS`.
+        policy: See `render`.
         output: Where to, `-` for standard output; by default beside the record: report.html, tables/, and so on.
 
     Returns:
@@ -111,7 +121,7 @@ def write_report(record: RunRecord, run: Path, format: str, output: Path | None)
     """
     target = output or run / DEFAULT_NAMES.get(format, format)
     if format != "csv":
-        write_page(render(run, record, format), target)  # type: ignore[arg-type]
+        write_page(render(run, record, format, policy), target)  # type: ignore[arg-type]
         return target
     if is_stream(output):
         raise PlanError(f"-o {output}: format csv is a folder of tables; allowed: a folder, or another format")

@@ -11,6 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedassay.records.record import RunRecord
+from fedassay.reports.decision.decision import decide
+from fedassay.reports.decision.screen import MARKS, screen
+from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
 from fedassay.reports.document.finding_figures import folded_of
@@ -19,6 +22,7 @@ from fedassay.reports.document.pictures import galleries
 from fedassay.reports.document.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
 from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_table
 from fedassay.reports.document.tables import Printed, Table, printed
+from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import several_deltas
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short
@@ -27,12 +31,13 @@ from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 
-def page(run: Path, record: RunRecord) -> str:
+def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
     """The report of a run.
 
     Args:
         run: The run folder; only the pictures that the record names are read from it.
         record: What to report.
+        policy: What the decision holds it to; None: the shipped one that fits.
     """
     content = contents(record)
     sections = [
@@ -51,6 +56,7 @@ def page(run: Path, record: RunRecord) -> str:
         record=record,
         plan=record.plan if isinstance(record.plan, dict) else {},
         facts=facts(record),
+        decision=screen(record, decide(record, policy or standard_policy(record))),
         lead=lead(record),
         lines=strip(record),
         deltas=several_deltas(record),
@@ -95,7 +101,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(looks=LOOKS, short=short, zip=zip)
+    tones = {state: tone for state, (_, _, tone, _) in MARKS.items()}
+    environment.globals.update(looks=LOOKS, tones=tones, short=short, zip=zip)
     environment.filters["markup"] = Markup
     return environment
 

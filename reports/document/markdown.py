@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 
 from fedassay.records.record import Metric, RunRecord
+from fedassay.reports.decision.decision import decide
+from fedassay.reports.decision.screen import MARKS, screen
+from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.tables import as_metric
+from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.summary import lead, strip
@@ -17,9 +21,9 @@ from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 
-def markdown(record: RunRecord) -> str:
-    """Verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
-    parts = [f"## Privacy assay: {escaped(name_of(record))}", escaped(lead(record))]
+def markdown(record: RunRecord, policy: Policy | None = None) -> str:
+    """The decision, verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
+    parts = [f"## Privacy assay: {escaped(name_of(record))}", _decision(record, policy), escaped(lead(record))]
     if record.errors:
         items = [
             f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors
@@ -36,6 +40,24 @@ def markdown(record: RunRecord) -> str:
 def escaped(words: str) -> str:
     """Text that Markdown prints as it is, on one line, also inside a table."""
     return re.sub(r"([\\`*_{}\[\]<>|#~$@])", r"\\\1", " ".join(words.split()))
+
+
+def _decision(record: RunRecord, policy: Policy | None) -> str:
+    """The first screen: the answer, a row a method, what would decide the rest, what it rests on."""
+    shown = screen(record, decide(record, policy or standard_policy(record)))
+    lines = [f"**{escaped(shown.answer)}**", ""]
+    lines.append(f"Held to the policy {escaped(shown.policy)}: {escaped('; '.join(shown.rules))}.")
+    if shown.rows:
+        lines += ["", "| Policy | Method | ε | Accuracy | Cost of privacy | Sends | Not tested |"]
+        lines.append("|---|---|---:|---:|---:|---:|---|")
+        for row in shown.rows:
+            cells = (row.name, row.epsilon, row.accuracy, row.cost, row.sends, row.untested)
+            lines.append(f"| {MARKS[row.state][0]} **{row.word}** | " + " | ".join(map(escaped, cells)) + " |")
+    why = [f"- {escaped(row.name)}: {escaped(reason)}" for row in shown.rows for reason in row.why]
+    steps = [
+        f"- Next: {escaped(what)}" + (f" ({escaped(takes)})" if takes else "") for what, _, takes in shown.steps
+    ]
+    return "\n".join([*lines, "", *why, *steps, *(f"- {escaped(ground)}" for ground in shown.grounds)])
 
 
 def _verdicts(record: RunRecord) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.output import write_page
-from fedassay.reports.gate.judging import Outcome, judge
+from fedassay.reports.gate.judging import Outcome, judged
 from fedassay.reports.gate.junit import junit as junit_text
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.sarif import sarif as sarif_text
@@ -26,7 +26,7 @@ def check_record(
     Raises:
         PlanError: A file cannot be written.
     """
-    outcome = Outcome(policy.name, tuple(judge(record, policy)))
+    outcome = judged(record, policy)
     for path, text in ((sarif, sarif_text), (junit, junit_text)):
         if path is not None:
             write_page(text(record, outcome), path)

@@ -85,6 +85,11 @@ class Outcome:
         }
 
 
+def judged(record: RunRecord, policy: Policy) -> Outcome:
+    """A run held to a policy."""
+    return Outcome(policy.name, tuple(judge(record, policy)))
+
+
 def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
     """Put every rule of a policy to every cell in its scope."""
     deltas, seeds = several_deltas(record), several_seeds(record)

@@ -180,17 +180,21 @@ def audit(
     type=Output(),
     help="File, or - for standard output (for csv: folder); default beside the record.",
 )
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy of the decision; default strict.yaml.")
 @_quiet
 @_json
-def report(run: Path, format_: str, output: Path | None, quiet: bool, as_json: bool) -> int:
+def report(run: Path, format_: str, output: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
     """Render the record of RUN again."""
+    from fedassay.console import policy_file
     from fedassay.records.record import load_record
     from fedassay.reports import write_report
+    from fedassay.reports.gate.policy import load_policy
 
+    held = None if policy is None else load_policy(policy_file(policy))
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
     _no_json_beside(as_json, output)
-    _written(write_report(record, folder, format_, output), quiet, as_json)
+    _written(write_report(record, folder, format_, output, held), quiet, as_json)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedassay.contracts.registry import component, problems, summary, usable
 from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario
-from fedassay.records.record import CellRecord, Finding, RunRecord
+from fedassay.records.record import RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind
@@ -151,41 +151,35 @@ def print_cells(scenario: Scenario, as_json: bool) -> None:
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:
-    """The verdicts of a run, worst first in each cell, and where the report is."""
-    for cell in record.cells:
-        say(*_heading(cell))
-        for finding in cell.findings:
-            what = "/".join(part for part in (finding.source, finding.selection) if part) or finding.attack or ""
-            verdict = Styled(f"{finding.verdict:<14}", _COLOURS[finding.verdict], bold=True)
-            say("  ", verdict, f" {_audit_name(finding, what)}: {finding.reason}")
-        for warning in cell.privacy.warnings:
-            say("  ", Styled("warning", "yellow"), f"        {warning}")
+    """The decision, the verdicts of a run, and where the report is."""
+    from fedassay.reports.decision.decision import decide
+    from fedassay.reports.decision.screen import decision_text, screen
+    from fedassay.reports.decision.standard import standard_name, standard_policy
+    from fedassay.reports.words.groups import several_deltas
+    from fedassay.reports.words.summary import strip
+
+    for line in decision_text(screen(record, decide(record, standard_policy(record)))):
+        say(line)
+    deltas = several_deltas(record)
+    for release in strip(record):
+        group = release.group
+        delta = f", delta {group.delta:g}" if deltas and math.isfinite(group.epsilon) else ""
+        verdict = Styled(f"{release.verdict:<14}", _COLOURS[release.verdict], bold=True)
+        seeds = f" (on {release.seeds})" if release.seeds else ""
+        say(verdict, f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {release.text}{seeds}")
+    warned = sum(len(cell.privacy.warnings) for cell in record.cells)
+    if warned:
+        say(Styled("warnings", "yellow"), f"       {warned}, in the report")
     for error in record.errors:
         say(Styled(f"error in {error.cell}, {error.stage}: {error.message}", "red"), err=True)
-    say(f"report: {folder / 'report.html'}")
-    policy = "messages" if "transcript" in record.plan else "research"
-    say(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{policy}.yaml")
-
-
-def _heading(cell: CellRecord) -> tuple[Styled, str]:
-    accuracy = cell.utility.get("accuracy")
-    # Without noise delta has no meaning.
-    delta = [f"delta {_exact(cell.delta)}"] if math.isfinite(cell.epsilon) else []
-    parts = [f"epsilon {_exact(cell.epsilon)}", *delta, "no seed" if cell.seed is None else f"seed {cell.seed}"]
-    if accuracy is not None:
-        parts.append(f"accuracy {accuracy:.3f}")
-    if "bytes_up" in cell.communication:
-        parts.append(f"{cell.communication['bytes_up']:,.0f} bytes up")
-    return Styled(cell.label, bold=True), f"  {', '.join(parts)}"
+    say(f"every finding with its controls: {folder / 'report.html'}")
+    name = standard_name(record)
+    say(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{name}.yaml")
 
 
 def _exact(value: float) -> str:
     """A number as somebody would write it, with every digit that it has."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
-def _audit_name(finding: Finding, what: str) -> str:
-    return f"{finding.audit} {what}".rstrip()
 
 
 def plan_file(path: Path) -> Path:

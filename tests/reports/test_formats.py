@@ -204,7 +204,8 @@ def test_junit_survives_control_characters(build_cell: Any) -> None:
 def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record: RunRecord) -> None:
     text = render(run, record, "md")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 * (2 + 12)
+    # The decision has a row a method, verdicts and numbers one a method and epsilon.
+    assert len(rows) == (2 + 7) + 2 * (2 + 12)
     assert "| ▲ **Unsupported** | fedlog | 1 | Claims ε = 1, but what leaves is unbounded" in text
     assert "| dp | 10 | 0.906" in text
     assert "52 of 58 controls came out as they must." in text

@@ -1,0 +1,251 @@
+"""May this be deployed, with which method, at which epsilon, at what cost, and what was not tested?
+
+A pure function of a record and a policy. Every method entry becomes an option at the best epsilon that the policy
+lets pass; options that speak of unlike neighbours or units are never held against each other; one is recommended,
+or it is said why none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedassay.records.record import CellRecord, Metric, RunRecord
+from fedassay.reports.decision.cost import accuracy_cost
+from fedassay.reports.decision.words import in_words
+from fedassay.reports.gate.judging import Judgement, State, judge
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
+from fedassay.reports.words.metrics import utility
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.summary import listed
+from fedassay.support.adjacency import Adjacency
+
+Standing = tuple[Adjacency, str]
+"""What a guarantee speaks of: the adjacency, and the unit of privacy."""
+
+_ORDER: dict[State, int] = {"pass": 0, "undecided": 1, "broken": 2}
+
+
+@dataclass(frozen=True)
+class Option:
+    """A method entry at one epsilon, as the policy sees it.
+
+    Attributes:
+        group: The entry at this epsilon, over its seeds.
+        state: What the policy says of it; None where it is outside the policy's scope.
+        why: What breaks the policy, or leaves it undecided, once each.
+        accuracy: On test records, mean over seeds.
+        cost: Accuracy that privacy takes, in points.
+        bytes_up: Sent by all clients, or None.
+        untested: Attacks that apply and that nothing was concluded from, with the reason.
+        standing: What its guarantee speaks of.
+    """
+
+    group: Group
+    state: State | None
+    why: tuple[str, ...]
+    accuracy: Metric
+    cost: Metric
+    bytes_up: float | None
+    untested: tuple[tuple[str, str], ...]
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that would decide what is open.
+
+    Attributes:
+        what: To do, in one sentence.
+        why: What is open without it.
+        cells: Whom it is about.
+        seconds: Estimated time, or None where nobody can estimate it.
+    """
+
+    what: str
+    why: str
+    cells: tuple[str, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to a run.
+
+    Attributes:
+        policy: Whom it is held to.
+        rules: The policy in words, a clause each.
+        state: What the policy says of the whole run.
+        recommended: The option to deploy, or None.
+        answer: One sentence: the recommendation, or the reason for none.
+        options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
+        standings: Every way in which the options' guarantees differ in what they speak of; more than one: they
+            cannot be compared.
+        steps: What would decide the rest, the most frequent reason first.
+    """
+
+    policy: str
+    rules: tuple[str, ...]
+    state: State
+    recommended: Option | None
+    answer: str
+    options: tuple[Option, ...]
+    standings: tuple[Standing, ...]
+    steps: tuple[Step, ...]
+
+
+def decide(record: RunRecord, policy: Policy) -> Decision:
+    """What a policy makes of a run.
+
+    Args:
+        record: The run.
+        policy: What it is held to.
+    """
+    judgements = tuple(judge(record, policy))
+    everything = [_option(record, group, judgements) for group in groups(record)]
+    options = tuple(
+        _best([option for option in everything if option.group.label == label])
+        for label in dict.fromkeys(option.group.label for option in everything)
+    )
+    passing = [option for option in options if option.state == "pass"]
+    standings = tuple(
+        dict.fromkeys(option.standing for option in (passing or options) if option.state is not None)
+    )
+    recommended = _most_accurate(passing) if passing and len(standings) == 1 else None
+    states = [judgement.state for judgement in judgements]
+    return Decision(
+        policy=policy.name,
+        rules=in_words(policy),
+        state=max(states, key=_ORDER.__getitem__, default="undecided"),
+        recommended=recommended,
+        answer=_answer(recommended, passing, options, standings),
+        options=options,
+        standings=standings,
+        steps=_steps(record),
+    )
+
+
+def _option(record: RunRecord, group: Group, judgements: Sequence[Judgement]) -> Option:
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    names = {cell_name(cell, deltas, seeds) for cell in group.cells}
+    mine = [judgement for judgement in judgements if judgement.cell in names]
+    state = max((judgement.state for judgement in mine), key=_ORDER.__getitem__, default=None)
+    first = group.cells[0]
+    return Option(
+        group=group,
+        state=state,
+        why=tuple(
+            dict.fromkeys(judgement.why for judgement in mine if judgement.state == state and state != "pass")
+        ),
+        accuracy=_accuracy(group.cells),
+        cost=accuracy_cost(record, group.cells),
+        bytes_up=first.communication.get("bytes_up"),
+        untested=_untested(group.cells),
+        standing=(first.adjacency, first.unit),
+    )
+
+
+def _accuracy(cells: Sequence[CellRecord]) -> Metric:
+    if len(cells) == 1:
+        return utility(cells[0], "accuracy")
+    return over_seeds(cells, lambda cell: utility(cell, "accuracy").value, "no accuracy was measured")
+
+
+def _untested(cells: Iterable[CellRecord]) -> tuple[tuple[str, str], ...]:
+    """Attacks that apply and were not concluded from in some cell, with the first reason."""
+    open_: dict[str, str] = {}
+    for cell in cells:
+        for entry in cell.coverage:
+            if entry.status != "conclusive":
+                open_.setdefault(entry.attack, entry.reason)
+    return tuple(open_.items())
+
+
+def _best(options: Sequence[Option]) -> Option:
+    """Of one method entry: what passes, and is most accurate, or else what comes closest to passing."""
+    passing = [option for option in options if option.state == "pass"]
+    if passing:
+        return _most_accurate(passing)
+    judged = [option for option in options if option.state is not None]
+    if not judged:
+        return options[0]
+    return min(
+        judged, key=lambda option: (_ORDER[option.state or "broken"], len(option.why), option.group.epsilon)
+    )
+
+
+def _most_accurate(options: Sequence[Option]) -> Option:
+    """The most accurate; of equally accurate ones the smallest epsilon, then the fewest bytes."""
+    return min(
+        options, key=lambda option: (-(option.accuracy.value or 0.0), option.group.epsilon, option.bytes_up or 0.0)
+    )
+
+
+def _answer(
+    recommended: Option | None, passing: Sequence[Option], options: Sequence[Option], standings: Sequence[Standing]
+) -> str:
+    if recommended is not None:
+        group = recommended.group
+        words = f"Deploy {group.name} at ε = {short(group.epsilon)}"
+        if recommended.cost.value is not None:
+            words += f": privacy costs it {points(recommended.cost)} of accuracy"
+        others = [option.group.name for option in passing if option is not recommended]
+        return words + (
+            f". It is the most accurate of what passes; {listed(others)} would, too." if others else "."
+        )
+    if passing:
+        kinds = "; ".join(
+            f"{listed(_names(passing, standing))}: {adjacency.replace('_', ' ')}, per {unit}"
+            for standing in standings
+            for adjacency, unit in [standing]
+        )
+        return (
+            f"{listed([option.group.name for option in passing])} pass, but their guarantees speak of unlike "
+            f"neighbours ({kinds}) and cannot be compared; bring them under one with the plan's key "
+            "privacy.adjacency, and run again."
+        )
+    judged = [option for option in options if option.state is not None]
+    if not judged:
+        return "Nothing can be recommended: no release of this run is in the policy's scope."
+    open_ = [option for option in judged if option.state == "undecided"]
+    if open_:
+        first = open_[0]
+        return (
+            f"Nothing passes yet: {first.group.name} at ε = {short(first.group.epsilon)} is open: {first.why[0]}."
+        )
+    first = judged[0]
+    return f"Nothing passes. {first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."
+
+
+def points(cost: Metric) -> str:
+    """A difference of accuracies in words, with its interval."""
+    if cost.value is None:
+        return cost.reason or "not measured"
+    words = f"{significant(cost.value)} points"
+    if cost.low is None or cost.high is None:
+        return words
+    return f"{words} [{significant(cost.low)}, {significant(cost.high)}]"
+
+
+def _names(options: Iterable[Option], standing: Standing) -> list[str]:
+    return [option.group.name for option in options if option.standing == standing]
+
+
+def _steps(record: RunRecord) -> tuple[Step, ...]:
+    """What would decide each thing that is open, in coverage and claims, with the cells that it is open in."""
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    found: dict[tuple[str, str], list[CellRecord]] = {}
+    for cell in record.cells:
+        for entry in cell.coverage:
+            if entry.status != "conclusive" and entry.would_decide:
+                found.setdefault((entry.would_decide, f"{entry.attack}: {entry.reason}"), []).append(cell)
+    merged: dict[str, tuple[str, list[CellRecord]]] = {}
+    for (what, why), cells in found.items():
+        kept = merged.setdefault(what, (why, []))
+        kept[1].extend(cell for cell in cells if cell not in kept[1])
+    steps = [
+        Step(what, why, tuple(cell_name(cell, deltas, seeds) for cell in cells), None)
+        for what, (why, cells) in merged.items()
+    ]
+    return tuple(sorted(steps, key=lambda step: -len(step.cells)))

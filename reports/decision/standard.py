@@ -1,0 +1,22 @@
+"""The policy that a run is held to where none is named: one of those that ship."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from fedassay.records.record import RunRecord
+from fedassay.reports.gate.policy import Policy, load_policy
+
+
+def standard_policy(record: RunRecord) -> Policy:
+    """`strict` for a run of a plan, `messages` for captured messages, of which less can be known."""
+    return load_policy(
+        Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{standard_name(record)}.yaml"
+    )
+
+
+def standard_name(record: RunRecord) -> str:
+    """Name of the shipped policy that fits a run."""
+    captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    return "messages" if captured else "strict"

@@ -1,0 +1,93 @@
+"""A policy in words, and what a guarantee rests on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fedassay.records.record import RunRecord
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.metrics import title
+from fedassay.reports.words.numbers import short
+from fedassay.reports.words.summary import listed
+from fedassay.support.adjacency import Adjacency
+
+NEIGHBOURS: dict[Adjacency, str] = {
+    "add_remove": "that one {unit} takes part or not",
+    "replace_one": "which {unit} one is, its label too",
+    "replace_one_same_label": "which {unit} of its label one is; how many there are of each label is public",
+}
+"""What a guarantee hides, by adjacency."""
+
+_CLAIMS = {
+    "sound": "every claim of privacy is sound",
+    "not_disproved": "no claim of privacy is disproved or unsupported",
+}
+
+
+def in_words(policy: Policy) -> tuple[str, ...]:
+    """The rules of a policy, a clause each."""
+    rules = [f"{title(name).lower()} at most {short(bound)}" for name, bound in policy.maximum.items()]
+    rules += [f"{title(name).lower()} at least {short(bound)}" for name, bound in policy.minimum.items()]
+    if policy.exact_fields == "forbidden":
+        rules.append("nothing leaves exactly that the adjacency does not make public")
+    if policy.claims in _CLAIMS:
+        rules.append(_CLAIMS[policy.claims])
+    if policy.must_conclude:
+        rules.append(f"a verdict of {_all(name.removeprefix('other:') for name in policy.must_conclude)}")
+    if policy.forbidden_verdicts:
+        rules.append(f"no verdict {_all((name.replace('_', ' ') for name in policy.forbidden_verdicts), ' or ')}")
+    return tuple(rules)
+
+
+def standing_in_words(adjacency: Adjacency, unit: str) -> str:
+    """What a guarantee under an adjacency hides, for a unit of privacy."""
+    return f"it hides {NEIGHBOURS[adjacency].format(unit=unit)} ({adjacency})"
+
+
+def grounds(record: RunRecord) -> tuple[str, ...]:
+    """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
+    out = [*_public(record)]
+    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    if not finite:
+        return tuple(out)
+    if any(cell.seed is not None for cell in finite):
+        out.append(
+            "The noise of this run was drawn from a seed and is not secret: what is deployed must draw its own "
+            "(seeds: null)."
+        )
+    else:
+        out.append("The noise was drawn from the system's generator and was not kept.")
+    return tuple(out)
+
+
+def _public(record: RunRecord) -> list[str]:
+    """What is taken to be public."""
+    plan: dict[str, Any] = record.plan if isinstance(record.plan, dict) else {}
+    out = []
+    shares = _shares(record)
+    weights = (plan.get("backbone") or {}).get("weights")
+    if shares.get("public"):
+        share = shares["public"] / sum(shares.values())
+        out.append(
+            f"{shares['public']:,} records, {share:.0%} of the data set, are taken to be public"
+            + (", and the backbone was trained on them." if weights == "public" else ".")
+        )
+    if weights not in {None, "public", "random"}:
+        out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
+    if shares.get("attacker"):
+        out.append(f"The adversary is given {shares['attacker']:,} records of the same distribution.")
+    return out
+
+
+def _shares(record: RunRecord) -> dict[str, int]:
+    """Records by role, of the first seed."""
+    for facts in record.data.values() if isinstance(record.data, dict) else ():
+        if isinstance(facts, dict) and isinstance(facts.get("records"), dict):
+            return {role: int(count) for role, count in facts["records"].items()}
+    return {}
+
+
+def _all(words: Any, last: str = " and ") -> str:
+    items = list(words)
+    return listed(items, limit=len(items)).replace(" and ", last)

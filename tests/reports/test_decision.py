@@ -1,0 +1,150 @@
+"""The decision: one recommendation or the reason for none, from a record and a policy alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fedassay.records.record import CellPrivacy, CellRecord, Coverage, Finding, RunRecord
+from fedassay.reports.decision.decision import Decision, decide
+from fedassay.reports.decision.words import grounds, in_words
+from fedassay.reports.gate.policy import Policy
+
+POLICY = Policy(name="test", claims="sound", forbidden_verdicts=("leak",), cells={"epsilon": "finite"})
+
+
+def cell(label: str, epsilon: float, verdict: Any = "sound", accuracy: float = 0.8, **given: Any) -> CellRecord:
+    finding = Finding(audit="dp_claim", verdict=verdict, reason="because")
+    return CellRecord(
+        **{
+            "method": label,
+            "label": label,
+            "params": {},
+            "params_given": {},
+            "epsilon": epsilon,
+            "delta": 1e-5,
+            "adjacency": "add_remove",
+            "seed": 0,
+            "utility": {
+                "accuracy": accuracy,
+                "accuracy_low": accuracy - 0.03,
+                "accuracy_high": accuracy + 0.03,
+                "accuracy_n": 500.0,
+            },
+            "communication": {"bytes_up": 1000.0},
+            "privacy": CellPrivacy(claimed=epsilon, accounted=epsilon, verdict=verdict, reason="because"),
+            "findings": (finding,),
+            **given,
+        }
+    )
+
+
+def decided(*cells: CellRecord, policy: Policy = POLICY) -> Decision:
+    record = RunRecord(plan={"name": "x"}, environment={}, cells=cells)
+    return decide(record, policy)
+
+
+def test_the_most_accurate_of_what_passes_is_recommended() -> None:
+    free, weak = cell("fedcgs", math.inf, accuracy=0.9), cell("fedcgs", 8.0, accuracy=0.85)
+    found = decided(free, weak, cell("fedcgs", 1.0, accuracy=0.6), cell("fedlog", 1.0, accuracy=0.7))
+    assert found.state == "pass"
+    assert found.recommended is not None
+    assert (found.recommended.group.label, found.recommended.group.epsilon) == ("fedcgs", 8.0)
+    cost = found.recommended.cost
+    assert cost.value == pytest.approx(5.0)
+    assert cost.low is not None
+    assert cost.high is not None
+    assert cost.low == pytest.approx(100 * (0.05 - math.hypot(0.03, 0.03)))
+    assert "Deploy fedcgs at ε = 8: privacy costs it 5.00 points" in found.answer
+    assert "fedlog would, too" in found.answer
+
+
+def test_a_cost_without_a_run_without_privacy_is_not_measured() -> None:
+    found = decided(cell("fedcgs", 1.0))
+    assert found.options[0].cost.value is None
+    assert "no cell of this method without privacy" in str(found.options[0].cost.reason)
+    assert "costs" not in found.answer
+
+
+def test_options_under_unlike_neighbours_are_not_held_against_each_other() -> None:
+    found = decided(cell("fedcgs", 1.0), cell("fedpft", 1.0, adjacency="replace_one_same_label"))
+    assert found.recommended is None
+    assert len(found.standings) == 2
+    assert "privacy.adjacency" in found.answer
+    assert "fedpft: replace one same label, per record" in found.answer
+    person = decided(cell("fedcgs", 1.0), cell("fedlog", 1.0, unit="person"))
+    assert person.recommended is None
+
+
+def test_where_nothing_passes_the_reason_is_the_answer() -> None:
+    broken = decided(cell("fedcgs", 1.0, "unsound"), cell("fedlog", 1.0, "inconclusive"))
+    assert broken.recommended is None
+    assert broken.state == "broken"
+    assert broken.answer.startswith("Nothing passes yet: fedlog at ε = 1 is open")
+    alone = decided(cell("fedcgs", 1.0, "unsound"))
+    assert alone.answer.startswith("Nothing passes. fedcgs at ε = 1:")
+    outside = decided(cell("fedcgs", math.inf))
+    assert "no release of this run is in the policy's scope" in outside.answer
+
+
+def test_one_seed_that_breaks_the_policy_breaks_the_option() -> None:
+    found = decided(cell("fedcgs", 1.0), cell("fedcgs", 1.0, "unsound", seed=1))
+    assert found.options[0].state == "broken"
+    assert found.recommended is None
+
+
+def test_the_cost_over_several_seeds_is_their_range() -> None:
+    cells = [
+        cell("fedcgs", epsilon, accuracy=accuracy, seed=seed)
+        for epsilon, seed, accuracy in ((math.inf, 0, 0.9), (math.inf, 1, 0.9), (1.0, 0, 0.8), (1.0, 1, 0.7))
+    ]
+    cost = decided(*cells).options[0].cost
+    assert (cost.value, cost.low, cost.high, cost.n) == (
+        pytest.approx(15.0), pytest.approx(10.0), pytest.approx(20.0), 2,
+    )  # fmt: skip
+
+
+def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
+    open_ = Coverage(
+        attack="membership", status="not_run", reason="not in the plan", would_decide="add membership"
+    )
+    found = decided(cell("fedcgs", 1.0, coverage=(open_,)), cell("fedlog", 1.0, coverage=(open_,)))
+    assert found.options[0].untested == (("membership", "not in the plan"),)
+    (step,) = found.steps
+    assert step.what == "add membership"
+    assert step.cells == ("fedcgs, ε = 1", "fedlog, ε = 1")
+
+
+def test_a_policy_is_printed_in_words() -> None:
+    policy = Policy(
+        name="x",
+        maximum={"accounted": 3.0},
+        minimum={"accuracy": 0.5},
+        exact_fields="forbidden",
+        claims="sound",
+        must_conclude=("dp_claim", "reconstruction"),
+        forbidden_verdicts=("leak", "unsound"),
+    )
+    words = in_words(policy)
+    assert len(words) == 6
+    assert words[-2:] == ("a verdict of dp_claim and reconstruction", "no verdict leak or unsound")
+    assert "at most 3" in words[0]
+
+
+def test_what_a_decision_rests_on_names_public_data_and_the_noise() -> None:
+    plan = {"name": "x", "backbone": {"name": "small_cnn", "weights": "public"}}
+    data = {"0": {"records": {"private": 60, "attacker": 25, "public": 15, "test": 0}}}
+    seeded = RunRecord(plan=plan, environment={}, data=data, cells=(cell("fedcgs", 1.0),))
+    words = grounds(seeded)
+    assert (
+        words[0]
+        == "15 records, 15% of the data set, are taken to be public, and the backbone was trained on them."
+    )
+    assert "is not secret" in words[-1]
+    secret = seeded.model_copy(update={"cells": (cell("fedcgs", 1.0, seed=None),)})
+    assert "system's generator" in grounds(secret)[-1]
+    assert all(
+        "noise" not in line for line in grounds(seeded.model_copy(update={"cells": (cell("a", math.inf),)}))
+    )
