@@ -20,7 +20,11 @@ DP_CLAIM = AuditFacts(
     needs=("another_run",),
     metrics=CLAIM,
     place=Place("claim", "Claims", order=60),
-    rule=SarifRule("A differential-privacy claim must be supported by the ledger and survive attack."),
+    rule=SarifRule(
+        "A differential-privacy claim must be supported by the ledger and survive attack.",
+        help="Mend what the reason names (field, noise, sensitivity), or claim the epsilon that is accounted.",
+        severity=8.5,
+    ),
     tests_per_cell=2,
     cost=_seconds,
 )
@@ -28,7 +32,11 @@ DP_CLAIM = AuditFacts(
 LEDGER = AuditFacts(
     metrics=CLAIM,
     place=Place("accounts", "What the ledger says", order=70),
-    rule=SarifRule("Every field that leaves must be what the ledger says."),
+    rule=SarifRule(
+        "Every field that leaves must be what the ledger says.",
+        help="Declare the field as what it is, or noise it.",
+        severity=8.5,
+    ),
     tests_per_cell=0,
     cost=lambda given, sizes, load: 0.0,
 )

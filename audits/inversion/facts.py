@@ -10,7 +10,11 @@ INVERSION = AuditFacts(
     judges=("inversions",),
     metrics=IMAGES,
     place=Place("attacks", "Inversion", order=20, always=True),
-    rule=SarifRule("Images must not be recovered by inverting the feature extractor."),
+    rule=SarifRule(
+        "Images must not be recovered by inverting the feature extractor.",
+        taxa=("CWE-359", "AML.T0024.001", "ML03"),
+        help="Images follow from what is sent: add noise, or send statistics over more records.",
+    ),
     tests_per_cell=6,
     cost=lambda given, sizes, load: 2 * rate.AUDIT * load.cells,
 )

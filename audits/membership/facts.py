@@ -26,7 +26,11 @@ MEMBERSHIP = AuditFacts(
         ),
     ),
     place=Place("attacks", "Membership", order=40, always=True),
-    rule=SarifRule("Members must not be told from others."),
+    rule=SarifRule(
+        "Members must not be told from others.",
+        taxa=("CWE-359", "AML.T0024.000", "ML04"),
+        help="Who took part can be told: lower epsilon, train for fewer steps, or regularise more.",
+    ),
     tests_per_cell=13,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

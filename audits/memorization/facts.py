@@ -24,7 +24,11 @@ MEMORIZATION = AuditFacts(
         HELDOUT_GAP,
     ),
     place=Place("attacks", "Memorization", order=30, always=True),
-    rule=SarifRule("Generated images must not be copies of training images."),
+    rule=SarifRule(
+        "Generated images must not be copies of training images.",
+        taxa=("CWE-359", "AML.T0024.001", "ML03"),
+        help="The generator copies its training images: train it privately, for fewer steps, or on more images.",
+    ),
     tests_per_cell=2,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

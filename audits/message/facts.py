@@ -22,7 +22,11 @@ MESSAGE = AuditFacts(
         ),
     ),
     place=Place("attacks", "Message algebra", order=50, always=True),
-    rule=SarifRule("Records must not follow from a message by algebra."),
+    rule=SarifRule(
+        "Records must not follow from a message by algebra.",
+        taxa=("CWE-359", "AML.T0024.001", "ML03"),
+        help="Arithmetic gives records away: add noise before sending, sum over more clients, or drop the field.",
+    ),
     tests_per_cell=6,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

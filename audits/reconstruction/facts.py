@@ -17,7 +17,11 @@ RECONSTRUCTION = AuditFacts(
     judges=("reconstructions",),
     metrics=(*IMAGES, HELDOUT_GAP),
     place=Place("images", "Reconstruction", order=10, always=True),
-    rule=SarifRule("Images must not be reconstructed better than without what was sent."),
+    rule=SarifRule(
+        "Images must not be reconstructed better than without what was sent.",
+        taxa=("CWE-359", "AML.T0024.001", "ML03"),
+        help="Images come back from what is sent: lower epsilon, or send fewer statistics.",
+    ),
     tests_per_cell=6,
     cost=_seconds,
 )

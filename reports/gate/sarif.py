@@ -2,7 +2,8 @@
 
 A result is what somebody must act on: a leak, an unsound or unsupported claim, a field that leaves
 exactly under a finite claim, an audit that could not conclude, a part of the run that failed, a
-policy rule that is broken. What passed appears as a result of kind `pass`, so that a tool can tell a
+policy rule that is broken. Held to a policy, only its broken rules are errors, so that the log
+says what the exit code says. What passed appears as a result of kind `pass`, so that a tool can tell a
 clean audit from an audit that never ran.
 
 Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, 2020, section 3.
@@ -15,13 +16,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from fedassay import __version__
 from fedassay.contracts.facts import SarifRule
 from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
-from fedassay.reports.document.places import Place, cell_places, errors_place
 from fedassay.reports.gate.judging import Outcome
+from fedassay.reports.gate.places import Place, cell_places, errors_place
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import interval, short, significant
 from fedassay.reports.words.verdicts import LOOKS
@@ -30,13 +32,32 @@ from fedassay.support.text import plain_tree
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 RULES: Mapping[str, SarifRule] = {
-    "exact_field": SarifRule("A field that leaves a client exactly voids any finite epsilon."),
-    "run": SarifRule("Every part of a run must finish.", taxa=()),
-    "policy": SarifRule("A run must keep the policy it is held against.", taxa=()),
+    "exact_field": SarifRule(
+        "A field that leaves a client exactly voids any finite epsilon.",
+        help="Noise the field, or name an adjacency that makes it public if it is.",
+        severity=8.5,
+    ),
+    "run": SarifRule(
+        "Every part of a run must finish.",
+        taxa=(),
+        help="Mend what failed, and continue with --resume.",
+        severity=5.0,
+    ),
+    "policy": SarifRule(
+        "A run must keep the policy it is held against.",
+        taxa=(),
+        help="See the reason: what is broken must be mended, what is undecided needs another run.",
+        severity=8.0,
+    ),
 }
 """Rules that are no audit's; those of audits stand with them."""
 
-_TAXONOMY = "CWE"
+_TAXONOMIES: Mapping[str, tuple[str, str, str]] = {
+    "CWE-": ("CWE", "MITRE", "The MITRE Common Weakness Enumeration"),
+    "AML.": ("ATLAS", "MITRE", "Adversarial Threat Landscape for Artificial-Intelligence Systems"),
+    "ML": ("OWASP-ML", "OWASP", "OWASP Machine Learning Security Top 10, 2023"),
+}
+"""Name, organization and description of each taxonomy, by how the names of its taxa begin."""
 
 # SARIF: `level` is for results of kind `fail` and must be `none` for every other kind (3.27.10).
 _KINDS: Mapping[Verdict, tuple[str, str]] = {
@@ -72,6 +93,10 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
     for error in record.errors:
         text = f"{error.cell}: {error.stage} failed: {error.message}"
         results.append(_result("run", "fail", "error", text, whole, f"{error.cell}/{error.stage}"))
+    if outcome is not None:
+        # The policy decides what is an error; what it lets pass must not fail the job that asks it.
+        for result in results:
+            result["level"] = "note" if result["kind"] == "fail" else result["level"]
     for judgement in outcome.judgements if outcome is not None else ():
         kind, level = {"broken": ("fail", "error"), "undecided": ("open", "none"), "pass": ("pass", "none")}[
             judgement.state
@@ -96,7 +121,7 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
                     }
                 },
                 "invocations": [{"executionSuccessful": not record.errors}],
-                "taxonomies": [_taxonomy(used)],
+                "taxonomies": _taxonomies(used),
                 "columnKind": "unicodeCodePoints",
                 "results": results,
             }
@@ -114,10 +139,18 @@ def _rule(name: str) -> dict[str, Any]:
         "shortDescription": {"text": rule.text},
         "defaultConfiguration": {"level": "error"},
         "relationships": [
-            {"target": {"id": taxon, "toolComponent": {"name": _TAXONOMY}}, "kinds": ["superset"]}
+            {"target": {"id": taxon, "toolComponent": {"name": _taxonomy_of(taxon)}}, "kinds": ["superset"]}
             for taxon in rule.taxa
         ],
-        "properties": {"tags": ["security", "privacy", *(f"external/cwe/{taxon.lower()}" for taxon in rule.taxa)]},
+        "help": {"text": rule.help},
+        "properties": {
+            "tags": [
+                "security",
+                "privacy",
+                *(f"external/cwe/{taxon.lower()}" for taxon in rule.taxa if "CWE" in taxon),
+            ],
+            "security-severity": f"{rule.severity:.1f}",
+        },
     }
 
 
@@ -128,15 +161,25 @@ def _declared(name: str) -> SarifRule:
     return declared or SarifRule(f"The audit {name} must find no leak.")
 
 
-def _taxonomy(rules: Iterable[str]) -> dict[str, Any]:
-    """The weaknesses that the rules speak of."""
+def _taxonomies(rules: Iterable[str]) -> list[dict[str, Any]]:
+    """What the rules speak of, by taxonomy."""
     taxa = sorted({taxon for name in rules for taxon in _declared(name).taxa})
-    return {
-        "name": _TAXONOMY,
-        "organization": "MITRE",
-        "shortDescription": {"text": "The MITRE Common Weakness Enumeration"},
-        "taxa": [{"id": taxon} for taxon in taxa],
-    }
+    return [
+        {
+            "name": name,
+            "organization": organization,
+            "shortDescription": {"text": about},
+            "taxa": [{"id": taxon} for taxon in taxa if _taxonomy_of(taxon) == name],
+        }
+        for name, organization, about in _TAXONOMIES.values()
+        if any(_taxonomy_of(taxon) == name for taxon in taxa)
+    ]
+
+
+def _taxonomy_of(taxon: str) -> str:
+    """The name of the taxonomy that a taxon is of; of one that is not known, its own beginning."""
+    known = next((names for start, names in _TAXONOMIES.items() if taxon.startswith(start)), None)
+    return taxon.split("-", maxsplit=1)[0] if known is None else known[0]
 
 
 def _claim(cell: CellRecord, name: str, place: Place) -> dict[str, Any]:
@@ -192,6 +235,7 @@ def _finding(finding: Finding, name: str, place: Place) -> dict[str, Any]:
 
 
 def _result(rule: str, kind: str, level: str, text: str, place: Place, identity: str) -> dict[str, Any]:
+    record_location = _physical(FILE, place.line)
     return {
         "ruleId": rule,
         "kind": kind,
@@ -199,14 +243,16 @@ def _result(rule: str, kind: str, level: str, text: str, place: Place, identity:
         "message": {"text": text},
         "locations": [
             {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": FILE},
-                    "region": {"startLine": place.line},
-                },
+                "physicalLocation": _physical(place.plan, place.plan_line) if place.plan else record_location,
                 "logicalLocations": [{"fullyQualifiedName": place.path, "kind": "member"}],
             }
         ],
+        **({"relatedLocations": [{"id": 1, "physicalLocation": record_location}]} if place.plan else {}),
         "partialFingerprints": {
             "fedassay/v1": hashlib.sha256(f"{rule}/{identity}".encode()).hexdigest(),
         },
     }
+
+
+def _physical(file: str, line: int) -> dict[str, Any]:
+    return {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": line}}

@@ -14,7 +14,9 @@ import pytest
 
 from fedassay.records.record import Finding, RunRecord, load_record
 from fedassay.reports import render
-from fedassay.reports.document.places import cell_places
+from fedassay.reports.gate.judging import Outcome, judged
+from fedassay.reports.gate.places import cell_places
+from fedassay.reports.gate.policy import Policy
 
 # The parts of SARIF 2.1.0 that a log like ours must have (sections 3.13, 3.14, 3.19, 3.27, 3.49).
 SARIF = {
@@ -223,3 +225,53 @@ def test_markdown_cannot_be_broken_out_of(build_cell: Any) -> None:
 def test_json_is_the_record(run: Path, record: RunRecord, tmp_path: Path) -> None:
     (tmp_path / "again.json").write_text(render(run, record, "json"), encoding="utf-8")
     assert load_record(tmp_path / "again.json") == record
+
+
+def _held(record: RunRecord, **rules: Any) -> tuple[Outcome, dict[str, Any], ElementTree.Element]:
+    policy = Policy(name="test", **rules)
+    log = json.loads(render(Path(), record, "sarif", policy))["runs"][0]
+    return judged(record, policy), log, ElementTree.fromstring(render(Path(), record, "junit", policy))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"minimum": {"accuracy": 0.01}}, {"forbidden_verdicts": ("leak",)}, {"maximum": {"psnr": 1000.0}}],
+    ids=["pass", "broken", "undecided"],
+)
+def test_sarif_and_junit_say_what_the_exit_code_says(record: RunRecord, rules: dict[str, Any]) -> None:
+    calm = record.model_copy(update={"errors": ()})
+    outcome, log, junit = _held(calm, **rules)
+    errors = [result for result in log["results"] if result["level"] in {"error", "warning"}]
+    failures = sum(int(suite.get("failures", 0)) for suite in junit.iter("testsuite"))
+    undecided = sum(int(suite.get("errors", 0)) for suite in junit.iter("testsuite"))
+    assert bool(errors) == (outcome.exit_code == 1)
+    assert all(result["ruleId"] == "policy" for result in errors)
+    assert bool(failures) == (outcome.exit_code == 1)
+    assert bool(undecided) == any(judgement.state == "undecided" for judgement in outcome.judgements)
+    open_ = [item for item in log["results"] if item["ruleId"] == "policy" and item["kind"] == "open"]
+    assert bool(open_) == any(judgement.state == "undecided" for judgement in outcome.judgements)
+
+
+def test_sarif_points_at_the_line_of_the_plan_that_named_the_method(record: RunRecord) -> None:
+    source = {"file": "plans/my plan.yaml", "lines": {"fedcgs": 17}}
+    placed = record.model_copy(update={"environment": {**record.environment, "plan": source}})
+    results = json.loads(render(Path(), placed, "sarif"))["runs"][0]["results"]
+    of_fedcgs = [result for result in results if result["message"]["text"].startswith("fedcgs, ")]
+    assert of_fedcgs
+    for result in of_fedcgs:
+        place = result["locations"][0]["physicalLocation"]
+        assert place == {"artifactLocation": {"uri": "plans/my%20plan.yaml"}, "region": {"startLine": 17}}
+        related = result["relatedLocations"][0]["physicalLocation"]
+        assert related["artifactLocation"]["uri"] == "record.json"
+
+
+def test_sarif_rules_have_help_severity_and_known_taxa(log: dict[str, Any]) -> None:
+    run = log["runs"][0]
+    known = {taxon["id"]: taxonomy["name"] for taxonomy in run["taxonomies"] for taxon in taxonomy["taxa"]}
+    assert {"CWE", "ATLAS", "OWASP-ML"} <= set(known.values())
+    for rule in run["tool"]["driver"]["rules"]:
+        assert rule["help"]["text"]
+        assert 0 < float(rule["properties"]["security-severity"]) <= 10
+        for relation in rule["relationships"]:
+            target = relation["target"]
+            assert known[target["id"]] == target["toolComponent"]["name"]

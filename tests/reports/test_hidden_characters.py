@@ -13,8 +13,8 @@ import pytest
 from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, Series
 from fedassay.reports import Format, render, write_tables
 from fedassay.reports.document.compare import comparison
-from fedassay.reports.document.places import cell_places
 from fedassay.reports.gate.check import check_record
+from fedassay.reports.gate.places import cell_places
 from fedassay.reports.gate.policy import Policy
 
 HOSTILE = "a\x1b[2J\x9b31m\x07\x7f\u202eb\u2066\u2028\u2029\x85\r\nc"

@@ -125,11 +125,17 @@ class SarifRule:
 
     Attributes:
         text: What must hold, in one sentence.
-        taxa: Weaknesses of the Common Weakness Enumeration that a finding is an instance of, such as `CWE-359`.
+        taxa: What a finding is an instance of: a weakness of the Common Weakness Enumeration (`CWE-359`, exposure
+            of private personal information), a technique of MITRE ATLAS (`AML.T0024.000`), a risk of OWASP's
+            Machine Learning Security Top 10 (`ML04`).
+        help: What to do where it does not hold, in one or two sentences.
+        severity: As code-scanning tools order findings, from 0 to 10.
     """
 
     text: str
     taxa: tuple[str, ...] = ("CWE-359",)
+    help: str = "Send less, add noise that the ledger accounts for, or do not deploy."
+    severity: float = 7.5
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
             done = _run_cells(scenario, folder, device, options, progress)
             record = RunRecord(
                 plan=scenario.resolved(),
-                environment=describe(device, options.command, started),
+                environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
                 data=facts,
                 cells=tuple(item.cell for item in done),
                 errors=tuple(error for item in done for error in item.errors),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,6 +14,7 @@ from fedassay.contracts.facts import in_words
 from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.cell_keys import with_keys
+from fedassay.plan.lines import source_of
 from fedassay.plan.schema import (
     RESERVED,
     Cell,
@@ -47,7 +49,8 @@ def load_scenario(path: Path, assignments: Sequence[str] = ()) -> Scenario:
         PlanError: The first thing that is wrong with it.
     """
     content = override(read_yaml(path), assignments)
-    return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
+    scenario = resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
+    return replace(scenario, source=source_of(path, [method.label for method in scenario.methods]))
 
 
 def resolve(plan: Plan, base: Path, where: str) -> Scenario:

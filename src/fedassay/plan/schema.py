@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -270,6 +270,7 @@ class Scenario:
         audits: In plan order.
         cells: Every method entry x epsilon x delta x seed.
         warnings: What is odd about the plan, though it can be run; printed, and noted in every cell.
+        source: The plan file and the lines of its method entries; empty where the plan came from no file.
     """
 
     plan: Plan
@@ -279,6 +280,7 @@ class Scenario:
     audits: tuple[Component[Audit], ...]
     cells: tuple[Cell, ...]
     warnings: tuple[str, ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict)
 
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, as it goes into the record."""

@@ -1,8 +1,8 @@
-"""Where a finding stands in record.json, for tools that show results beside lines of a file."""
+"""Where a finding stands in record.json and in the plan, for tools that show results beside lines of a file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedassay.records.record import CellRecord, Finding, RunRecord
 from fedassay.support.text import plain_json
@@ -15,10 +15,14 @@ class Place:
     Attributes:
         path: Its path in the document, such as `cells[3].findings[0]`.
         line: The line on which it begins, counted from 1.
+        plan: The plan file; empty where the record does not name it.
+        plan_line: The line of the plan's method entry that it is about, or the first.
     """
 
     path: str
     line: int
+    plan: str = ""
+    plan_line: int = 1
 
 
 def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...]:
@@ -35,7 +39,7 @@ def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...
     out = []
     for number, cell in enumerate(record.cells):
         text = _lines(cell)
-        own = Place(f"cells[{number}]", line)
+        own = Place(f"cells[{number}]", line, *_in_plan(record, cell.label))
         out.append((own, _finding_places(cell, text, own)))
         line += len(text)
     return tuple(out)
@@ -44,7 +48,18 @@ def cell_places(record: RunRecord) -> tuple[tuple[Place, tuple[Place, ...]], ...
 def errors_place(record: RunRecord) -> Place:
     """Where the list of what failed begins: also the place of what concerns the run as a whole."""
     lines = record.to_json().splitlines()
-    return Place("errors", next(at for at, line in enumerate(lines, 1) if line.startswith(' "errors": [')))
+    line = next(at for at, line in enumerate(lines, 1) if line.startswith(' "errors": ['))
+    return Place("errors", line, *_in_plan(record, ""))
+
+
+def _in_plan(record: RunRecord, label: str) -> tuple[str, int]:
+    """The plan file and the line of a method entry in it; an empty name where the record does not know it."""
+    source = record.environment.get("plan")
+    if not isinstance(source, dict) or not isinstance(source.get("file"), str):
+        return "", 1
+    lines = source.get("lines")
+    line = lines.get(label, 1) if isinstance(lines, dict) else 1
+    return source["file"], line if isinstance(line, int) and line > 0 else 1
 
 
 def _finding_places(cell: CellRecord, text: list[str], own: Place) -> tuple[Place, ...]:
@@ -53,7 +68,7 @@ def _finding_places(cell: CellRecord, text: list[str], own: Place) -> tuple[Plac
     line = own.line + text.index(' "findings": [') + 1
     out = []
     for number, finding in enumerate(cell.findings):
-        out.append(Place(f"{own.path}.findings[{number}]", line))
+        out.append(replace(own, path=f"{own.path}.findings[{number}]", line=line))
         line += len(_lines(finding))
     return tuple(out)
 
