@@ -11,6 +11,7 @@ it. An old run therefore renders again at any time, with no method, attack or au
 | `csv` | `fedassay.reports.document.tables` | a folder: every table and the data behind every figure |
 | `sarif` | `fedassay.reports.gate.sarif` | SARIF 2.1.0, for code-scanning tools |
 | `junit` | `fedassay.reports.gate.junit` | JUnit XML, for CI systems |
+| `evidence` | `fedassay.reports.evidence.folder` | a folder for a file: what regulators and registries ask |
 
 `fedassay.reports.document.compare` puts several runs on one page; `fedassay.reports.gate.policy` decides whether a
 run may pass. The data that figures need from audits is fixed in `fedassay.reports.document.series`.
@@ -29,9 +30,11 @@ from fedassay.support.terminal import is_stream
 if TYPE_CHECKING:
     from fedassay.reports.gate.policy import Policy
 
-Format = Literal["html", "md", "json", "csv", "sarif", "junit"]
+Format = Literal["html", "md", "json", "csv", "sarif", "junit", "evidence"]
 FORMATS: tuple[str, ...] = get_args(Format)
 """The formats that `fedassay report` offers."""
+
+_FOLDERS = ("csv", "evidence")
 
 DEFAULT_NAMES = {
     "html": "report.html",
@@ -40,6 +43,7 @@ DEFAULT_NAMES = {
     "csv": "tables",
     "sarif": "report.sarif",
     "junit": "report.junit.xml",
+    "evidence": "evidence",
 }
 """Where `fedassay report` writes each format, beside the record."""
 
@@ -50,12 +54,12 @@ def render(run: Path, record: RunRecord, format: Format, policy: Policy | None =
     Args:
         run: The run folder that the record's pictures are relative to, or its record.json.
         record: What `fedassay.records.record.load_record` gave.
-        format: One of `FORMATS` except `csv`, which is a folder: see `write_tables`.
+        format: One of `FORMATS` except `csv` and `evidence`, which are folders: see `write_report`.
         policy: What the decision holds the run to, and SARIF and JUnit with it; None: the shipped one that fits
             for the decision, and none for these.
 
     Raises:
-        PlanError: `format` is `csv` or unknown.
+        PlanError: `format` is a folder of files, or unknown.
     """
     folder = run if run.is_dir() else run.parent
     if format == "html":
@@ -78,8 +82,8 @@ def render(run: Path, record: RunRecord, format: Format, policy: Policy | None =
         from fedassay.reports.gate.junit import junit
 
         return junit(record, None if policy is None else judged(record, policy))
-    if format == "csv":
-        raise PlanError("format csv is a folder of tables: name a folder to write them to")
+    if format in _FOLDERS:
+        raise PlanError(f"format {format} is a folder of files: name a folder to write them to")
     raise PlanError(f"format {format!r} is unknown; allowed are {', '.join(FORMATS)}")
 
 
@@ -104,7 +108,7 @@ def table_names(record: RunRecord) -> list[str]:
 def write_report(
     record: RunRecord, run: Path, format: str, output: Path | None, policy: Policy | None = None
 ) -> Path:
-    """Write one format to a file or to standard output, or to a folder for `csv`, whole or not at all.
+    """Write one format, whole or not at all: to a file, to standard output, or for `csv` and `evidence` to a folder.
 
     Args:
         record: What to report.
@@ -120,13 +124,18 @@ def write_report(
         PlanError: The format is unknown, or the output cannot be written.
     """
     target = output or run / DEFAULT_NAMES.get(format, format)
-    if format != "csv":
+    if format not in _FOLDERS:
         write_page(render(run, record, format, policy), target)  # type: ignore[arg-type]
         return target
     if is_stream(output):
-        raise PlanError(f"-o {output}: format csv is a folder of tables; allowed: a folder, or another format")
+        raise PlanError(f"-o {output}: format {format} is a folder of files; allowed: a folder, or another format")
     try:
-        write_tables(record, target)
+        if format == "evidence":
+            from fedassay.reports.evidence.folder import write_evidence
+
+            write_evidence(record, target)
+        else:
+            write_tables(record, target)
     except OSError as error:
         raise PlanError(f"{target}: cannot be written ({error.strerror}); name another with -o") from None
     return target

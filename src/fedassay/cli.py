@@ -26,7 +26,7 @@ from fedassay.support.terminal import (
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
-_FORMATS = ("html", "md", "json", "csv", "sarif", "junit")
+_FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
 
 
 def main() -> None:
@@ -178,7 +178,7 @@ def audit(
     "-o",
     "--output",
     type=Output(),
-    help="File, or - for standard output (for csv: folder); default beside the record.",
+    help="File, or - for standard output (for csv and evidence: folder); default beside the record.",
 )
 @click.option("--policy", type=click.Path(path_type=Path), help="Policy of the decision; default strict.yaml.")
 @_quiet
