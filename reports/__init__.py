@@ -108,7 +108,7 @@ def table_names(record: RunRecord) -> list[str]:
 def write_report(
     record: RunRecord, run: Path, format: str, output: Path | None, policy: Policy | None = None
 ) -> Path:
-    """Write one format, whole or not at all: to a file, to standard output, or for `csv` and `evidence` to a folder.
+    """Write one format, whole or not at all: to a file, to standard output, or (`csv`, `evidence`) to a folder.
 
     Args:
         record: What to report.
