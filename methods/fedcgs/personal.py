@@ -88,11 +88,8 @@ def fine_tune(
     prototypes[torch.tensor(head.classes)] = torch.tensor(means, dtype=torch.float32)
     models: list[Scores] = []
     owner = [0] * len(task.clients)
-    with task.progress.step("personalize") as advance:
-        for index, client in enumerate(task.clients):
-            advance(index, len(task.clients))
-            if not len(client):
-                continue
+    for index, client in enumerate(task.progress.each("personalize", task.clients)):
+        if len(client):
             body, top = _start(settings, head, task)
             _train(settings, body, top, client, prototypes.to(task.device), task, clip)
             owner[index] = len(models)

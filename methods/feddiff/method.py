@@ -151,8 +151,7 @@ class FedDiff(Parameters):
             PlanError: No noise meets the target with this schedule.
             DataError: No client has a record, no label is left to sample, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("feddiff: no client has any record")
+        task.require_records("feddiff")
         budget, run = self._budget(task), fingerprint(self, task)
         messages = task.spool.keep_all(
             self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)

@@ -39,7 +39,7 @@ from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.reruns import Experiment
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
@@ -184,8 +184,7 @@ class FedLog(Parameters):
         return np.array([] if measured is None else [measured])
 
     def _check(self, task: MethodInput) -> None:
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedlog: no client has any record")
+        task.require_records("fedlog")
         others = task.classes - 1
         if self.variant == "c" and not task.privacy.private and self.beta * others >= self.alpha > 0:
             raise PlanError(

@@ -121,10 +121,8 @@ class Dense(Parameters):
         ).to(task.device)
         teacher = _Teacher([member.module for member in members])
         game = _Game(self, generator, student.module, teacher, task, seeds)
-        with task.progress.step("distillation") as advance:
-            for number in range(self.rounds):
-                advance(number, self.rounds)
-                game.round()
+        for _ in task.progress.each("distillation", range(self.rounds)):
+            game.round()
         student.module.eval()
         return student
 

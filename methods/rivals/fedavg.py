@@ -131,8 +131,7 @@ class FedAvg(Parameters):
                 f"fedavg: {len(self.bodies)} bodies with share {self.share}: bodies that are averaged must be "
                 "alike; allowed: one body, or share head"
             )
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedavg: no client has any record")
+        task.require_records("fedavg")
         steps = self._private_steps(task, other)
         release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
         sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]

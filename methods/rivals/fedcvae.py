@@ -25,7 +25,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcri
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
-from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import Normals, train, train_privately
@@ -114,15 +114,12 @@ class FedCVAE(Parameters):
         Raises:
             DataError: No client has a record, no label is left to sample, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedcvae: no client has any record")
+        task.require_records("fedcvae")
         noise = self._noise(task)
         messages = []
-        with task.progress.step("autoencoders") as advance:
-            for number, client in enumerate(task.clients):
-                advance(number, len(task.clients))
-                message = self._message(client, self._train(client, noise, task), noise, task)
-                messages.append(task.spool.keep(message))
+        for client in task.progress.each("autoencoders", task.clients):
+            message = self._message(client, self._train(client, noise, task), noise, task)
+            messages.append(task.spool.keep(message))
         asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
         generators = self._generators(messages, asked, task)
         if not generators:
@@ -134,7 +131,7 @@ class FedCVAE(Parameters):
             classifier.module,
             classifier.inputs,
             classifier.labels,
-            _cross_entropy,
+            head_loss,
             epochs=self.classifier.local_epochs,
             batch=self.classifier.batch,
             rate=self.classifier.learning_rate,
@@ -250,12 +247,10 @@ class FedCVAE(Parameters):
         if self.server == "distill":
             generators = {"server": self._distilled(generators, task)}
         images, labels = [], []
-        with task.progress.step("sampling") as advance:
-            for number, (name, generator) in enumerate(generators.items()):
-                advance(number, len(generators))
-                own = np.repeat(np.arange(task.classes), generator.counts)
-                images.append(generator.decode(own, task.seeds.child("samples", name)))
-                labels.append(own)
+        for name, generator in task.progress.each("sampling", list(generators.items())):
+            own = np.repeat(np.arange(task.classes), generator.counts)
+            images.append(generator.decode(own, task.seeds.child("samples", name)))
+            labels.append(own)
         return Records("server", np.concatenate(images), np.concatenate(labels), task.backbone.extract)
 
     def _distilled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> DecoderGenerator:
@@ -339,7 +334,3 @@ def _flat(images: Images, device: str) -> Tensor:
 
 def _bound(found: Tensor, labels: Tensor) -> Tensor:
     return found[:, 0]
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(scores, labels, reduction="none")

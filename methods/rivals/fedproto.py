@@ -115,8 +115,7 @@ class FedProto(Parameters):
             PlanError: Images do not fit through a body.
             DataError: No client has a record, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedproto: no client has any record")
+        task.require_records("fedproto")
         networks = [self._network(index, client, task) for index, client in enumerate(task.clients)]
         width = _width(networks[0])
         protected = self._protection(task, width)

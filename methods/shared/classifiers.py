@@ -77,18 +77,15 @@ class Classifiers(Frozen):
         Raises:
             DataError: No client has a record, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError(f"{method}: no client has any record")
+        task.require_records(method)
         steps = self.steps(task)
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
         networks, messages = [], []
-        with task.progress.step("classifiers") as advance:
-            for index, client in enumerate(task.clients):
-                advance(index, len(task.clients))
-                network = self.network(index, client, task)
-                training(network, head_loss, task, 0)
-                networks.append(network)
-                messages.append(task.spool.keep(_message(client, network, steps, task, method)))
+        for index, client in enumerate(task.progress.each("classifiers", task.clients)):
+            network = self.network(index, client, task)
+            training(network, head_loss, task, 0)
+            networks.append(network)
+            messages.append(task.spool.keep(_message(client, network, steps, task, method)))
         return networks, messages
 
     def received(self, messages: Sequence[Message], task: MethodInput) -> list[LocalNetwork]:

@@ -238,8 +238,3 @@ def check_size(request: BackboneRequest) -> None:
     """
     if request.input_size is not None and request.input_size < 1:
         raise PlanError(f"backbone.input_size: {request.input_size} given; allowed: 1 or more")
-
-
-def zero_fraction(features: NDArray[np.floating[Any]]) -> float:
-    """The share of exact zeros among all entries of (n, d) features."""
-    return float(np.mean(features == 0))

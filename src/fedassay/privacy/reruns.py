@@ -225,20 +225,6 @@ def shared_sums(
     return _experiment(sensitivity, records, sigmas, release, (_rows, _rows, _second("full", True)))
 
 
-def fedlog_sums(
-    features: int, clip: float, *, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3
-) -> Experiment:
-    """FedLog's T of one round, the body taken as fixed. The worst pair uses every feature: no restriction."""
-    worst = s.fedlog_sums(features, clip, adjacency=adjacency, classes=classes)
-
-    def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats]:
-        return (m.release_fedlog_sums(x, y, classes, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
-
-    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
-
-
 def magnitude_sum(
     clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3
 ) -> Experiment:
