@@ -35,6 +35,7 @@ from fedassay.methods.feddiff.server import (
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.denoising import Sampler
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
@@ -210,10 +211,8 @@ class FedDiff(Parameters):
         def make() -> dict[str, NDArray[np.generic]]:
             with task.progress.step(f"generator of {client.name}") as advance:
                 weights = self._train(index, client, budget, task, name, advance)
-            if not np.isfinite(weights).all():
-                raise DataError(f"feddiff: training at {client.name} has diverged; try a smaller learning_rate")
             arrays: dict[str, NDArray[np.generic]] = {
-                "weights": weights,
+                "weights": finite(weights, f"feddiff: training at {client.name} has diverged"),
                 "class_counts": sent_histogram(client, budget, task),
             }
             if self.fmf != "none":

@@ -26,6 +26,7 @@ from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
+from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import Normals, train, train_privately
@@ -206,9 +207,7 @@ class FedCVAE(Parameters):
         return network
 
     def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: MethodInput) -> Message:
-        trained = read(network.decoder)
-        if not np.isfinite(trained).all():
-            raise DataError(f"fedcvae: training at {client.name} has diverged; try a smaller learning_rate")
+        trained = finite(read(network.decoder), f"fedcvae: training at {client.name} has diverged")
         of_decoder, of_counts = exact(), exact("labels")
         counts: NDArray[np.generic] = np.bincount(client.labels, minlength=task.classes).astype(np.int32)
         if noise is not None:

@@ -20,10 +20,9 @@ from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.shared.local_heads import head_loss
-from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, local_network
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
@@ -170,9 +169,7 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 def _message(
     client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: MethodInput, method: str
 ) -> Message:
-    trained = read(network.module)
-    if not np.isfinite(trained).all():
-        raise DataError(f"{method}: training at {client.name} has diverged; try a smaller learning_rate")
+    trained = finite(read(network.module), f"{method}: training at {client.name} has diverged")
     release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
     fields = {"parameters": MessageField(trained, "parameters", release)}
     if steps is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.contracts.method import MethodInput
+from fedassay.exchange.transcript import Message
 from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
@@ -110,6 +111,52 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
     except (SafetensorError, OSError) as error:
         _log.warning("%s cannot be read, the rounds start anew: %s", path, error)
         return {}, {}
+
+
+class Rounds:
+    """The rounds of a run, of which an interrupted run may have kept the first.
+
+    Args:
+        parameters: The method's.
+        task: The work.
+        modules: The clients' networks, restored in place to what they were after the last kept round.
+    """
+
+    def __init__(self, parameters: Parameters, task: MethodInput, modules: Sequence[nn.Module]) -> None:
+        self._task, self._modules = task, modules
+        self._run = fingerprint(parameters, task)
+        self._kept = kept_rounds(task, self._run, modules)
+        self._history: list[Measured] = []
+
+    def numbers(self, count: int) -> Iterator[int]:
+        """The number of each round, as it begins."""
+        return self._task.progress.each("rounds", range(count))
+
+    def sent(self, number: int, train: Callable[[], Arrays]) -> Arrays:
+        """The arrays that are sent in a round: those that were kept, or what training gives."""
+        return self._kept[number] if number < len(self._kept) else train()
+
+    def end(
+        self, number: int, sent: Arrays, messages: Sequence[Message], measure: Callable[[], float | None]
+    ) -> None:
+        """Measure and keep a round that was not kept before.
+
+        Args:
+            number: The round.
+            sent: From `sent`.
+            messages: Of all rounds so far, both ways.
+            measure: Personalized accuracy; None where there is none.
+        """
+        if number >= len(self._kept):
+            accuracy = measure()
+            sent["personalized"] = np.array([] if accuracy is None else [accuracy])
+            keep_round(self._task, self._run, number, sent, self._modules)
+        measured = float(sent["personalized"][0]) if sent["personalized"].size else None
+        self._history.append(Measured(measured, sum(message.nbytes for message in messages)))
+
+    def summary(self, target: float | None) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Figures and remarks of the run; see `summary`."""
+        return summary(self._history, target)
 
 
 @dataclass(frozen=True)
