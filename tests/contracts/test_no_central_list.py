@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.contracts.registry import ComponentKind
-from fedassay.support.registry import Entry, entries
+from fedassay.support.registry import Entry, Kind, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedassay"
 ROOMS = ("methods", "attacks", "audits", "reports")
-KINDS: tuple[ComponentKind, ...] = ("method", "attack", "audit")
-SHARED = {"methods", "methods/rivals", "methods/shared", "attacks", "audits"}
+KINDS: tuple[Kind, ...] = ("method", "attack", "audit", "dataset", "backbone")
+SHARED = {
+    "methods",
+    "methods/rivals",
+    "methods/shared",
+    "attacks",
+    "audits",
+    "src/fedassay/data",
+    "src/fedassay/backbones",
+}
 """Folders of several components: there a component's own file is its own, and no other."""
 
 OTHERS = {
@@ -34,6 +41,8 @@ def _components() -> list[Entry]:
 def _is_own(path: str, entry: Entry) -> bool:
     """Whether a file is a component's own: the one it stands in, or one of a folder that it has to itself."""
     home = entry.module.removeprefix("fedassay.").replace(".", "/") + ".py"
+    if entry.kind in ("dataset", "backbone"):
+        home = f"src/fedassay/{home}"
     folder = home.rpartition("/")[0]
     return path == home or (folder not in SHARED and path.startswith(f"{folder}/"))
 

@@ -27,6 +27,23 @@ _BATCH = 256
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
+@dataclass(frozen=True)
+class BackboneSize:
+    """What a backbone costs.
+
+    Attributes:
+        features: Their number; None: as many as an image has numbers.
+        operations: Floating-point operations of the forward pass on one image.
+        side: Of the square image that these were counted on, in pixels.
+        default: Side that images are resized to where a plan does not say; None: they stay as they are.
+    """
+
+    features: int | None
+    operations: float
+    side: int
+    default: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class BackboneRequest:
     """What a plan says about its backbone, and the images it is for.

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish, initialised
+from fedassay.backbones.base import (
+    Backbone,
+    BackboneRequest,
+    BackboneSize,
+    Preprocess,
+    check_size,
+    finish,
+    initialised,
+)
 from fedassay.backbones.base import to_input as to_images
 from fedassay.data.images import ImageSet
 from fedassay.support.cache import Key, cached_arrays
@@ -29,7 +37,7 @@ _TEMPERATURE = 8.0
 """Multiplies unit-norm features before the linear head, which could not be confident otherwise."""
 
 
-@register("backbone", "small_cnn")
+@register("backbone", "small_cnn", size=BackboneSize(64, 1.9e7, 28))
 def small_cnn(request: BackboneRequest) -> Backbone:
     """Three convolutions to 64 features of unit norm, trained on the public split or random.
 

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedassay.backbones.base import BackboneSize
+from fedassay.backbones.torchvision_models import MEASURED
 from fedassay.contracts.sizes import Sizes
+from fedassay.data.loading import DataSize
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
-
-
-@dataclass(frozen=True)
-class Published:
-    """What is known of a data set by its name: records, official test records, image, classes."""
-
-    records: int
-    test: int
-    image: tuple[int, int, int]
-    classes: int
-
-
-_PUBLISHED = {
-    "fashion_mnist": Published(60_000, 10_000, (28, 28, 1), 10),
-    "mnist": Published(60_000, 10_000, (28, 28, 1), 10),
-    "cifar10": Published(50_000, 10_000, (32, 32, 3), 10),
-    "cifar100": Published(50_000, 10_000, (32, 32, 3), 100),
-    "svhn": Published(73_257, 26_032, (32, 32, 3), 10),
-    "digits": Published(1_797, 0, (8, 8, 1), 10),
-    "lfw_subset": Published(200, 0, (25, 25, 1), 2),
-    "circle": Published(80, 0, (8, 8, 1), 2),
-}
-
-_BACKBONES: dict[str, tuple[int, float, int]] = {
-    # name: (features, operations an image, at this input size)
-    "small_cnn": (64, 1.9e7, 28),
-    "cifar_resnet20": (64, 8.2e7, 32),
-    "cifar_resnet56": (64, 2.5e8, 32),
-    "squeezenet1_1": (512, 7.0e8, 224),
-    "resnet18": (512, 3.6e9, 224),
-    "resnet50": (2048, 8.2e9, 224),
-    "mobilenet_v2": (1280, 6.0e8, 224),
-    "efficientnet_b0": (1280, 7.8e8, 224),
-    "vit_b_16": (768, 3.5e10, 224),
-}
-_DEFAULT_INPUT = {"squeezenet1_1": 64}
+from fedassay.support.registry import entries, size_of
 
 
 def sizes_of(plan: Plan, base: Path) -> Sizes | str:
@@ -55,10 +22,10 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
 
     An `npz` file's header is read where the file is there; images in folders are not counted.
     """
-    known = _PUBLISHED.get(plan.data.name)
-    if known is None and plan.data.name == "npz" and plan.data.path is not None:
+    known = size_of("dataset", plan.data.name)
+    if known is None and plan.data.path is not None:
         known = _of_npz(Path(plan.data.path), base)
-    if known is None:
+    if not isinstance(known, DataSize):
         return f"the number and size of the images of {plan.data.name} is not known without reading them"
     backbone = _backbone(plan, known)
     if isinstance(backbone, str):
@@ -83,20 +50,19 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
     )
 
 
-def _backbone(plan: Plan, known: Published) -> tuple[int, float] | str:
+def _backbone(plan: Plan, known: DataSize) -> tuple[int, float] | str:
     """Features, and operations on one image at the plan's input size."""
-    name, side = plan.backbone.name, plan.backbone.input_size
-    height, width, channels = known.image
-    if name == "pixels":
-        return height * width * channels, 0.0
-    if name not in _BACKBONES:
+    name = plan.backbone.name
+    own = size_of("backbone", name) if name in entries("backbone") else MEASURED.get(name)
+    if not isinstance(own, BackboneSize):
         return f"the size of backbone {name} is not among those measured"
-    features, operations, at = _BACKBONES[name]
-    taken = side or _DEFAULT_INPUT.get(name) or max(height, width)
-    return features, operations * (taken / at) ** 2
+    height, width, channels = known.image
+    side = plan.backbone.input_size or own.default or max(height, width)
+    features = height * width * channels if own.features is None else own.features
+    return features, own.operations * (side / own.side) ** 2
 
 
-def _of_npz(path: Path, base: Path) -> Published | None:
+def _of_npz(path: Path, base: Path) -> DataSize | None:
     """Sizes from the headers of an archive of arrays; None where it is absent or is none."""
     shapes: dict[str, tuple[int, ...]] = {}
     try:
@@ -119,4 +85,4 @@ def _of_npz(path: Path, base: Path) -> Published | None:
     image = (images[1], images[2], images[3] if len(images) > 3 else 1)
     with np.load(found, allow_pickle=False) as arrays:
         labels = arrays["y_train" if "y_train" in shapes else "y"]
-    return Published(images[0], shapes.get("x_test", (0,))[0], image, len(np.unique(labels)))
+    return DataSize(images[0], shapes.get("x_test", (0,))[0], image, len(np.unique(labels)))
