@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
-from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.feddiff.magnitudes import distances, largest_norm
 from fedassay.methods.feddiff.magnitudes import kept as kept_by
@@ -55,6 +56,12 @@ from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
 from fedassay.support.types import Parameters
+
+_SOURCE = (
+    "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
+    "magnitude, by privacy loss distributions"
+)
+"""Where the claim of a private run comes from."""
 
 
 def _one_or_several(given: object) -> object:
@@ -166,7 +173,7 @@ class FedDiff(Parameters):
             classifier = self.classifier.fit(sampled, task, "classifier")
         sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
-            Transcript("feddiff", task.classes, tuple(messages), self._claim(task)),
+            Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
             Ensemble([of_network(classifier)]),
             utility={"generated_images": float(len(sampled))},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
@@ -186,8 +193,7 @@ class FedDiff(Parameters):
         )
 
     def _clip(self, task: MethodInput) -> float:
-        height, width, channels = task.clients[0].images.shape[1:]
-        return self.magnitude_clip * largest_norm((height, width, channels))
+        return self.magnitude_clip * largest_norm(task.clients[0].image_shape)
 
     def _budget(self, task: MethodInput) -> Budget | None:
         if not task.privacy.private:
@@ -200,7 +206,7 @@ class FedDiff(Parameters):
             fmf=self.fmf,
             fmf_share=self.fmf_share,
             clip=self._clip(task),
-            coordinates=int(np.prod(task.clients[0].images.shape[1:])),
+            coordinates=math.prod(task.clients[0].image_shape),
             classes=task.classes,
         )
 
@@ -280,8 +286,7 @@ class FedDiff(Parameters):
         for index, (client, message, counts) in enumerate(each):
             if counts.any():
                 values = message.fields["weights"].values
-                shape = client.images.shape[1:]
-                model = received_generator(values, self._preset(index), shape, task.classes)
+                model = received_generator(values, self._preset(index), client.image_shape, task.classes)
                 found[client.name] = DiffusionGenerator(model, counts, sampling, task.device)
         return found
 
@@ -330,9 +335,3 @@ class FedDiff(Parameters):
             clip = self._clip(task)
             found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
         return found
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
-            "magnitude, by privacy loss distributions"
-        )

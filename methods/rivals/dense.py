@@ -112,9 +112,8 @@ class Dense(Parameters):
         seeds = task.seeds.child("dense")
         nobody = task.clients[0].take(np.zeros(0, np.int64), "server")
         student = self.networks.network(0, nobody, task)
-        height, width, channels = nobody.images.shape[1:]
         generator = build_generator(
-            (height, width, channels),
+            nobody.image_shape,
             latent=self.latent + task.classes,
             maps=self.maps,
             seed=seeds.integer("generator"),

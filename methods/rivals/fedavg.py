@@ -18,7 +18,7 @@ from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.release import Claim, Release, derived, exact, public
+from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
@@ -157,9 +157,10 @@ class FedAvg(Parameters):
         utility, remarks = rounds.summary(self.target)
         utility |= self._fine_tuned(sites, utility, task)
         exchanged = float(self.rounds * len(task.clients) * current.size)
+        source = f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
         final = sites[:1] if self.share == "all" else [site for site in sites if len(site.network.labels)]
         return Outcome(
-            Transcript("fedavg", task.classes, tuple(messages), self._claim(task)),
+            Transcript("fedavg", task.classes, tuple(messages), task.privacy.claim(source)),
             MeanModel([scores_of(site.network.module) for site in final]),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
@@ -229,11 +230,6 @@ class FedAvg(Parameters):
         found = personalized(models, list(range(len(models))), task.clients, task.test).mean
         assert found is not None
         return {"personalized_accuracy": found, "personalized_accuracy_global": averaged["personalized_accuracy"]}
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
-        )
 
 
 def averaged_network(method: FedAvg, outcome: Outcome, task: MethodInput) -> nn.Sequential:

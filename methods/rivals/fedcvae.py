@@ -20,7 +20,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
-from fedassay.exchange.release import Claim, Release, exact
+from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
@@ -43,6 +43,12 @@ from fedassay.support.types import Images, Ints, Parameters
 
 _SAMPLED_TOGETHER = 1024
 _TRUNCATION = 2.0
+
+_SOURCE = (
+    "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
+    "label histogram, by privacy loss distributions"
+)
+"""Where the claim of a private run comes from."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class FedCVAE(Parameters):
         )
         sent = float(sum(message.fields["decoder"].size for message in messages))
         return Outcome(
-            Transcript("fedcvae", task.classes, tuple(messages), self._claim(task)),
+            Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
             Ensemble([of_network(classifier)]),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(noise, task),
@@ -160,9 +166,8 @@ class FedCVAE(Parameters):
         return _Noise(steps, scale, sensitivity)
 
     def _fresh(self, client: Records, task: MethodInput) -> CVAE:
-        height, width, channels = client.images.shape[1:]
         return build_cvae(
-            (height, width, channels),
+            client.image_shape,
             task.classes,
             latent=self.latent,
             hidden=self.hidden,
@@ -237,8 +242,7 @@ class FedCVAE(Parameters):
             if counts.any():
                 network = self._fresh(client, task)
                 write(network.decoder, message.fields["decoder"].values)
-                height, width, channels = client.images.shape[1:]
-                found[client.name] = DecoderGenerator(network.eval(), counts, (height, width, channels))
+                found[client.name] = DecoderGenerator(network.eval(), counts, client.image_shape)
         return found
 
     def _sampled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Records:
@@ -281,12 +285,6 @@ class FedCVAE(Parameters):
         adjacency = task.privacy.adjacency
         found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
         return {"label histogram": found}
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
-            "label histogram, by privacy loss distributions"
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,8 +150,7 @@ def make_classifier(
     if start == "backbone":
         body = BackboneBody(task.backbone.module)
     else:
-        height, across, channels = client.images.shape[1:]
-        body = build_body(spec, (height, across, channels), outputs, body_seed)
+        body = build_body(spec, client.image_shape, outputs, body_seed)
     return body, initialised(lambda: nn.Linear(outputs, task.classes), head_seed)
 
 

@@ -54,9 +54,9 @@ def keep_round(task: MethodInput, run: str, number: int, arrays: Arrays, modules
     folder = task.scratch
     if folder is None:
         return
-    write_bytes(folder / _name(number), save(arrays, metadata={"run": run}))
-    keep_draws(folder / _tape(number), run, task.noise, lambda key: key.round == number)
-    keep_trainings(folder / _trainings(number), run, lambda key: key.round == number)
+    write_bytes(_file(folder, number), save(arrays, metadata={"run": run}))
+    keep_draws(_file(folder, number, ".tape"), run, task.noise, lambda key: key.round == number)
+    keep_trainings(_file(folder, number, ".trainings"), run, lambda key: key.round == number)
     # The networks come last: they say how many rounds are whole.
     state = {
         f"{index}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -79,7 +79,7 @@ def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> li
         return []
     found = []
     for number in range(int(about["rounds"])):
-        arrays, of_round = _read(folder / _name(number))
+        arrays, of_round = _read(_file(folder, number))
         if of_round.get("run") != run:
             return []
         found.append(arrays)
@@ -87,21 +87,13 @@ def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> li
         own = {name: torch.tensor(networks[f"{index}.{name}"]) for name in module.state_dict()}
         module.load_state_dict(own)
     for number in range(len(found)):
-        restore_draws(folder / _tape(number), run, task.noise)
-        restore_trainings(folder / _trainings(number), run, task.noise)
+        restore_draws(_file(folder, number, ".tape"), run, task.noise)
+        restore_trainings(_file(folder, number, ".trainings"), run, task.noise)
     return found
 
 
-def _name(number: int) -> str:
-    return f"round-{number:05d}.safetensors"
-
-
-def _tape(number: int) -> str:
-    return f"round-{number:05d}.tape.safetensors"
-
-
-def _trainings(number: int) -> str:
-    return f"round-{number:05d}.trainings.safetensors"
+def _file(folder: Path, number: int, kind: str = "") -> Path:
+    return folder / f"round-{number:05d}{kind}.safetensors"
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:

@@ -31,6 +31,10 @@ OTHERS = {
     ("methods/rivals/fedcvae.py", "dense"): "one of its two decoders",
     ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
     ("reports/gate/sarif.py", "message"): "a key of SARIF",
+    ("reports/document/figures/svg.py", "circle"): "an element of SVG",
+    ("reports/document/figures/tradeoff.py", "circle"): "an element of SVG",
+    ("src/fedassay/nets/inversion.py", "pixels"): "what inverted images are made of",
+    ("src/fedassay/plan/schema.py", "small_cnn"): "the backbone of plans that name none",
 }
 
 

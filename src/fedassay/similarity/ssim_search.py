@@ -12,7 +12,6 @@ the bound the SSIM itself. Memory depends on the block sizes, not on the number 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +22,7 @@ from fedassay.similarity.images import check_images, check_same_size
 from fedassay.similarity.parallel import parallel_map
 from fedassay.similarity.ssim import Moments, join_moments, ssim_of_moments, window_side
 from fedassay.similarity.ssim_bound import FLOAT32_ERROR, bound_block, largest_block, prepare_block
-
-Progress = Callable[[int, int], None]
-"""Called with (pairs settled, pairs in all) after each block."""
+from fedassay.support.progress import Advance, no_progress
 
 QUERY_BLOCK = 1024
 GALLERY_BLOCK = 2048
@@ -49,7 +46,7 @@ def most_similar(
     *,
     exclude_self: bool = False,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
+    progress: Advance = no_progress,
 ) -> Matches:
     """The image of the gallery with the highest SSIM to each query.
 
@@ -79,7 +76,7 @@ def top_k(
     device: str | torch.device = "cpu",
     query_block: int = QUERY_BLOCK,
     gallery_block: int = GALLERY_BLOCK,
-    progress: Progress | None = None,
+    progress: Advance = no_progress,
 ) -> Matches:
     """The k images of the gallery with the highest SSIM to each query, best first.
 
@@ -131,8 +128,7 @@ def top_k(
                 degree = None
                 left = prepare_block(queries[start : start + query_block], side, degree, device)
             settled += bounds.size
-            if progress is not None:
-                progress(settled, pairs)
+            progress(settled, pairs)
         indices[start : start + query_block], values[start : start + query_block] = best
     return Matches(indices, values)
 

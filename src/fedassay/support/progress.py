@@ -16,6 +16,10 @@ Advance = Callable[[int, int], None]
 """Called with (done, total) as a step goes on."""
 
 
+def no_progress(done: int, total: int) -> None:
+    """An `Advance` that tells nobody."""
+
+
 @dataclass(eq=False)
 class Progress:
     """Where steps report.
@@ -30,7 +34,7 @@ class Progress:
     def step(self, name: str) -> Iterator[Advance]:
         """A named step; yields the function to call with (done, total)."""
         if self.bars is None:
-            yield lambda done, total: None
+            yield no_progress
             return
         task = self.bars.add_task(plain(name), total=None)
         try:

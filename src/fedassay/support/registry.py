@@ -102,9 +102,10 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
 def entries(kind: Kind) -> dict[str, Entry]:
     """Every registered name of a kind, in alphabetical order, without importing any of them."""
     found = {entry.name: entry for entry in _scan(kind)}
-    for point in _third_parties(kind):
-        name = point.name.partition(".")[2]
-        found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
+    for point in _points():
+        own, _, name = point.name.partition(".")
+        if own == kind:
+            found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
     for (other, name), component in _registered.items():
         if other == kind and name not in found:
             doc = (component.__doc__ or "").strip().partition("\n")[0]
@@ -162,10 +163,6 @@ def misnamed() -> Iterator[str]:
                 f"used; allowed: another name"
             )
         seen.setdefault(point.name, _package(point))
-
-
-def _third_parties(kind: Kind) -> list[EntryPoint]:
-    return [point for point in _points() if point.name.startswith(f"{kind}.")]
 
 
 @cache
