@@ -196,11 +196,12 @@ def _calibrated(
     """The noise on T at a sensitivity, the bodies' steps, and where both come from."""
     mu, rounds = mu_of(target.epsilon, target.delta), statistic.rounds
     source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
-    if bodies.body != "dp_sgd":
-        return lambda moved: moved * math.sqrt(rounds) / mu, None, source
-    own = mu * math.sqrt(1 - bodies.share)
-    steps = bodies.dp_sgd.steps(target, epochs=bodies.epochs, rounds=rounds, batch=bodies.batch, other=own)
-    return lambda moved: moved * math.sqrt(rounds) / own, steps, f"{source}, with DP-SGD for the bodies"
+    steps = None
+    if bodies.body == "dp_sgd":
+        mu *= math.sqrt(1 - bodies.share)
+        source += ", with DP-SGD for the bodies"
+        steps = bodies.dp_sgd.steps(target, epochs=bodies.epochs, rounds=rounds, batch=bodies.batch, other=mu)
+    return lambda moved: moved * math.sqrt(rounds) / mu, steps, source
 
 
 def _published(target: PrivacyTarget, statistic: Statistic) -> tuple[Callable[[float], float], str]:
