@@ -29,7 +29,7 @@ from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import Normals, train, train_privately
+from fedassay.nets.local_training import Normals, take_step, train, train_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy import reruns
@@ -274,9 +274,7 @@ class FedCVAE(Parameters):
             with torch.no_grad():
                 goal = torch.sigmoid(teacher.network.decoder(given))
             loss = functional.binary_cross_entropy_with_logits(student.decoder(given), goal)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            take_step(optimizer, loss)
         return DecoderGenerator(student.eval(), counts, first.image_shape)
 
     def _mechanisms(self, noise: _Noise | None, task: MethodInput) -> dict[str, reruns.Experiment]:

@@ -69,6 +69,13 @@ def train(
     module.eval()
 
 
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser against the gradient of a loss."""
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
 def train_privately(
     module: nn.Module,
     inputs: Tensor,
