@@ -22,6 +22,10 @@ from fedassay.support.terminal import (
     say_lines,
     say_problem,
 )
+from fedassay.support.text import cut
+
+_LONGEST_MESSAGE = 2_000
+"""Characters of an error; what it quotes may be of any length."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -36,7 +40,7 @@ def main() -> None:
         plain = False if "NO_COLOR" in os.environ else None
         code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
     except FedassayError as error:
-        say(f"fedassay: {error}", err=True)
+        say(cut(f"fedassay: {error}", _LONGEST_MESSAGE), err=True)
         sys.exit(2)
     except click.exceptions.Abort:
         say("fedassay: stopped; what was finished is kept, continue with --resume", err=True)

@@ -13,7 +13,9 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.text import cut
 from fedassay.support.types import Extended, Frozen
 
 MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
@@ -64,16 +66,16 @@ class Release(Frozen):
     depends_on: Literal["records", "labels"] = "records"
     adjacency: Adjacency | None = None
     unit: Literal["record"] = "record"
-    group: str | None = None
-    cells: tuple[str, ...] = ("all",)
+    group: str | None = Field(default=None, max_length=limits.NAME_LENGTH)
+    cells: tuple[str, ...] = Field(default=("all",), max_length=limits.CLASSES)
     noise_scale: tuple[float, ...] | None = None
     sensitivity: tuple[float, ...] | None = None
-    shares: int = Field(default=1, ge=1)
+    shares: int = Field(default=1, ge=1, le=limits.RECORDS)
     stated_sensitivity: tuple[float, ...] | None = None
     pure_epsilon: tuple[float, ...] | None = None
     noise_multiplier: float | None = Field(default=None, ge=0)
     sampling_rate: float | None = Field(default=None, gt=0, le=1)
-    steps: int | None = Field(default=None, ge=0)
+    steps: int | None = Field(default=None, ge=0, le=limits.STEPS)
     note: str = ""
 
     @field_validator("cells")
@@ -103,7 +105,7 @@ class Release(Frozen):
             if len(values) != len(self.cells):
                 raise ValueError(f"{name} has {len(values)} values for {len(self.cells)} cells")
             if not all(0 <= value < float("inf") for value in values):
-                raise ValueError(f"{name} must be finite and at least 0, given {values}")
+                raise ValueError(f"{name} must be finite and at least 0, given {cut(str(values), 200)}")
         return self
 
 

@@ -6,17 +6,17 @@ message itself is large: a label of 10^12, a class list that names a class twice
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.support import limits
+
 if TYPE_CHECKING:
     from fedassay.exchange.message import Message
-
-MAX_CLASSES = 100_000
-"""More classes than any public label set has; arrays of one row a class are allocated."""
 
 MAX_COUNT = 1e9
 """Records a class; a larger number is no count."""
@@ -43,16 +43,36 @@ def shape_problem(message: Message, classes: int) -> str | None:
     return next(_problems(message, classes), None)
 
 
+def declared_problem(what: str, kind: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
+    """What contradicts the table of kinds in what a file says of an array, before that is read; or None.
+
+    Args:
+        what: The field, for the message.
+        kind: Its kind.
+        shape: As declared.
+        dtype: As declared.
+    """
+    if dtype.kind not in "fiub":
+        return f"{what} has type {dtype}; it must be of floats, integers or booleans"
+    sides = _SIDES.get(kind)
+    if sides is not None and len(shape) != sides:
+        return f"{what} has shape {shape}; it must have {sides} sides"
+    if kind in _WHOLE and dtype.kind not in "iu":
+        return f"{what} must be integers, given {dtype}"
+    width = shape[-1] if shape else 0
+    squares = {"second_moment": 2, "class_covariances": 3}
+    if kind in squares and len(shape) < squares[kind]:
+        width = math.isqrt(2 * width)  # a packed lower triangle
+    if kind in squares and width > limits.WIDTH:
+        return f"{what} has shape {shape}, which is of width {width:,}; allowed: {limits.WIDTH:,}"
+    return None
+
+
 def _problems(message: Message, classes: int) -> Iterator[str]:
     for name, item in message.fields.items():
-        values, what = item.values, f"field {name!r} ({item.kind})"
-        if values.dtype.kind not in "fiub":
-            yield f"{what} has type {values.dtype}; it must be of floats, integers or booleans"
-        sides = _SIDES.get(item.kind)
-        if sides is not None and values.ndim != sides:
-            yield f"{what} has shape {values.shape}; it must have {sides} sides"
-        if item.kind in _WHOLE and values.dtype.kind not in "iu":
-            yield f"{what} must be integers, given {values.dtype}"
+        problem = declared_problem(f"field {name!r} ({item.kind})", item.kind, item.shape, item.dtype)
+        if problem is not None:
+            yield problem
     yield from _indices(message, classes)
     yield from _lengths(message, classes)
     yield from _widths(message, classes)

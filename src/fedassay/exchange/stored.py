@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from fedassay.support import limits
 from fedassay.support.errors import DataError
+from fedassay.support.reading import regular_size
+from fedassay.support.text import cut
 
 UNREADABLE = (SafetensorError, KeyError, ValueError, TypeError, OSError, json.JSONDecodeError)
 """What reading a file that is no safetensors file of NumPy types may raise."""
 
 _LENGTH = 8
 """Bytes of a safetensors file that say how long its header is; what the header calls offset 0 comes after it."""
+
+
+_TYPES = {
+    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "FIU" for size in (1, 2, 4, 8) if kind + str(size) != "F1"},
+    "BOOL": "?",
+}
+"""Types of safetensors that NumPy has, complex numbers apart."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,60 @@ class StoredArray:
             DataError: The file is gone or too short.
         """
         return self.within.values(self.start, self.dtype, self.size, repr(self.name)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the header of a safetensors file says of one array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def declared_arrays(file: Path) -> dict[str, Declared]:
+    """What a safetensors file says that it holds; nothing but its header is read.
+
+    Args:
+        file: In a folder that nobody vouches for.
+
+    Raises:
+        DataError: It is no regular file, or a link; too large; no safetensors file of NumPy types; or what it
+            declares is not the size that it has.
+    """
+    size = regular_size(file, limits.MESSAGE_BYTES, follow=False)
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(_LENGTH), "little")
+            if length > min(limits.HEADER_BYTES, size - _LENGTH):
+                raise ValueError(f"a header of {length:,} bytes; allowed: {limits.HEADER_BYTES:,}")
+            header = json.loads(stream.read(length))
+        if not isinstance(header, dict) or len(header) > limits.ARRAYS:
+            raise ValueError(f"the header is no mapping of at most {limits.ARRAYS:,} arrays")
+        found = {name: _declared(about) for name, about in header.items() if name != "__metadata__"}
+    except RecursionError:
+        raise DataError(f"{file}: not a safetensors file of NumPy types (its header is nested)") from None
+    except UNREADABLE as error:
+        raise DataError(f"{file}: not a safetensors file of NumPy types ({error})") from None
+    held = sum(math.prod(each.shape) * each.dtype.itemsize for each in found.values())
+    if held != size - _LENGTH - length:
+        raise DataError(f"{file}: declares arrays of {held:,} bytes and holds {size - _LENGTH - length:,}")
+    return found
+
+
+def _declared(about: Any) -> Declared:
+    """One entry of a header.
+
+    Raises:
+        ValueError: It is none, or of a type that NumPy has not.
+    """
+    if not isinstance(about, dict) or about.get("dtype") not in _TYPES:
+        raise ValueError(f"an array of another type than {', '.join(_TYPES)}")
+    shape = about.get("shape")
+    if not isinstance(shape, list) or len(shape) > limits.SIDES:
+        raise ValueError(f"a shape that is no list of at most {limits.SIDES} sides")
+    if not all(type(side) is int and 0 <= side <= limits.MESSAGE_BYTES for side in shape):
+        raise ValueError(f"a shape of {cut(str(shape), 100)}")
+    return Declared(tuple(shape), np.dtype(_TYPES[about["dtype"]]))
 
 
 def array_starts(serialized: bytes) -> dict[str, int]:

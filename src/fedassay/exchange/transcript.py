@@ -9,22 +9,26 @@ be audited as they are; see docs/transcript.md.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 from safetensors.numpy import load as load_tensors
 
 from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import Claim, NoClaim, Release
-from fedassay.exchange.shapes import MAX_CLASSES, shape_problem
-from fedassay.exchange.stored import UNREADABLE, Stored
+from fedassay.exchange.shapes import declared_problem, shape_problem
+from fedassay.exchange.stored import UNREADABLE, Stored, declared_arrays
+from fedassay.support import limits
 from fedassay.support.atomic import open_atomic, write_part
 from fedassay.support.errors import DataError
+from fedassay.support.reading import read_json, read_regular
+from fedassay.support.text import cut, shown
 from fedassay.support.types import Frozen
 
 __all__ = [
@@ -44,8 +48,6 @@ FORMAT = 1
 """Version of the transcript format on disk."""
 
 MANIFEST = "transcript.json"
-_MAX_MESSAGE = 4 << 30
-_MAX_MANIFEST = 256 << 20
 _HELD = 64 << 20
 """Bytes of arrays that a transcript which is read may take in memory; the rest is read when it is asked for."""
 
@@ -140,6 +142,9 @@ def _name_in(folder: Path, message: Message) -> str | None:
     return message.stored.file.name
 
 
+_Name = Annotated[str, Field(min_length=1, max_length=limits.NAME_LENGTH)]
+
+
 class _FieldRecord(Frozen):
     kind: FieldKind = "other"
     release: Release
@@ -148,48 +153,47 @@ class _FieldRecord(Frozen):
 
 
 class _MessageRecord(Frozen):
-    round: int = Field(ge=0)
-    sender: str = Field(min_length=1)
-    receiver: str = SERVER
-    file: str
-    fields: dict[str, _FieldRecord]
+    round: int = Field(ge=0, le=limits.RECORDS)
+    sender: _Name
+    receiver: _Name = SERVER
+    file: _Name
+    fields: dict[_Name, _FieldRecord] = Field(max_length=limits.ARRAYS)
 
 
 class _Manifest(Frozen):
     format: Literal[1]
-    method: str
-    classes: int = Field(ge=1, le=MAX_CLASSES)
+    method: str = Field(max_length=limits.NAME_LENGTH)
+    classes: int = Field(ge=1, le=limits.CLASSES)
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
-    notes: tuple[str, ...] = ()
-    messages: tuple[_MessageRecord, ...] = Field(min_length=1)
+    notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.LISTED)
+    messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.LISTED)
 
 
 def load_transcript(folder: Path) -> Transcript:
     """Read a transcript from a folder that nobody vouches for.
 
-    Nothing in it is executed; every file must lie inside the folder; sizes are checked before
-    anything is read into memory.
+    Nothing in it is executed, and nothing is opened that the manifest does not name. Every file must lie inside
+    the folder and be a regular one; what it declares is held against the manifest before it is read.
 
     Raises:
         DataError: Anything is missing, malformed, outside the folder, or holds NaN or infinity.
     """
     path = folder / MANIFEST
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise DataError(f"{folder}: no {MANIFEST} there; a transcript is a folder that holds one")
-    if path.stat().st_size > _MAX_MANIFEST:
-        raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_MAX_MANIFEST} are refused")
     try:
-        manifest = _Manifest.model_validate_json(path.read_bytes())
+        manifest = _Manifest.model_validate_json(read_json(path, follow=False))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = cut(".".join(str(part) for part in problem["loc"]), limits.NAME_LENGTH)
         raise DataError(
             f"{path}: {where or 'top level'}: {problem['msg']} ({error.error_count()} problem(s) in all)"
         ) from None
+    _check_releases(path, manifest)
     files = _files(folder, manifest)
     messages, held = [], 0
     for file, record in zip(files, manifest.messages, strict=True):
-        serialized = file.read_bytes()
+        serialized = read_regular(file, limits.MESSAGE_BYTES, follow=False)
         arrays = _load_arrays(file, serialized, record)
         held += sum(array.nbytes for array in arrays.values())
         message = _message(file, record, arrays, manifest.classes)
@@ -200,20 +204,51 @@ def load_transcript(folder: Path) -> Transcript:
 
 def _files(folder: Path, manifest: _Manifest) -> list[Path]:
     """The file of every message: inside the folder, there, named once, and small enough to be read."""
-    named: dict[Path, str] = {}
+    inside = folder.resolve()
+    named: set[Path] = set()
     for record in manifest.messages:
-        path = folder / record.file
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise DataError(f"{folder / MANIFEST}: file {record.file!r} points outside the transcript's folder")
-        if not path.is_file():
-            raise DataError(f"{path}: named in {MANIFEST} but not there")
-        if path.resolve() in named:
+        try:
+            path = (folder / record.file).resolve()
+        except (OSError, ValueError, RuntimeError):  # a name that is too long, with a null byte; a circle of links
+            raise DataError(f"{folder / MANIFEST}: file {shown(record.file)} is no name of a file") from None
+        if not path.is_relative_to(inside):
+            raise DataError(f"{folder / MANIFEST}: file {shown(record.file)} points outside the transcript's folder")
+        if not os.path.lexists(path):
+            raise DataError(f"{folder / MANIFEST}: names the file {shown(record.file)}, which is not there")
+        if path != inside / PurePosixPath(record.file):
+            raise DataError(f"{folder / record.file}: it is a link, or lies in one; allowed: a regular file")
+        if path in named:
             # A few bytes of manifest could otherwise ask for the same gigabyte any number of times.
-            raise DataError(f"{folder / MANIFEST}: file {record.file!r} is named twice; one file is one message")
-        named[path.resolve()] = record.file
-        if path.stat().st_size > _MAX_MESSAGE:
-            raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_MAX_MESSAGE >> 30} GiB are refused")
+            raise DataError(
+                f"{folder / MANIFEST}: file {shown(record.file)} is named twice; one file is one message"
+            )
+        named.add(path)
+        _check_declared(folder / record.file, record)
     return [folder / record.file for record in manifest.messages]
+
+
+def _check_declared(path: Path, record: _MessageRecord) -> None:
+    """Hold what a file says it holds against the manifest, before any of it is read."""
+    held = declared_arrays(path)
+    if set(held) != set(record.fields):
+        raise DataError(
+            f"{path}: holds the fields {cut(str(sorted(held)), 200)}, but {MANIFEST} declares "
+            f"{cut(str(sorted(record.fields)), 200)}"
+        )
+    for name, array in held.items():
+        kind = record.fields[name].kind
+        problem = declared_problem(f"field {shown(name)} ({kind})", kind, array.shape, array.dtype)
+        if problem is not None:
+            raise DataError(f"{path}: {problem}")
+
+
+def _check_releases(path: Path, manifest: _Manifest) -> None:
+    """Refuse more declared releases than a ledger adds up."""
+    blocks = sum(
+        len(field.release.cells) for message in manifest.messages for field in message.fields.values()
+    )
+    if blocks > limits.RELEASES:
+        raise DataError(f"{path}: declares releases of {blocks:,} blocks; allowed: {limits.RELEASES:,}")
 
 
 def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[str, NDArray[Any]]:
@@ -221,13 +256,12 @@ def _load_arrays(path: Path, serialized: bytes, record: _MessageRecord) -> dict[
         arrays = load_tensors(serialized)
     except UNREADABLE as error:
         raise DataError(f"{path}: not a safetensors file of NumPy types ({error})") from None
-    if set(arrays) != set(record.fields):
-        raise DataError(
-            f"{path}: holds the fields {sorted(arrays)}, but {MANIFEST} declares {sorted(record.fields)}"
-        )
-    for name, values in arrays.items():
+    for name in record.fields:
+        values = arrays[name]
         if values.dtype.kind in "fc" and not np.isfinite(values).all():
-            raise DataError(f"{path}: field {name!r} holds NaN or infinite values; every value must be finite")
+            raise DataError(
+                f"{path}: field {shown(name)} holds NaN or infinite values; every value must be finite"
+            )
     return arrays
 
 

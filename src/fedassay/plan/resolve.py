@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +30,11 @@ from fedassay.plan.schema import (
     read_yaml,
 )
 from fedassay.plan.wiring import attacks_for, judged_by, unread
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries
+from fedassay.support.text import shown
 
 if TYPE_CHECKING:
     from fedassay.contracts.attack import Attack
@@ -82,12 +85,15 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
                 f"than 0 is required"
             )
     _once([seed for seed in plan.seeds if seed is not None], f"{where}: seeds")
-    cells = [
-        cell
-        for index, seed in enumerate(plan.seeds)
-        for method in methods
-        for cell in _cells(method, plan, seed, index, where)
-    ]
+    cells: list[Cell] = []
+    for index, seed in enumerate(plan.seeds):
+        for method in methods:
+            cells += _cells(method, plan, seed, index, where)
+            if len(cells) > limits.CELLS:
+                raise PlanError(
+                    f"{where}: seeds, methods, epsilons and deltas make more than {limits.CELLS:,} cells, which is "
+                    f"the most of one run"
+                )
     warnings = tuple(unread(attacks, audits))
     return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where), warnings)
 
@@ -100,12 +106,14 @@ def _known(kind: Kind, name: str, where: str) -> None:
         if is_torchvision_name(name):
             return
     if name not in known:
-        raise PlanError(f"{where}: given {name!r}; allowed: {', '.join(known)}")
+        raise PlanError(f"{where}: given {shown(name)}; allowed: {', '.join(known)}")
 
 
 def _components(
     kind: ComponentKind, given: Sequence[Mapping[str, Mapping[str, Any]]], where: str
 ) -> tuple[Component[Any], ...]:
+    if len(given) > limits.ENTRIES:
+        raise PlanError(f"{where}: given {len(given):,} entries; allowed: {limits.ENTRIES:,}")
     found: list[Component[Any]] = []
     for index, entry in enumerate(given):
         name, params = next(iter(entry.items()))
@@ -125,10 +133,10 @@ def _components(
 def _label(given: Any, name: str, others: Sequence[Component[Any]], where: str) -> str:
     taken = {other.label for other in others}
     if given is not None:
-        if not isinstance(given, str) or not given.strip():
-            raise PlanError(f"{where}.label: given {given!r}; a label is a piece of text")
+        if not isinstance(given, str) or not given.strip() or len(given) > limits.NAME_LENGTH:
+            raise PlanError(f"{where}.label: given {shown(given)}; a label is a piece of text of at most {limits.NAME_LENGTH:,} characters")
         if given in taken:
-            raise PlanError(f"{where}.label: given {given!r}; it is taken, labels are unique")
+            raise PlanError(f"{where}.label: given {shown(given)}; it is taken, labels are unique")
         return given
     if name not in taken:
         return name
@@ -148,14 +156,14 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
     if not method.build.facts.private_form:
         if "epsilon" in own and any(math.isfinite(value) for value in epsilons):
             raise PlanError(
-                f"{at}.epsilon: given {own['epsilon']}; {method.name} has no private form, allowed: .inf"
+                f"{at}.epsilon: given {shown(own['epsilon'])}; {method.name} has no private form, allowed: .inf"
             )
         epsilons = (math.inf,)
     adjacency = own.get("adjacency", plan.privacy.adjacency)
     if adjacency is None:
         adjacency = method.build.facts.adjacency
-    if adjacency not in get_args(Adjacency):
-        raise PlanError(f"{at}.adjacency: given {adjacency!r}; allowed: {', '.join(get_args(Adjacency))}")
+    if not isinstance(adjacency, str) or adjacency not in get_args(Adjacency):
+        raise PlanError(f"{at}.adjacency: given {shown(adjacency)}; allowed: {', '.join(get_args(Adjacency))}")
     found = []
     for epsilon in epsilons:
         # Without noise delta has no effect: one cell, at the first delta.
@@ -167,8 +175,8 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
 
 def _once(values: Sequence[float], where: str) -> None:
     """Refuse a value that a list holds twice: its cells would be equal."""
-    for value in values:
-        if (times := values.count(value)) > 1:
+    for value, times in Counter(values).items():
+        if times > 1:
             raise PlanError(f"{where}: given {value!r} {times} times; allowed: each value once")
 
 
@@ -181,4 +189,4 @@ def _numbers(given: Any, adapter: TypeAdapter[tuple[float, ...]], where: str) ->
     except ValidationError as error:
         problem = error.errors()[0]
         allowed = "a number above 0, or .inf" if adapter is _EPSILONS else "a number in (0, 1)"
-        raise PlanError(f"{where}: given {problem['input']!r}; allowed: {allowed}") from None
+        raise PlanError(f"{where}: given {shown(problem['input'])}; allowed: {allowed}") from None

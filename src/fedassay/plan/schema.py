@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from fedassay.data.roles import Role
@@ -17,8 +16,10 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.plan.resources import Resources
 from fedassay.similarity.spec import LpipsSpec
+from fedassay.support import limits, yaml_text
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
+from fedassay.support.text import shown
 from fedassay.support.types import Extended, Parameters
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ class ImageSource(Parameters):
     """Folder of torchvision's data sets, beside the plan if relative; `null`: `FEDASSAY_DATA`."""
     path: str | None = None
     """File or folder of your own images (`npz`, `image_folder`)."""
-    limit: int | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, gt=0, le=limits.RECORDS)
     """Keep at most so many records of the training and of the test set each, drawn at random by class."""
-    size: int | None = Field(default=None, gt=0)
+    size: int | None = Field(default=None, gt=0, le=limits.IMAGE_SIDE)
     """Resize all images to a square of this side, in pixels; `null`: as they are."""
 
 
@@ -113,7 +114,7 @@ class DataSpec(ImageSource):
 class ClientsSpec(Parameters):
     """The `clients` section."""
 
-    count: int = Field(default=5, ge=1)
+    count: int = Field(default=5, ge=1, le=limits.CLIENTS)
     """Number of clients."""
     partition: Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"] = "dirichlet"
     """How labels differ between clients. `iid`: not at all. `dirichlet`: shares of each class drawn with
@@ -122,9 +123,9 @@ class ClientsSpec(Parameters):
     domains."""
     alpha: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Concentration of `dirichlet`; the smaller, the fewer classes a client holds."""
-    min_records: int = Field(default=1, ge=0)
+    min_records: int = Field(default=1, ge=0, le=limits.RECORDS)
     """Fewest records of a client; `dirichlet` sees to it, others are refused if they miss it."""
-    dominant: int = Field(default=2, ge=1)
+    dominant: int = Field(default=2, ge=1, le=limits.CLASSES)
     """Number of classes that dominate at a client, for `dominant_classes`."""
     uniform_share: float = Field(default=0.2, ge=0, le=1)
     """Share of a client's records drawn from all classes, for `dominant_classes`."""
@@ -138,7 +139,7 @@ class BackboneSpec(Parameters):
     weights: str | None = None
     """`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. `null`: the network's
     own choice. Not every network takes every one."""
-    input_size: int | None = Field(default=None, ge=1)
+    input_size: int | None = Field(default=None, ge=1, le=limits.IMAGE_SIDE)
     """Side in pixels that images are resized to; `null`: the network's own."""
 
 
@@ -163,7 +164,7 @@ class PrivacySpec(Parameters):
 class Plan(Parameters):
     """A plan file. Unknown keys are refused by name."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=limits.FILE_NAME)
     """Names the run; letters, digits, points, underscores and hyphens."""
     seeds: tuple[int | None, ...] = Field(default=(0,), min_length=1)
     """One run of every method for each; a seed drives split, partition, initialisation and noise. `null`: the
@@ -214,7 +215,7 @@ def _entry(item: Any, where: str) -> Any:
     if isinstance(item, Mapping) and len(item) == 1:
         name, params = next(iter(item.items()))
         return {name: {} if params is None else params}
-    raise ValueError(f"{where}: an entry is one name with its parameters, given {item!r}")
+    raise ValueError(f"{where}: an entry is one name with its parameters, given {shown(item)}")
 
 
 _B_co = TypeVar("_B_co", bound="Configured", covariant=True)
@@ -304,33 +305,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         PlanError: The file is missing, empty, not YAML or not a mapping.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path}: cannot be read ({error})") from None
-    try:
-        content = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise PlanError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    content = yaml_text.read_yaml(path)
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
         raise PlanError(f"{path}: a mapping of keys is expected at the top, found {found}")
     return content
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice, and reads 1e-5 as a number."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def override(content: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -343,10 +322,7 @@ def override(content: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         path, equals, text = assignment.partition("=")
         if not equals or not path:
             raise PlanError(f"--set {assignment}: allowed: KEY=VALUE, such as methods.0.fedpft.components=5")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise PlanError(f"--set {assignment}: {text!r} is not a YAML value") from None
+        value = yaml_text.parse_yaml(text, f"--set {assignment}")
         *parents, last = path.split(".")
         place: Any = content
         for part in parents:
@@ -359,7 +335,7 @@ def override(content: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         elif isinstance(place, dict):
             place[last] = value
         else:
-            raise PlanError(f"--set {assignment}: nothing can be set inside {place!r}")
+            raise PlanError(f"--set {assignment}: nothing can be set inside {shown(place)}")
     return content
 
 
@@ -370,7 +346,7 @@ def _step(place: Any, part: str, assignment: str) -> Any:
         if not part.isdigit() or int(part) >= len(place):
             raise PlanError(f"--set {assignment}: {part!r} is no position; allowed: 0 to {len(place) - 1}")
         return place[int(part)]
-    raise PlanError(f"--set {assignment}: nothing can be set inside {place!r}")
+    raise PlanError(f"--set {assignment}: nothing can be set inside {shown(place)}")
 
 
 def parse_plan(content: Mapping[str, Any], where: str) -> Plan:
@@ -402,8 +378,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         return f"{where}: {key}: missing; it must be given"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     given = problem["input"]
-    shown = repr(given) if not isinstance(given, (dict, list)) else f"a {type(given).__name__}"
-    return f"{where}: {key or 'top level'}: given {shown}; {message}"
+    return f"{where}: {key or 'top level'}: given {shown(given)}; {message}"
 
 
 def _keys_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -5,32 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.support import limits
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
+from fedassay.support.yaml_text import read_yaml
 
 
 class _Gaussian(Frozen):
     mechanism: Literal["gaussian"]
     sigma: float = Field(gt=0, allow_inf_nan=False)
     sensitivity: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    count: int = Field(default=1, ge=1)
+    count: int = Field(default=1, ge=1, le=limits.RELEASES)
 
 
 class _DpSgd(Frozen):
     mechanism: Literal["dp_sgd"]
     noise_multiplier: float = Field(gt=0, allow_inf_nan=False)
     sampling_rate: float = Field(gt=0, le=1)
-    steps: int = Field(ge=1)
+    steps: int = Field(ge=1, le=limits.STEPS)
 
 
 class _Pure(Frozen):
     mechanism: Literal["pure"]
     epsilon: float = Field(gt=0, allow_inf_nan=False)
-    count: int = Field(default=1, ge=1)
+    count: int = Field(default=1, ge=1, le=limits.RELEASES)
 
 
 _Release = Annotated[_Gaussian | _DpSgd | _Pure, Field(discriminator="mechanism")]
@@ -43,10 +44,7 @@ def read_events(file: Path) -> list[Event]:
     Raises:
         PlanError: The file cannot be read, or an entry is none that an accountant supports.
     """
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PlanError(f"{file}: cannot be read ({' '.join(str(error).split())})") from None
+    content = read_yaml(file)
     try:
         releases = _Releases.validate_python(content)
     except ValidationError as error:

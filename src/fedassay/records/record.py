@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainSerializer, ValidationError, model_validator
+from pydantic import FailFast, Field, PlainSerializer, ValidationError, model_validator
 
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
+from fedassay.support.reading import read_json, shown_path
 from fedassay.support.text import plain_json
 from fedassay.support.types import Extended, Frozen
 
@@ -307,7 +309,7 @@ class RunRecord(Frozen):
     plan: Plain
     environment: dict[str, Any]
     data: Plain = Field(default_factory=dict)
-    cells: tuple[CellRecord, ...]
+    cells: Annotated[tuple[CellRecord, ...], FailFast()]
     errors: tuple[ErrorRecord, ...] = ()
 
     def save(self, folder: Path) -> None:
@@ -325,14 +327,16 @@ def load_record(run: Path) -> RunRecord:
     Raises:
         DataError: Missing, truncated, hand-edited out of shape, or of a newer schema.
     """
-    path = run / FILE if run.is_dir() else run
-    if not path.is_file():
-        raise DataError(f"{run}: no {FILE} there; RUN is a folder that `fedassay run` wrote, or its {FILE}")
-    content = path.read_bytes()
+    path, named = (run / FILE, False) if os.path.isdir(run) else (run, True)
+    if not os.path.lexists(path):
+        raise DataError(
+            f"{shown_path(run)}: no {FILE} there; RUN is a folder that `fedassay run` wrote, or its {FILE}"
+        )
+    content = read_json(path, follow=named)
     try:
         return RunRecord.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors()[0]
+        problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         version = _version(content)
         if version is not None and version > SCHEMA:
@@ -347,7 +351,7 @@ def _version(content: bytes) -> int | None:
 
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     version = found.get("schema") if isinstance(found, dict) else None
     return version if isinstance(version, int) else None

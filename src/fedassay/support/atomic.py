@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from fedassay.support.errors import PlanError
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-_KINDS = {
+KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device",
@@ -28,6 +28,7 @@ _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
 }
+"""What a path that is no regular file is, in words."""
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def refuse_unusual(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+        kind = KINDS.get(stat.S_IFMT(mode), "no regular file")
         raise PlanError(f"{path}: it is {kind}, which is left alone; allowed: a new file, or one to replace")
 
 

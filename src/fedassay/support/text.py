@@ -67,6 +67,32 @@ def plain_json(document: str) -> str:
     return "".join(_json_escape(char) if _hidden(char) and char not in _KEPT else char for char in document)
 
 
+def shown(value: object, most: int = 80) -> str:
+    """A value as an error shows it: its `repr`, cut where it is long.
+
+    Args:
+        value: Anything; a container is named by its type.
+        most: Characters that are shown.
+
+    Example:
+        >>> shown("x" * 500, most=5)
+        "'xxxx... (502 characters)"
+    """
+    if isinstance(value, dict | list | tuple | set):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"a number of {value.bit_length():,} bits"
+    # The repr of a text is cut before it is made: that of 50 MB takes a second.
+    text = repr(value[: most + 1]) if isinstance(value, str | bytes) else repr(value)
+    length = len(value) + 2 if isinstance(value, str | bytes) else len(text)
+    return text if length <= most else f"{text[:most]}... ({length:,} characters)"
+
+
+def cut(words: str, most: int) -> str:
+    """A message, cut where it is longer than anybody reads."""
+    return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
+
+
 def file_name(*parts: str, most: int = 80) -> str:
     """Texts as one name of a file: plain letters; no file system takes the names of different texts as one.
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from fedassay.support import limits
+
 Floats = NDArray[np.floating[Any]]
 """An array of floats of any width; shapes are given where it is used."""
 Ints = NDArray[np.int64]
@@ -41,7 +43,9 @@ Extended = Annotated[
 class Frozen(BaseModel):
     """A frozen model that refuses unknown keys: everything that goes to disk."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=False, str_max_length=limits.TEXT_LENGTH
+    )
 
 
 class Parameters(Frozen):

@@ -1,0 +1,112 @@
+"""How much is taken in of what others wrote: every limit in one place, with its reason.
+
+The limits serve one end: whatever a file holds, it is read, or refused with one message, within 2 seconds and 500 MB.
+Honest files stay far below them. Limits of a format's own fields (a number in (0, 1]) stand with the field.
+"""
+
+from __future__ import annotations
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+YAML_BYTES = MIB
+"""Of a plan, a policy or a list of releases. The largest that ship have 10 kB; a mebibyte is parsed in a second."""
+
+YAML_DEPTH = 40
+"""Nesting of YAML. Plans go 6 deep; parsers and validators recurse."""
+
+YAML_NODES = 50_000
+"""Values in YAML, each alias counted as all that it stands for: a few aliases can stand for billions."""
+
+NUMBER_LENGTH = 40
+"""Characters of a number. A double is written in 25; integers of thousands of digits take quadratic time."""
+
+JSON_BYTES = 64 * MIB
+"""Of a record, or of the manifest of a transcript. A cell of a record takes 50 kB, a message of a manifest 400 B."""
+
+JSON_CONTAINERS = 1_000_000
+"""Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
+
+JSON_VALUES = 4_000_000
+"""Values in JSON; a number takes 2 bytes in the file and 40 in memory."""
+
+TEXT_LENGTH = 100_000
+"""Characters of one text. Reasons take hundreds; pages print texts as they are."""
+
+NAME_LENGTH = 1_000
+"""Characters of a name: a label, a sender, a field. A file's name has 255 at most."""
+
+FILE_NAME = 150
+"""Characters of a name that a folder gets; file systems take 255 bytes, and something is appended."""
+
+LISTED = 100_000
+"""Entries of a list that is worked on one by one: messages, notes."""
+
+CLASSES = 100_000
+"""More classes than any public label set has; arrays of one row a class are allocated."""
+
+RELEASES = 100_000
+"""Blocks of a transcript that declare noise, over all of its messages: each is an entry of the ledger."""
+
+COMPOSITIONS = 2_000
+"""Sets of releases on one record that are composed numerically, which takes milliseconds each, where they differ."""
+
+STEPS = 10_000_000
+"""Noisy steps of one DP-SGD release. A thousand epochs of a million records in batches of 100."""
+
+RECORDS = 1_000_000_000
+"""Records of a data set; a larger number is no count."""
+
+ENTRIES = 1_000
+"""Methods, attacks or audits of a plan."""
+
+CELLS = 10_000
+"""Cells of a plan: each has a folder, a record and a row in every table."""
+
+CLIENTS = 100_000
+"""Clients of a plan: each has its own records and message."""
+
+ARRAYS = 10_000
+"""Arrays in one file of weights, or in one message. The largest vision networks have 2,000."""
+
+HEADER_BYTES = 4 * MIB
+"""Of a safetensors header, which takes about 100 bytes an array."""
+
+MESSAGE_BYTES = 4 * GIB
+"""Of one message as it was sent."""
+
+SIDES = 16
+"""Axes of an array."""
+
+WEIGHTS_BYTES = 8 * GIB
+"""Of a file of weights. The largest that torchvision publishes has 2.6 GB."""
+
+PICKLE_BYTES = 32 * MIB
+"""Of the part of a file of weights that says what its tensors are; 200 bytes a tensor."""
+
+ARRAY_BYTES = 8 * GIB
+"""Of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4."""
+
+RATIO = 200
+"""How many times a packed array may be larger than in its file, beyond `UNPACKED_FREELY`; photographs come to 3."""
+
+UNPACKED_FREELY = 64 * MIB
+"""Unpacked size up to which nobody asks how well an array was packed."""
+
+MEMBERS = 10_000
+"""Files in a packed archive."""
+
+IMAGE_FILE_BYTES = 256 * MIB
+"""Of one image file."""
+
+IMAGE_PIXELS = 64 * MIB
+"""Of one image, told by its header: more than any camera's, and 200 MB in memory."""
+
+IMAGE_SIDE = 4_096
+"""Side that images are resized to, in pixels; the largest networks take 1,024."""
+
+WIDTH = 16_384
+"""Width of a second moment or of a covariance: its eigenvalues take the cube of it, in memory 2 GiB."""
+
+CAPTURED_SECONDS = 600.0
+"""Estimated seconds of the attacks on captured messages; what goes beyond is left out, and the finding says so."""

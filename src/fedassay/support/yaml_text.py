@@ -1,0 +1,128 @@
+"""YAML of bounded cost: plain values, no key twice, no aliases that stand for billions of values.
+
+Only what JSON has as well is understood: mappings, lists, texts, numbers, true, false and null. Dates stay texts, and
+so a name may look like one; sets, ordered maps, binary data and Python objects are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from fedassay.support import limits
+from fedassay.support.errors import PlanError
+from fedassay.support.reading import read_regular
+from fedassay.support.text import shown
+
+_TAG = "tag:yaml.org,2002:"
+_UNDERSTOOD = {f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
+_RESOLVED = _UNDERSTOOD | {f"{_TAG}merge"}
+
+# The parser in C takes a tenth of the time, where PyYAML was built with it.
+_Base: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """SafeLoader of plain values, which refuses a key given twice."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as PyYAML has it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors = {  # noqa: RUF012
+        tag: constructor
+        for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+        if tag in _UNDERSTOOD or tag is None
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, after a look at its keys."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise ConstructorError(None, None, "a list or a mapping is no key", key_node.start_mark)
+            if key in seen:
+                raise ConstructorError(None, None, f"key {shown(key)} is given twice", key_node.start_mark)
+            seen.add(key)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+    def construct_scalar_value(self, node: yaml.ScalarNode) -> Any:
+        """A number, true, false or null."""
+        kind = node.tag.removeprefix(_TAG)
+        text = self.construct_scalar(node)
+        if len(text) > limits.NUMBER_LENGTH:
+            what = f"a number of {len(text):,} characters; at most {limits.NUMBER_LENGTH} are read"
+            raise ConstructorError(None, None, what, node.start_mark)
+        try:
+            return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+        except (ValueError, KeyError, IndexError, OverflowError):
+            raise ConstructorError(None, None, f"{shown(text)} is no {kind}", node.start_mark) from None
+
+
+for _name in ("bool", "int", "float"):
+    _Loader.add_constructor(f"{_TAG}{_name}", _Loader.construct_scalar_value)
+
+
+def read_yaml(path: Path) -> Any:
+    """The value that a YAML file holds.
+
+    Raises:
+        PlanError: The file is missing, too large or no regular file; or its text is refused by `parse_yaml`.
+    """
+    content = read_regular(path, limits.YAML_BYTES, error=PlanError)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path}: cannot be read ({error})") from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The value that a YAML text stands for.
+
+    Args:
+        text: One document.
+        where: What it is, for the error.
+
+    Raises:
+        PlanError: It is not YAML; it nests, or holds, more than is read; or a value in it is none of the plain ones.
+    """
+    try:
+        _check_cost(text, where)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise PlanError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+    except (ValueError, OverflowError) as error:  # a code point that does not exist; texts that are not Unicode
+        raise PlanError(f"{where}: not valid YAML: {error}") from None
+
+
+def _check_cost(text: str, where: str) -> None:
+    """Refuse a text whose values, aliases unfolded, are too many or too deep, from its events alone."""
+    total, sizes = 0, dict[str, int]()
+    opened: list[tuple[str | None, int]] = []
+    for event in yaml.parse(text, Loader=_Loader):
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == name for name, _ in opened):
+                raise PlanError(f"{where}: not valid YAML: the alias *{anchor} stands for what it is in")
+            total += sizes.get(anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            sizes[anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((anchor, total))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, before = opened.pop()
+            if name is not None:
+                sizes[name] = total - before
+        if total > limits.YAML_NODES:
+            raise PlanError(f"{where}: more than {limits.YAML_NODES:,} values, aliases unfolded, are not read")
+        if len(opened) > limits.YAML_DEPTH:
+            raise PlanError(f"{where}: values nested more than {limits.YAML_DEPTH} deep are not read")
