@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from PIL import Image, UnidentifiedImageError
 
@@ -19,9 +19,9 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.metrics import ordered
 from fedassay.reports.words.numbers import DASH, significant
 from fedassay.reports.words.summary import about
-
-_PIXELS = 64 << 20
-"""Largest grid that is opened: 64 Mi pixels."""
+from fedassay.support import limits
+from fedassay.support.reading import regular_size
+from fedassay.support.text import cut
 
 _SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
 
@@ -104,7 +104,8 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
     size = (tile_width * scale, tile_height * scale)
     try:
         grid = _open(run, picture)
-    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    # Pillow's readers raise whatever they run into; a picture that cannot be read must not cost the report.
+    except Exception as error:  # noqa: BLE001
         return Gallery(picture.title, about, verdict, picture.rows, (), picture.file, size, _said(error))
     strips = []
     for at, column in enumerate(picture.columns):
@@ -136,6 +137,11 @@ def _open(run: Path, picture: Picture) -> Image.Image:
     path = run / picture.file
     if not path.resolve().is_relative_to(run.resolve()):
         raise ValueError("the record points outside the run folder")
+    if path.resolve() != run.resolve() / PurePosixPath(picture.file):
+        raise ValueError("the file is a link, or lies in one")
+    if not path.exists():
+        raise FileNotFoundError
+    regular_size(path, limits.IMAGE_FILE_BYTES, follow=False)
     height = picture.tile[0] * len(picture.rows)
     width = picture.tile[1] * len(picture.columns)
     with Image.open(path, formats=["PNG"]) as image:
@@ -144,8 +150,8 @@ def _open(run: Path, picture: Picture) -> Image.Image:
             raise ValueError(
                 f"the file is {image.width} x {image.height} pixels, the record says {width} x {height}"
             )
-        if width * height > _PIXELS:
-            raise ValueError(f"the file has more than {_PIXELS} pixels")
+        if width * height > limits.IMAGE_PIXELS:
+            raise ValueError(f"the file has more than {limits.IMAGE_PIXELS:,} pixels")
         return image.convert("L" if image.mode in {"1", "L", "I;16", "I"} else "RGB")
 
 
@@ -154,7 +160,7 @@ def _said(error: Exception) -> str:
         return "the file is not there"
     if isinstance(error, UnidentifiedImageError):
         return "the file is not a PNG"
-    return str(error)
+    return cut(str(error), limits.NAME_LENGTH) or type(error).__name__
 
 
 def _data_uri(tile: Image.Image) -> str:

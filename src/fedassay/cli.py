@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from fedassay import __version__
+from fedassay.support import limits
 from fedassay.support.errors import DataError, FedassayError, PlanError
 from fedassay.support.terminal import (
     Output,
@@ -142,6 +143,13 @@ def run(
     help="The same messages captured again, of the same records: measures their noise. May be repeated.",
 )
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=limits.CAPTURED_MINUTES,
+    show_default=True,
+    help="Refuse messages whose attacks are estimated to take longer.",
+)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
 @_quiet
@@ -151,6 +159,7 @@ def audit(
     plan: Path | None,
     again: tuple[Path, ...],
     output: Path | None,
+    minutes: float,
     device: str,
     force: bool,
     quiet: bool,
@@ -166,7 +175,9 @@ def audit(
             f"describes and `fedassay run` writes into RUN/transcripts"
         )
     plan = None if plan is None else plan_file(plan)
-    options = AuditOptions(device=device, force=force, quiet=quiet, command=_command(), again=again)
+    options = AuditOptions(
+        device=device, force=force, quiet=quiet, command=_command(), again=again, minutes=minutes
+    )
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
         say_json(record.to_json())

@@ -145,7 +145,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz_module, "MAX_BYTES", 1000)
+    monkeypatch.setattr("fedassay.support.limits.ARRAY_BYTES", 1000)
     path = _save(tmp_path, True, x=np.zeros((12, 9, 10), dtype=np.uint8), y=_Y)
     assert path.stat().st_size < 1000
     with pytest.raises(DataError, match=r"unpacks to .* GiB; allowed"):

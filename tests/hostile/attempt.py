@@ -21,8 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-SECONDS = 10.0
-"""An attempt that takes longer hangs. What is refused takes no more than `REFUSAL`."""
+SECONDS = 10
+"""Processor seconds after which an attempt hangs. What is refused takes no more than `REFUSAL`."""
+WAITED = 40.0
+"""Seconds after which an attempt hangs that waits for something."""
 REFUSAL = 2.0
 """Processor seconds within which a refusal has to come."""
 MEGABYTES = 500
@@ -58,7 +60,7 @@ class Attempt:
         words = self.said + self.complained
         lines = self.complained.strip().splitlines()
         checks = {
-            f"hung for {SECONDS:g} s": self.hung,
+            f"hung after {self.seconds:.0f} s of work": self.hung,
             f"killed by signal {-self.code}": self.code < 0 and not self.hung,
             f"traceback: {lines[-1] if lines else ''}": "Traceback (most recent call last)" in words,
             f"exit code {self.code}": self.code not in {0, 1, 2} and self.code >= 0,
@@ -100,7 +102,9 @@ class Server:
             "FEDASSAY_CACHE": str(self.base / "cache"),
             "HOME": str(self.base),
             "NO_COLOR": "1",
+            "TMPDIR": str(self.base / "temporary"),
         }
+        (self.base / "temporary").mkdir()
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -130,7 +134,7 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         allowed = [str(folder / name) for name in outputs]
-        asked = {"folder": str(folder), "args": [*args], "allowed": [*allowed, str(self.base / "cache")]}
+        asked = {"folder": str(folder), "args": [*args], "allowed": [*allowed, *(str(self.base / name) for name in ("cache", "temporary"))]}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -160,7 +164,9 @@ def _serve() -> None:
     import fedassay.reports.document.compare
     import fedassay.reports.document.html
     import fedassay.reports.gate.check  # noqa: F401
+    from fedassay.support.torchvision import import_torchvision
 
+    import_torchvision()
     torch.set_num_threads(1)
     scipy.optimize.linear_sum_assignment([[0.0]])
     for name in ("method", "attack", "audit"):
@@ -181,12 +187,14 @@ def _watched(asked: dict[str, Any]) -> dict[str, Any]:
         done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
             break
-        if time.monotonic() - started > SECONDS and not hung:
+        if time.monotonic() - started > WAITED and not hung:
             hung = True
             os.kill(child, signal.SIGKILL)
         time.sleep(0.002)
+    code = os.waitstatus_to_exitcode(status)
+    hung |= code == -signal.SIGXCPU
     return {
-        "code": os.waitstatus_to_exitcode(status),
+        "code": code,
         "seconds": usage.ru_utime + usage.ru_stime,
         "megabytes": usage.ru_maxrss / 1024,
         "hung": hung,
@@ -197,6 +205,7 @@ def _run(asked: dict[str, Any]) -> None:
     """The child: the command line, watched."""
     folder = Path(asked["folder"])
     os.chdir(folder)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
@@ -233,6 +242,8 @@ def _watch_writes(log: int, folder: Path, allowed: list[str]) -> None:
 
     def hook(event: str, about: tuple[Any, ...]) -> None:
         if event in _STARTS:
+            if about[0] in {"git", "uname"}:
+                return  # the revision of our own source and the processor, which go into the record
             os.write(log, f"{event}: {str(about)[:200]!r}\n".encode("utf-8", "backslashreplace"))
             return
         writes = event == "open" and isinstance(about[2], int) and bool(about[2] & _WRITES)

@@ -355,10 +355,10 @@ def _header(head: Any, size: int = 0) -> Special | bytes:
 
 def _messages(material: Material) -> Iterator[Case]:
     rng = np.random.default_rng(0)
-    wide = rng.normal(size=(2048, 2048)).astype(np.float32)
-    yield _one("second_moment", wide @ wide.T, "a moment of width 2,048")
-    yield _one("second_moment", np.zeros((3000, 3000), np.uint8), "a moment of width 3,000, of zeros")
-    yield _one("second_moment", np.zeros(8_003_001, np.uint8), "a packed moment of width 4,000")
+    wide = rng.normal(size=(512, 512)).astype(np.float32)
+    yield _one("second_moment", wide @ wide.T, "a moment of width 512")
+    yield _one("second_moment", np.zeros((6000, 6000), np.uint8), "a moment of width 6,000, of zeros")
+    yield _one("second_moment", np.zeros(24_506_000, np.uint8)[: 7000 * 7001 // 2], "a packed moment of width 7,000")
     yield _one("class_sums", rng.normal(size=(2, 200_000)), "sums of width 200,000", classes=2)
     yield _one("features", rng.normal(size=(200_000, 8)), "200,000 features")
     yield _one("class_means", rng.normal(size=(60, 160)), "60 covariances of width 160", 60,

@@ -109,6 +109,11 @@ def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
     else:
         state = load_state(find(str(request.weights), request.base, "backbone.weights"))
         head = state.get("linear.weight")
+        if head is not None and (head.ndim != 2 or len(head) > limits.CLASSES):
+            raise DataError(
+                f"backbone.weights: {request.weights}: linear.weight is of shape {tuple(head.shape)}; allowed: "
+                f"(classes, 64), at most {limits.CLASSES:,} classes"
+            )
         classes = request.classes if head is None else len(head)
         model = CifarResNet(blocks, classes)
         assign(model, state, f"backbone.weights: {request.weights} as {request.name}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +13,19 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only, check_usable
+from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only, check_bytes, check_usable
 from fedassay.data.sampling import stratified_sample
+from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
+from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
+from fedassay.support.text import cut
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """Files with other endings are ignored."""
 
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _GREY = frozenset({"1", "L"})
 _COLOUR = frozenset({"P", "RGB", "RGBA", "CMYK", "YCbCr"})
 _LAYOUTS = "class/image, domain/class/image, or train/class/image with test/class/image"
@@ -137,7 +143,9 @@ def _read(files: Sequence[_File], root: Path, size: int | None) -> NDArray[np.ui
                     f"{_name(file.path, root)} is {other[0]}x{other[1]}; allowed: one size, or data.size to "
                     "resize them all"
                 )
-    images = np.empty((len(files), height, width, 1 if mode == "L" else 3), dtype=np.uint8)
+    shape = (len(files), height, width, 1 if mode == "L" else 3)
+    check_bytes(shape, root.name)
+    images = np.empty(shape, dtype=np.uint8)
     for row, file in enumerate(files):
         images[row] = _decode(file.path, root, mode, (width, height)).reshape(images.shape[1:])
     return images
@@ -146,12 +154,12 @@ def _read(files: Sequence[_File], root: Path, size: int | None) -> NDArray[np.ui
 def _look(path: Path, root: Path) -> tuple[str, tuple[int, int]]:
     """Mode and upright size (width, height), from the file's header."""
     try:
-        with Image.open(path) as image:
+        with _opened(path) as image:
             mode, (width, height) = image.mode, image.size
             # Orientations 5 to 8 exchange width and height.
             if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):
                 width, height = height, width
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
         raise _broken(path, root, error) from None
     if mode not in _GREY | _COLOUR:
         modes = ", ".join(sorted(_GREY | _COLOUR))
@@ -166,17 +174,34 @@ def _look(path: Path, root: Path) -> tuple[str, tuple[int, int]]:
 
 def _decode(path: Path, root: Path, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:
     try:
-        with Image.open(path) as image:
+        with _opened(path) as image:
             upright = ImageOps.exif_transpose(image).convert(mode)
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
         raise _broken(path, root, error) from None
     if upright.size != size:
         upright = upright.resize(size, Image.Resampling.LANCZOS)
     return np.asarray(upright, dtype=np.uint8)
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """An image file of bounded size whose header says that it unpacks to a bounded size.
+
+    Only the formats that `SUFFIXES` names are tried: others are read by programs that Pillow starts.
+    """
+    regular_size(path, limits.IMAGE_FILE_BYTES)
+    with warnings.catch_warnings():
+        # Pillow warns of large images; those beyond our own limit are refused.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with Image.open(path, formats=_FORMATS) as image:
+            if image.width * image.height > limits.IMAGE_PIXELS:
+                raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
+            yield image
+
+
 def _broken(path: Path, root: Path, error: Exception) -> DataError:
     reason = "no image format known" if isinstance(error, UnidentifiedImageError) else str(error)
+    reason = cut(reason, limits.NAME_LENGTH) or type(error).__name__
     return DataError(f"{_name(path, root)}: cannot be read as an image ({reason})")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.sampling import stratified_sample
+from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import lookup
 
@@ -102,12 +104,31 @@ def resized(images: ImageSet, size: int) -> ImageSet:
     from PIL import Image
 
     channels = images.image_shape[2]
-    pixels = np.empty((len(images), size, size, channels), np.uint8)
+    shape = (len(images), size, size, channels)
+    check_bytes(shape, "data.size")
+    pixels = np.empty(shape, np.uint8)
     for target, image in zip(pixels, images.images, strict=True):
         picture = Image.fromarray(image[..., 0] if channels == 1 else image)
         small = np.asarray(picture.resize((size, size), Image.Resampling.LANCZOS))
         target[:] = small.reshape(size, size, channels)
     return dataclasses.replace(images, images=pixels)
+
+
+def check_bytes(shape: tuple[int, ...], where: str) -> None:
+    """Refuse images that would not fit, before memory is taken for them.
+
+    Args:
+        shape: (n, height, width, channels), of one byte each.
+        where: For the error.
+
+    Raises:
+        DataError: They take more than `limits.ARRAY_BYTES`.
+    """
+    if (needed := math.prod(shape)) > limits.ARRAY_BYTES:
+        raise DataError(
+            f"{where}: {shape[0]:,} images of {shape[1]}x{shape[2]} pixels take {needed / limits.GIB:,.1f} GiB; "
+            f"allowed: {limits.ARRAY_BYTES / limits.GIB:.0f} GiB, such as with data.limit or a smaller data.size"
+        )
 
 
 def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.loading import DataRequest, allow_only, check_usable
+from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
+from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
+from fedassay.support.text import cut
 
-MAX_BYTES = 8 * 2**30
-"""Most bytes the arrays read from one archive may take in memory."""
-
+_WANTED = {f"{name}.npy" for name in ("x", "y", "x_train", "y_train", "x_test", "y_test", "domain")}
 _ALLOWED = "arrays x and y, or x_train and y_train; x uint8 (n, height, width) or (n, height, width, channels)"
 
 
@@ -82,40 +84,73 @@ class _Header:
     dtype: np.dtype[Any]
 
 
+def declared(path: Path) -> tuple[dict[str, tuple[int, ...]], NDArray[Any] | None]:
+    """The shapes of the arrays that are used, from their headers, and the training labels; images are not read.
+
+    Raises:
+        DataError: As `npz`.
+    """
+    with _opened(path) as (archive, members):
+        shapes = {_name(member): _header(archive, member, path.name).shape for member in members}
+        labels = next((member for member in members if _name(member) in {"y", "y_train"}), None)
+        return shapes, None if labels is None else _read_member(archive, labels, path.name)
+
+
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays that are used, after checks of what the archive declares."""
-    if not path.is_file():
-        raise DataError(f"data.path: {path.name} is a folder; allowed: an .npz file")
-    if path.stat().st_size == 0:
+    with _opened(path) as (archive, members):
+        return {_name(member): _read_member(archive, member, path.name) for member in members}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
+    """An archive and those of its members that are used, after checks of their number and their sizes."""
+    size = regular_size(path, limits.ARRAY_BYTES)
+    if size == 0:
         raise DataError(f"{path.name}: is empty (0 bytes); allowed: {_ALLOWED}")
-    wanted = {f"{name}.npy" for name in ("x", "y", "x_train", "y_train", "x_test", "y_test", "domain")}
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if member.filename in wanted]
-            if "x_train.npy" in (names := {member.filename for member in members}) and "x.npy" in names:
-                raise DataError(f"{path.name}: has both x and x_train; allowed: one of them")
-            if len(names) < len(members):
-                raise DataError(f"{path.name}: holds an array twice")
-            declared = sum(member.file_size for member in members)
-            if declared > MAX_BYTES:
-                raise DataError(
-                    f"{path.name}: unpacks to {declared / 2**30:.1f} GiB; allowed: {MAX_BYTES / 2**30:.0f} GiB"
-                )
-            return {
-                member.filename.removesuffix(".npy"): _read_member(archive, member, path.name)
-                for member in members
-            }
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        # RuntimeError is an encrypted archive, NotImplementedError an unknown compression.
+            members = [member for member in archive.infolist() if member.filename in _WANTED]
+            _check_members(archive, members, size, path.name)
+            yield archive, members
+    except DataError:
+        raise
+    # An encrypted archive, an unknown compression, a broken checksum, fields of the zip format that make no sense:
+    # zipfile and NumPy raise whatever they run into.
+    except Exception as error:  # noqa: BLE001
         raise DataError(f"{path.name}: is no sound .npz archive ({error}); allowed: {_ALLOWED}") from None
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    where = f"{where}: {member.filename.removesuffix('.npy')}"
+def _check_members(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int, where: str) -> None:
+    if len(archive.infolist()) > limits.MEMBERS:
+        raise DataError(f"{where}: holds {len(archive.infolist()):,} files; allowed: {limits.MEMBERS:,}")
+    if "x_train.npy" in (names := {member.filename for member in members}) and "x.npy" in names:
+        raise DataError(f"{where}: has both x and x_train; allowed: one of them")
+    if len(names) < len(members):
+        raise DataError(f"{where}: holds an array twice")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > limits.ARRAY_BYTES:
+        raise DataError(
+            f"{where}: unpacks to {unpacked / limits.GIB:.1f} GiB; allowed: {limits.ARRAY_BYTES / limits.GIB:.0f} GiB"
+        )
+    if unpacked > max(limits.UNPACKED_FREELY, limits.RATIO * size):
+        raise DataError(
+            f"{where}: unpacks from {size:,} to {unpacked:,} bytes; allowed: {limits.RATIO} times as many"
+        )
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> _Header:
+    """What a member declares, which is checked against the size that it has."""
+    where = f"{where}: {_name(member)}"
     with archive.open(member) as stream:
         try:
-            header = _header(stream)
-        except ValueError as error:
+            header = _header_of(stream)
+        # The header is a Python literal, which its parser refuses in several ways.
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
             raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
         if header.dtype.hasobject:
             raise DataError(
@@ -123,13 +158,24 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) 
             )
         # A header may promise more than the member holds, and memory is taken by the promise.
         if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != member.file_size:
-            raise DataError(f"{where}: declares {header.shape} {header.dtype}, which is not the size it has")
+            shape = cut(str(header.shape), 100)
+            raise DataError(f"{where}: declares {shape} {header.dtype}, which is not the size it has")
+    return header
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> NDArray[Any]:
+    _header(archive, member, where)
     with archive.open(member) as stream:
         array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
     return array
 
 
-def _header(stream: IO[bytes]) -> _Header:
+def _header_of(stream: IO[bytes]) -> _Header:
+    """The header of an .npy file, from its start; the values are not read.
+
+    Raises:
+        ValueError: It is no .npy file, or declares what no array can be.
+    """
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -137,8 +183,8 @@ def _header(stream: IO[bytes]) -> _Header:
         shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
     else:
         raise ValueError(f"format version {version[0]}.{version[1]}")
-    if any(side < 0 for side in shape):
-        raise ValueError(f"shape {shape}")
+    if len(shape) > limits.SIDES or any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError(f"shape {cut(str(shape), 100)}")
     return _Header(shape, dtype)
 
 

@@ -24,7 +24,9 @@ from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.records.record import LedgerRow
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency, class_counts_public
+from fedassay.support.errors import DataError
 
 _ALL = "all"
 
@@ -182,12 +184,27 @@ def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, d
         changes = _foremost([[entry.inside for entry in part] for part in classes], 1) or [[]]
         if adjacency == "replace_one":
             moved = _foremost([[entry.across for entry in part] for part in classes], 2)
+            _refuse_many(len(changes) + len(candidates) + math.comb(len(moved), 2))
             changes += [first + second for first, second in combinations(moved, 2)]
         for change in changes:
             candidates[tuple(sorted([*whole, *change], key=repr))] = None
+        _refuse_many(len(candidates))
     # Most clients release alike, so few distinct compositions remain.
     totals = [compose(list(candidate), delta) for candidate in _undominated(list(candidates))]
     return max(totals, key=lambda total: total.epsilon)
+
+
+def _refuse_many(compositions: int) -> None:
+    """Refuse more numerical compositions than are worth it; releases of one or two kinds give a handful.
+
+    Raises:
+        DataError: There are more.
+    """
+    if compositions > limits.COMPOSITIONS:
+        raise DataError(
+            f"what one record takes part in can be composed in {compositions:,} ways that differ in pure epsilons or "
+            f"in DP-SGD; allowed: {limits.COMPOSITIONS:,}, such as one pure epsilon for all classes"
+        )
 
 
 def _foremost(parts: list[list[Event]], kept: int) -> list[list[Event]]:

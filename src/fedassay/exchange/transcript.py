@@ -62,6 +62,7 @@ class Transcript:
         messages: In the order in which they were sent.
         claim: What is claimed about the client messages, or an explicit `NoClaim`.
         notes: What a reader of the ledger must know (exclusions, fallbacks).
+        sources: Names of the files that the messages were read from, in their order; none where they were not read.
     """
 
     method: str
@@ -69,6 +70,7 @@ class Transcript:
     messages: tuple[Message, ...]
     claim: Claim = field(default_factory=NoClaim)
     notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def bytes_up(self) -> int:
@@ -165,8 +167,8 @@ class _Manifest(Frozen):
     method: str = Field(max_length=limits.NAME_LENGTH)
     classes: int = Field(ge=1, le=limits.CLASSES)
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
-    notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.LISTED)
-    messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.LISTED)
+    notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.MESSAGES)
+    messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.MESSAGES)
 
 
 def load_transcript(folder: Path) -> Transcript:
@@ -199,7 +201,8 @@ def load_transcript(folder: Path) -> Transcript:
         message = _message(file, record, arrays, manifest.classes)
         lies = Stored(file, 0, len(serialized))
         messages.append(message if held <= _HELD else message.left_in(lies, serialized))
-    return Transcript(manifest.method, manifest.classes, tuple(messages), manifest.claim, manifest.notes)
+    names = tuple(record.file for record in manifest.messages)
+    return Transcript(manifest.method, manifest.classes, tuple(messages), manifest.claim, manifest.notes, names)
 
 
 def _files(folder: Path, manifest: _Manifest) -> list[Path]:

@@ -17,21 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
+from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
 from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
+from fedassay.plan.estimate import in_words
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
 from fedassay.records import manifest
 from fedassay.records.record import RunRecord
 from fedassay.reports import table_names, write_report, write_tables
+from fedassay.support import limits
 from fedassay.support.environment import choose_device, describe
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import console
+from fedassay.support.reading import read_regular
 from fedassay.support.registry import entries
+from fedassay.support.terminal import say
+
+_WORTH_SAYING = 30.0
+"""Estimated seconds from which on the estimate is printed."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class AuditOptions:
     force: bool = False
     quiet: bool = False
     command: list[str] = field(default_factory=list)
+    minutes: float = limits.CAPTURED_MINUTES
+    """Estimated minutes of attacks on the messages above which nothing is started."""
     again: tuple[Path, ...] = ()
     """Transcripts of the same messages captured again, of the same records: they measure the noise."""
 
@@ -66,6 +76,7 @@ def audit_transcript(
     """
     started = datetime.now(UTC)
     transcript = load_transcript(folder)
+    _check_cost(transcript, folder, options)
     again = _captured_again(transcript, folder, options.again)
     scenario = None if plan is None else _scenario(plan)
     device = choose_device(options.device)
@@ -81,7 +92,7 @@ def audit_transcript(
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
         case = case_of_transcript(transcript, scenario, prepared, Place(out, device, progress), again)
-        resolved = _described(case, transcript, scenario, folder, options.again)
+        resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         with runfolder.claim(out, resolved, resume=False, force=options.force, tables=table_names):
             done = Work(case).run()
             runfolder.drop_scratch(out, case.key)
@@ -97,6 +108,23 @@ def audit_transcript(
             record.save(out)
             write_report(record, out, "html", out / "report.html")
     return out, record
+
+
+def _check_cost(transcript: Transcript, folder: Path, options: AuditOptions) -> None:
+    """Say what the attacks on the messages will take, where that is long; refuse what takes too long.
+
+    Raises:
+        DataError: The estimate is above what the options allow.
+    """
+    seconds = seconds_of(transcript)
+    if seconds > 60 * options.minutes:
+        raise DataError(
+            f"{folder}: attacks on these messages would take about {in_words(seconds)} on one core, as wide as "
+            f"their second moments and covariances are; allowed: {in_words(60 * options.minutes)}, or more with "
+            f"--minutes"
+        )
+    if seconds > _WORTH_SAYING and not options.quiet:
+        say(f"attacks on these messages take about {in_words(seconds)} on one core", err=True)
 
 
 def _scenario(path: Path) -> Scenario:
@@ -127,7 +155,11 @@ def _matches(transcript: Transcript, prepared: Prepared, scenario: Scenario) -> 
 
 
 def _described(
-    case: Case, transcript: Transcript, scenario: Scenario | None, folder: Path, again: tuple[Path, ...]
+    case: Case,
+    transcript: Transcript,
+    scenario: Scenario | None,
+    folder: Path,
+    again: tuple[tuple[Path, Transcript], ...],
 ) -> dict[str, Any]:
     """What the record says was done: the transcript's identity, and what of the plan was used."""
     clients = dict.fromkeys(message.sender for message in transcript.from_clients())
@@ -138,10 +170,10 @@ def _described(
         "messages": len(transcript.messages),
         "clients": len(clients),
         "rounds": len({message.round for message in transcript.messages}),
-        "sha256": _digest(folder),
+        "sha256": _digest(folder, transcript),
     }
     if again:
-        facts["again"] = [{"folder": str(path), "sha256": _digest(path)} for path in again]
+        facts["again"] = [{"folder": str(path), "sha256": _digest(path, other)} for path, other in again]
     out: dict[str, Any] = {
         "name": _name(folder),
         "transcript": facts,
@@ -160,12 +192,13 @@ def _name(folder: Path) -> str:
     return name if name[:1].isalnum() else f"transcript{name}"
 
 
-def _digest(folder: Path) -> str:
-    """SHA-256 over the names and contents of the transcript's files, so that a record says what it is about."""
+def _digest(folder: Path, transcript: Transcript) -> str:
+    """SHA-256 over the names and contents of the files that a transcript names, so that a record says what it is about.
+
+    What else lies in the folder is not part of it, and is not opened.
+    """
     whole = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.name == MANIFEST or path.suffix == ".safetensors":
-            with path.open("rb") as stream:
-                part = hashlib.file_digest(stream, "sha256").hexdigest()
-            whole.update(f"{path.name}:{part};".encode())
+    for name in sorted({MANIFEST, *transcript.sources}):
+        part = hashlib.sha256(read_regular(folder / name, limits.MESSAGE_BYTES, follow=False)).hexdigest()
+        whole.update(f"{name}:{part};".encode())
     return whole.hexdigest()

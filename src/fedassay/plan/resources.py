@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from fedassay.support import limits
 from fedassay.support.types import Frozen
 
 _GIB = 1 << 30
@@ -26,7 +27,7 @@ class Resources(Frozen):
             Ray all cells share one GPU.
     """
 
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=limits.THREADS)
     memory: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 

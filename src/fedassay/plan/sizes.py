@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from fedassay.backbones.base import BackboneSize
 from fedassay.backbones.torchvision_models import MEASURED
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.loading import DataSize
+from fedassay.data.npz import declared
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -64,25 +64,12 @@ def _backbone(plan: Plan, known: DataSize) -> tuple[int, float] | str:
 
 def _of_npz(path: Path, base: Path) -> DataSize | None:
     """Sizes from the headers of an archive of arrays; None where it is absent or is none."""
-    shapes: dict[str, tuple[int, ...]] = {}
     try:
-        found = find(path, base)
-        with zipfile.ZipFile(found) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as stream:
-                    version = np.lib.format.read_magic(stream)
-                    read = (
-                        np.lib.format.read_array_header_1_0
-                        if version == (1, 0)
-                        else np.lib.format.read_array_header_2_0
-                    )
-                    shapes[name.removesuffix(".npy")] = read(stream)[0]
-    except (OSError, ValueError, zipfile.BadZipFile, DataError, PlanError):
+        shapes, labels = declared(find(path, base))
+    except (DataError, PlanError):
         return None
     images = shapes.get("x_train") or shapes.get("x")
-    if images is None or len(images) < 3:
+    if images is None or len(images) < 3 or labels is None:
         return None
     image = (images[1], images[2], images[3] if len(images) > 3 else 1)
-    with np.load(found, allow_pickle=False) as arrays:
-        labels = arrays["y_train" if "y_train" in shapes else "y"]
     return DataSize(images[0], shapes.get("x_test", (0,))[0], image, len(np.unique(labels)))

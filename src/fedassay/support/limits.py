@@ -24,7 +24,7 @@ NUMBER_LENGTH = 40
 JSON_BYTES = 64 * MIB
 """Of a record, or of the manifest of a transcript. A cell of a record takes 50 kB, a message of a manifest 400 B."""
 
-JSON_CONTAINERS = 1_000_000
+JSON_CONTAINERS = 500_000
 """Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
 
 JSON_VALUES = 4_000_000
@@ -39,8 +39,8 @@ NAME_LENGTH = 1_000
 FILE_NAME = 150
 """Characters of a name that a folder gets; file systems take 255 bytes, and something is appended."""
 
-LISTED = 100_000
-"""Entries of a list that is worked on one by one: messages, notes."""
+MESSAGES = 25_000
+"""Messages of a transcript: a thousand clients in 25 rounds. Each takes 5 kB in memory beside its arrays."""
 
 CLASSES = 100_000
 """More classes than any public label set has; arrays of one row a class are allocated."""
@@ -62,6 +62,9 @@ ENTRIES = 1_000
 
 CELLS = 10_000
 """Cells of a plan: each has a folder, a record and a row in every table."""
+
+THREADS = 1_024
+"""Threads of a cell; the largest machines have about as many cores."""
 
 CLIENTS = 100_000
 """Clients of a plan: each has its own records and message."""
@@ -108,5 +111,5 @@ IMAGE_SIDE = 4_096
 WIDTH = 16_384
 """Width of a second moment or of a covariance: its eigenvalues take the cube of it, in memory 2 GiB."""
 
-CAPTURED_SECONDS = 600.0
-"""Estimated seconds of the attacks on captured messages; what goes beyond is left out, and the finding says so."""
+CAPTURED_MINUTES = 10.0
+"""Estimated minutes of the attacks on captured messages, unless `fedassay audit --minutes` allows more."""

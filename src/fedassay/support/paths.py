@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.reading import shown_path
 
 _FOLDERS = ("FEDASSAY_DATA", "FEDASSAY_WEIGHTS")
 """Environment variables that name folders, in the order they are tried."""
@@ -30,11 +31,11 @@ def find(path: str | Path, base: Path, key: str = "path") -> Path:
     """
     given = _expand(path, key)
     if given.is_absolute():
-        if given.exists():
+        if _exists(given):
             return given
-        raise DataError(f"{key}: {path} does not exist")
+        raise DataError(f"{key}: {shown_path(given)} does not exist")
     tried = ["beside the plan"]
-    if (base / given).exists():
+    if _exists(base / given):
         return base / given
     for variable in _FOLDERS:
         folder = os.environ.get(variable)
@@ -42,9 +43,9 @@ def find(path: str | Path, base: Path, key: str = "path") -> Path:
             tried.append(f"{variable} (not set)")
             continue
         tried.append(variable)
-        if (found := Path(folder).expanduser() / given).exists():
+        if _exists(found := Path(folder).expanduser() / given):
             return found
-    raise DataError(f"{key}: {path} does not exist; looked {tried[0]}, under {' and under '.join(tried[1:])}")
+    raise DataError(f"{key}: {shown_path(given)} does not exist; looked {tried[0]}, under {' and under '.join(tried[1:])}")
 
 
 def data_root(root: str | Path | None, base: Path) -> Path:
@@ -62,6 +63,14 @@ def data_root(root: str | Path | None, base: Path) -> Path:
     if folder := os.environ.get("FEDASSAY_DATA"):
         return Path(folder).expanduser()
     raise PlanError("data.root: not given, and the environment variable FEDASSAY_DATA is not set")
+
+
+def _exists(path: Path) -> bool:
+    """Whether something is there; nothing is where the name is none that a file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _expand(path: str | Path, key: str) -> Path:

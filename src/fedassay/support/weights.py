@@ -6,16 +6,19 @@ import hashlib
 import logging
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedassay.support import limits
 from fedassay.support.errors import DataError
+from fedassay.support.reading import regular_size
+from fedassay.support.text import cut, shown
 
 _NAMED = 4
 """How many keys an error names before it counts the rest."""
@@ -33,25 +36,35 @@ def load_state(path: Path) -> dict[str, Tensor]:
     Raises:
         DataError: The file cannot be read or holds no state dict.
     """
+    regular_size(path, limits.WEIGHTS_BYTES)
     try:
         if path.suffix == ".safetensors":
+            _check_header(path)
             content: object = load_file(path)
         else:
+            _check_pickle(path)
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise DataError(
             f"weights {path.name}: not a file of plain tensors (anything else could run code on loading); "
             "allowed: a state dict saved by torch.save or as .safetensors"
         ) from None
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except DataError:
+        raise
+    # A damaged file makes torch's reader fail in any of its parts; it raises whatever it runs into.
+    except Exception as error:  # noqa: BLE001
         raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
+    if isinstance(content, Mapping) and len(content) > limits.ARRAYS:
+        raise DataError(f"weights {path.name}: holds {len(content):,} entries; allowed: {limits.ARRAYS:,}")
     if not isinstance(content, Mapping) or not content:
         raise DataError(f"weights {path.name}: holds a {type(content).__name__}, not a state dict")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise DataError(f"weights {path.name}: entry {key!r} is a {type(value).__name__}, not a tensor")
+            raise DataError(f"weights {path.name}: entry {shown(key)} is a {type(value).__name__}, not a tensor")
+        if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_complex():
+            raise DataError(f"weights {path.name}: entry {shown(key)} is no plain tensor of real numbers")
     return {key.removeprefix("module."): value for key, value in content.items()}
 
 
@@ -126,12 +139,47 @@ def hub_file(url: str) -> Path:
     return path
 
 
+def _check_header(path: Path) -> None:
+    """Refuse a safetensors file whose header alone is too large to be parsed.
+
+    Raises:
+        DataError: It is.
+    """
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+    if length > limits.HEADER_BYTES:
+        raise DataError(
+            f"weights {path.name}: cannot be read (a header of {length:,} bytes; allowed: {limits.HEADER_BYTES:,})"
+        )
+
+
+def _check_pickle(path: Path) -> None:
+    """Refuse a file of torch's whose pickled part, which says what its tensors are, is too large to be run.
+
+    Raises:
+        DataError: It is, or the file unpacks to more than it has.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    # Torch stores tensors as they are; only somebody else's archive is packed.
+    unpacked = sum(member.file_size for member in members)
+    pickled = max((member.file_size for member in members if member.filename.endswith(".pkl")), default=0)
+    if pickled > limits.PICKLE_BYTES or unpacked > limits.WEIGHTS_BYTES or len(members) > 2 * limits.ARRAYS:
+        raise DataError(
+            f"weights {path.name}: cannot be read (unpacks to {len(members):,} files of {unpacked:,} bytes, "
+            f"{pickled:,} of them pickled; allowed: {2 * limits.ARRAYS:,}, {limits.WEIGHTS_BYTES:,} and "
+            f"{limits.PICKLE_BYTES:,})"
+        )
+
+
 def _is_counter(name: str) -> bool:
     return name.endswith("num_batches_tracked")
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = list(names)
+    listed = [cut(name, 100) for name in names]
     more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
     return ", ".join(listed[:_NAMED]) + more
 
@@ -142,4 +190,4 @@ def _sha256(path: Path) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return cut(str(error).strip().partition("\n")[0], 300) or type(error).__name__
