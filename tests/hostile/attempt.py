@@ -251,6 +251,8 @@ def _watch_writes(log: int, folder: Path, allowed: list[str]) -> None:
             return
         for path in about[:2] if event == "os.rename" else about[:1]:
             where = os.path.realpath(os.path.join(folder, os.fsdecode(path)))
+            if event == "os.mkdir" and os.path.isdir(where):
+                continue  # it is there, and stays as it is
             if where != "/dev/null" and not any(
                 where == prefix or where.startswith((prefix + os.sep, f"{os.path.dirname(prefix)}/.{os.path.basename(prefix)}."))
                 for prefix in prefixes

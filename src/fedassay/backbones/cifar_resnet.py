@@ -16,7 +16,8 @@ from fedassay.backbones.base import (
     finish,
     initialised,
 )
-from fedassay.support.errors import PlanError
+from fedassay.support import limits
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
 from fedassay.support.weights import assign, load_state

@@ -20,7 +20,7 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
-from fedassay.support.text import cut
+from fedassay.support.text import cut, encodable
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """Files with other endings are ignored."""
@@ -108,7 +108,11 @@ def _files(root: Path) -> list[_File]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for path in found:
+        if encodable(path.name) != path.name:
+            raise DataError(f"{encodable(str(path))}: its name is not UTF-8, and would name a class; allowed: rename it")
+    return found
 
 
 def _images_in(folder: Path) -> list[Path]:

@@ -37,6 +37,7 @@ from fedassay.support.progress import console
 from fedassay.support.reading import read_regular
 from fedassay.support.registry import entries
 from fedassay.support.terminal import say
+from fedassay.support.text import encodable
 
 _WORTH_SAYING = 30.0
 """Estimated seconds from which on the estimate is printed."""
@@ -164,7 +165,7 @@ def _described(
     """What the record says was done: the transcript's identity, and what of the plan was used."""
     clients = dict.fromkeys(message.sender for message in transcript.from_clients())
     facts: dict[str, Any] = {
-        "folder": str(folder),
+        "folder": encodable(str(folder)),
         "method": transcript.method,
         "classes": transcript.classes,
         "messages": len(transcript.messages),
@@ -173,7 +174,7 @@ def _described(
         "sha256": _digest(folder, transcript),
     }
     if again:
-        facts["again"] = [{"folder": str(path), "sha256": _digest(path, other)} for path, other in again]
+        facts["again"] = [{"folder": encodable(str(path)), "sha256": _digest(path, other)} for path, other in again]
     out: dict[str, Any] = {
         "name": _name(folder),
         "transcript": facts,

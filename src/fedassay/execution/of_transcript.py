@@ -40,7 +40,7 @@ from fedassay.support.seeds import Seeds
 
 _CONTROLS = 4
 _KNOWN = 48
-_WIDEST = 2048
+_WIDEST = 512
 _LARGEST = 1 << 24
 """Width of controls without a plan, and its product with the number of classes, at most."""
 _DELTA = 1e-5

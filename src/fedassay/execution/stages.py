@@ -13,6 +13,10 @@ from pathlib import Path
 from fedassay.records.record import ErrorRecord
 from fedassay.support.errors import FedassayError
 from fedassay.support.progress import Progress
+from fedassay.support.text import cut, encodable
+
+_LONGEST = 4_000
+"""Characters of an error that are kept; what it quotes may be of any length."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Stages:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self.errors.append(ErrorRecord(cell=self.cell, stage=name, message=_message(error)))
+            self.errors.append(ErrorRecord(cell=self.cell, stage=name, message=cut(encodable(_message(error)), _LONGEST)))
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay import __version__
+from fedassay.support.text import encodable
 
 _PACKAGES = (
     "numpy",
@@ -42,7 +43,7 @@ def describe(device: str, command: list[str], started: datetime) -> dict[str, An
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "torch_threads": torch.get_num_threads(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "command": command,
+        "command": [encodable(part) for part in command],
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

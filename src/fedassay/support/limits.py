@@ -24,14 +24,14 @@ NUMBER_LENGTH = 40
 JSON_BYTES = 64 * MIB
 """Of a record, or of the manifest of a transcript. A cell of a record takes 50 kB, a message of a manifest 400 B."""
 
-JSON_CONTAINERS = 500_000
+JSON_CONTAINERS = 300_000
 """Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
 
 JSON_VALUES = 4_000_000
 """Values in JSON; a number takes 2 bytes in the file and 40 in memory."""
 
 TEXT_LENGTH = 100_000
-"""Characters of one text. Reasons take hundreds; pages print texts as they are."""
+"""Bytes of one text in JSON. Reasons take hundreds; pages print texts as they are."""
 
 NAME_LENGTH = 1_000
 """Characters of a name: a label, a sender, a field. A file's name has 255 at most."""

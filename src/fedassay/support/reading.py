@@ -17,6 +17,7 @@ from fedassay.support.errors import DataError, FedassayError
 from fedassay.support.text import shown
 
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (limits.NUMBER_LENGTH + 1))
+_LONG_TEXT = re.compile(rb'"(?:[^"\\]|\\.){%d}' % limits.TEXT_LENGTH, re.DOTALL)
 _TEXT_OR_LONG_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|([0-9]{%d,})' % (limits.NUMBER_LENGTH + 1), re.DOTALL)
 
 
@@ -74,7 +75,8 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
     """The contents of a JSON file that is cheap to parse, unparsed.
 
     Raises:
-        DataError: As `read_regular`; or it holds more lists, mappings or values, or longer numbers, than are parsed.
+        DataError: As `read_regular`; or it holds more lists, mappings or values, or longer texts or
+            numbers, than are parsed.
     """
     content = read_regular(path, limits.JSON_BYTES, follow=follow)
     # Brackets and commas inside texts are counted too, which only matters near the limit.
@@ -85,6 +87,8 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
         )
     if (values := content.count(b",")) > limits.JSON_VALUES:
         raise DataError(f"{shown_path(path)}: holds {values:,} values; allowed: {limits.JSON_VALUES:,}")
+    if _LONG_TEXT.search(content):
+        raise DataError(f"{shown_path(path)}: holds a text of {limits.TEXT_LENGTH:,} bytes; allowed: fewer")
     if _LONG_NUMBER.search(content):
         for found in _TEXT_OR_LONG_NUMBER.finditer(content):
             if found[1]:

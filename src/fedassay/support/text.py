@@ -88,6 +88,16 @@ def shown(value: object, most: int = 80) -> str:
     return text if length <= most else f"{text[:most]}... ({length:,} characters)"
 
 
+def encodable(words: str) -> str:
+    """A text that UTF-8 can hold: a file's name, or an argument, may be bytes of another encoding.
+
+    Example:
+        >>> encodable("a\\udcff")
+        'a\\\\udcff'
+    """
+    return words.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def cut(words: str, most: int) -> str:
     """A message, cut where it is longer than anybody reads."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"

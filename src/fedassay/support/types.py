@@ -43,9 +43,7 @@ Extended = Annotated[
 class Frozen(BaseModel):
     """A frozen model that refuses unknown keys: everything that goes to disk."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=False, str_max_length=limits.TEXT_LENGTH
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
 
 
 class Parameters(Frozen):
@@ -54,4 +52,4 @@ class Parameters(Frozen):
     What each does stands under `Attributes:`, or in a string below the field (`fedassay.plan.keys`).
     """
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True, str_max_length=limits.NAME_LENGTH)
