@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.data import DataRequest, LoadedData, load
-from fedassay.data import npz as npz_module
 from fedassay.support.errors import DataError, PlanError
 
 _RNG = np.random.default_rng(0)

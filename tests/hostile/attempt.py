@@ -80,7 +80,9 @@ class Attempt:
     @property
     def _crash(self) -> str:
         """An error that nobody raised on purpose: the runner names its type and the line of the code."""
-        found = re.search(r"\b\w{1,40}(?:Error|Exception): .{0,200}\(\w{1,40}\.py:\d+\)", self.said + self.complained)
+        found = re.search(
+            r"\b\w{1,40}(?:Error|Exception): .{0,200}\(\w{1,40}\.py:\d+\)", self.said + self.complained
+        )
         return found[0] if found else ""
 
 
@@ -134,7 +136,11 @@ class Server:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         allowed = [str(folder / name) for name in outputs]
-        asked = {"folder": str(folder), "args": [*args], "allowed": [*allowed, *(str(self.base / name) for name in ("cache", "temporary"))]}
+        asked = {
+            "folder": str(folder),
+            "args": [*args],
+            "allowed": [*allowed, *(str(self.base / name) for name in ("cache", "temporary"))],
+        }
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -221,7 +227,7 @@ def _run(asked: dict[str, Any]) -> None:
         main()
     except SystemExit as error:
         code = error.code
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever it is, it is what was looked for
         import traceback
 
         traceback.print_exc()
@@ -254,7 +260,8 @@ def _watch_writes(log: int, folder: Path, allowed: list[str]) -> None:
             if event == "os.mkdir" and os.path.isdir(where):
                 continue  # it is there, and stays as it is
             if where != "/dev/null" and not any(
-                where == prefix or where.startswith((prefix + os.sep, f"{os.path.dirname(prefix)}/.{os.path.basename(prefix)}."))
+                where == prefix
+                or where.startswith((prefix + os.sep, f"{os.path.dirname(prefix)}/.{os.path.basename(prefix)}."))
                 for prefix in prefixes
             ):
                 os.write(log, f"{event}: {where!r}\n".encode("utf-8", "backslashreplace"))

@@ -36,7 +36,21 @@ from safetensors.numpy import save as save_tensors
 _WORDS = st.one_of(
     st.text(max_size=12),
     st.sampled_from(
-        ["", "inf", "nan", "null", "../x", "/dev/zero", "a\0b", "\x1b[2J", "\u202e", "=1+1", "<script>", "|`](x)", "l" * 400]
+        [
+            "",
+            "inf",
+            "nan",
+            "null",
+            "../x",
+            "/dev/zero",
+            "a\0b",
+            "\x1b[2J",
+            "\u202e",
+            "=1+1",
+            "<script>",
+            "|`](x)",
+            "l" * 400,
+        ]
     ),
 )
 _NUMBERS = st.one_of(
@@ -58,11 +72,42 @@ _ODD = st.one_of(
 )
 _TOKENS = st.sampled_from(
     [
-        b"!!int abc", b"!!float x", b"2026-02-30", b"? [1]", b"&a [*a]", b"*b", b"<<: *c", b"[[[[", b"}}", b"\t", b"\0",
-        b"\xff", b"%YAML 3", b"---", b"...", b"!!set {a}", b"!!binary x", b"!x", b"0x", b"1e999", b"9" * 60, b'"\\ud800"',
-        b"'", b"|", b">", b"- - - -", b": :", b"\xe2\x80\xae", b"\x1b[2J", b"[" * 300, b"{a: " * 200, b"\n\n\n", b",", b"null",
+        b"!!int abc",
+        b"!!float x",
+        b"2026-02-30",
+        b"? [1]",
+        b"&a [*a]",
+        b"*b",
+        b"<<: *c",
+        b"[[[[",
+        b"}}",
+        b"\t",
+        b"\0",
+        b"\xff",
+        b"%YAML 3",
+        b"---",
+        b"...",
+        b"!!set {a}",
+        b"!!binary x",
+        b"!x",
+        b"0x",
+        b"1e999",
+        b"9" * 60,
+        b'"\\ud800"',
+        b"'",
+        b"|",
+        b">",
+        b"- - - -",
+        b": :",
+        b"\xe2\x80\xae",
+        b"\x1b[2J",
+        b"[" * 300,
+        b"{a: " * 200,
+        b"\n\n\n",
+        b",",
+        b"null",
     ]
-)  # fmt: skip
+)
 
 
 def _places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -107,14 +152,22 @@ def _bytes_changed(draw: st.DrawFn, data: bytes) -> bytes:
     out = bytearray(data)
     for _ in range(draw(st.integers(1, 6))):
         # Headers are at the start, or at the end.
-        at = draw(st.one_of(st.integers(0, min(len(out), 300)), st.integers(max(0, len(out) - 300), len(out)), st.integers(0, len(out))))
+        at = draw(
+            st.one_of(
+                st.integers(0, min(len(out), 300)),
+                st.integers(max(0, len(out) - 300), len(out)),
+                st.integers(0, len(out)),
+            )
+        )
         what = draw(st.sampled_from(["flip", "flip", "put", "number", "cut", "repeat", "end"]))
         if what == "flip" and at < len(out):
             out[at] ^= draw(st.integers(1, 255))
         elif what == "put":
             out[at:at] = draw(_TOKENS)
         elif what == "number":
-            out[at : at + 4] = draw(st.sampled_from([b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"\1\0\0\0"]))
+            out[at : at + 4] = draw(
+                st.sampled_from([b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\0\0\0\x80", b"\1\0\0\0"])
+            )
         elif what == "cut":
             del out[at : at + draw(st.integers(1, 64))]
         elif what == "repeat":
@@ -127,7 +180,9 @@ def _bytes_changed(draw: st.DrawFn, data: bytes) -> bytes:
 _SPECIALS = st.one_of(
     st.just(Special("fifo")),
     st.just(Special("folder")),
-    st.builds(lambda target: Special("link", target), st.sampled_from(["/dev/zero", "/etc/passwd", "nothing", "."])),
+    st.builds(
+        lambda target: Special("link", target), st.sampled_from(["/dev/zero", "/etc/passwd", "nothing", "."])
+    ),
     st.builds(lambda size: Special("sparse", "PK", size), st.sampled_from([0, 1 << 20, 5 << 30])),
 )
 
@@ -147,25 +202,31 @@ def _dumped(tree: Any) -> bytes:
     """A changed tree as YAML; JSON is YAML too, and holds what YAML's own writer refuses."""
     try:
         return as_yaml(tree)
-    except Exception:
+    except Exception:  # noqa: BLE001 - YAML writes no lone surrogates, and more that it does not
         return as_json(tree)
 
 
 def _plans(material: Material) -> st.SearchStrategy[Case]:
     args = st.integers(0, 9).map(lambda n: RUN if n == 0 else DRY)
-    return st.builds(lambda a, text: Case("plan", "generated", a, {"plan.yaml": text}), args, _text_file(PLAN, _dumped))
+    return st.builds(
+        lambda a, text: Case("plan", "generated", a, {"plan.yaml": text}), args, _text_file(PLAN, _dumped)
+    )
 
 
 def _policies(material: Material) -> st.SearchStrategy[Case]:
     record = {"run/record.json": as_json(material.record)}
-    return _text_file(POLICY, _dumped).map(lambda text: Case("policy", "generated", CHECK, {"policy.yaml": text, **record}))
+    return _text_file(POLICY, _dumped).map(
+        lambda text: Case("policy", "generated", CHECK, {"policy.yaml": text, **record})
+    )
 
 
 def _transcripts(material: Material) -> st.SearchStrategy[Case]:
     tree = _text_file(material.transcript, as_json).map(lambda text: material.transcript_case("generated", text))
     name = next(iter(material.messages))
     data = _mostly(st.one_of(_bytes_changed(material.messages[name]), _arrays(material)))
-    file = data.map(lambda content: material.transcript_case("generated", material.transcript, {f"in/{name}": content}))
+    file = data.map(
+        lambda content: material.transcript_case("generated", material.transcript, {f"in/{name}": content})
+    )
     return st.one_of(tree, file)
 
 
@@ -184,11 +245,15 @@ def _arrays(draw: st.DrawFn, material: Material) -> bytes:
 
 
 def _records(material: Material) -> st.SearchStrategy[Case]:
-    form = st.sampled_from(["html", "html", "md", "json", "csv", "sarif", "junit"]).map(lambda name: (*REPORT, name))
+    form = st.sampled_from(["html", "html", "md", "json", "csv", "sarif", "junit"]).map(
+        lambda name: (*REPORT, name)
+    )
     args = st.one_of(form, st.just(CHECK), st.just(("compare", "run", "run", "-o", "out/c.html")))
     picture_file = _mostly(_bytes_changed(picture(16, 16)))
     return st.one_of(
-        st.builds(lambda a, text: material.record_case("generated", text, a), args, _text_file(material.record, as_json)),
+        st.builds(
+            lambda a, text: material.record_case("generated", text, a), args, _text_file(material.record, as_json)
+        ),
         st.builds(
             lambda data: material.record_case(
                 "generated", material.record, (*REPORT, "html"), **{"run/artifacts/c/p.png": data}
@@ -208,7 +273,9 @@ def _images(material: Material) -> st.SearchStrategy[Case]:
 @st.composite
 def _odd_arrays(draw: st.DrawFn) -> bytes:
     arrays = images_npz(12)
-    for name in draw(st.lists(st.sampled_from(["x", "y", "x_test", "y_test", "domain", "x_train"]), min_size=1, max_size=2)):
+    for name in draw(
+        st.lists(st.sampled_from(["x", "y", "x_test", "y_test", "domain", "x_train"]), min_size=1, max_size=2)
+    ):
         shape = draw(st.lists(st.integers(0, 12), max_size=4))
         dtype = draw(st.sampled_from(["u1", "i8", "u8", "f4", "?", "U3", "S2", "M8[s]", "c8", "V3"]))
         arrays[name] = np.zeros(shape, dtype)
@@ -219,7 +286,9 @@ def _npz(material: Material) -> st.SearchStrategy[Case]:
     data = _mostly(st.one_of(_bytes_changed(archive(**images_npz(12))), _odd_arrays()))
     args = st.sampled_from([DRY, RUN])
     plan = own_plan("npz", "in.npz")
-    return st.builds(lambda a, content: Case("npz", "generated", a, {"plan.yaml": plan, "in.npz": content}), args, data)
+    return st.builds(
+        lambda a, content: Case("npz", "generated", a, {"plan.yaml": plan, "in.npz": content}), args, data
+    )
 
 
 def _weights(material: Material) -> st.SearchStrategy[Case]:
@@ -279,7 +348,8 @@ def described(case: Case) -> str:
     shown = {
         name: content if isinstance(content, Special) else f"{len(content)} bytes: {content[:300]!r}"
         for name, content in case.files.items()
-        if name in {"plan.yaml", "policy.yaml", "in.npz", "in.weights", "in.safetensors", "in/a/00.png", "run/record.json"}
+        if name
+        in {"plan.yaml", "policy.yaml", "in.npz", "in.weights", "in.safetensors", "in/a/00.png", "run/record.json"}
         or name.startswith("in/")
     }
     return json.dumps({"args": case.args, "files": {name: str(text) for name, text in shown.items()}}, indent=1)

@@ -183,7 +183,11 @@ class Material:
     ) -> Case:
         """A case of a record."""
         content = tree if isinstance(tree, bytes | Special) else as_json(tree)
-        held = {"run/record.json": content, "run/artifacts/c/p.png": picture(16, 16), "policy.yaml": as_yaml(POLICY)}
+        held = {
+            "run/record.json": content,
+            "run/artifacts/c/p.png": picture(16, 16),
+            "policy.yaml": as_yaml(POLICY),
+        }
         return Case("record", name, args, held | files)
 
     def transcript_case(self, name: str, tree: Any, files: dict[str, bytes | Special] | None = None) -> Case:
@@ -202,7 +206,13 @@ def make(server: Server, folder: Path) -> Material:
     record = json.loads((folder / "out/record.json").read_text())
     column = {"caption": "one", "metrics": {"psnr": 20.0}}
     record["cells"][0]["findings"][0]["pictures"] = [
-        {"file": "artifacts/c/p.png", "title": "t", "tile": [8, 8], "rows": ["a", "b"], "columns": [column, column]}
+        {
+            "file": "artifacts/c/p.png",
+            "title": "t",
+            "tile": [8, 8],
+            "rows": ["a", "b"],
+            "columns": [column, column],
+        }
     ]
     sent = sorted((folder / "out/transcripts").iterdir())[-1]
     tree = json.loads((sent / "transcript.json").read_text())

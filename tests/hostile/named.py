@@ -43,7 +43,9 @@ ESCAPE = "\x1b[2J\u202e"
 def cases(material: Material) -> Iterator[Case]:
     """All of them, by kind."""
     yield from _yaml("plan", DRY, "plan.yaml", as_yaml(PLAN))
-    yield from _yaml("policy", CHECK, "policy.yaml", as_yaml(POLICY), {"run/record.json": as_json(material.record)})
+    yield from _yaml(
+        "policy", CHECK, "policy.yaml", as_yaml(POLICY), {"run/record.json": as_json(material.record)}
+    )
     yield from _plans()
     yield from _policies(material)
     yield from _transcripts(material)
@@ -232,8 +234,12 @@ def _plans() -> Iterator[Case]:
     for assignment in ("seeds=[1", "a" * 5000, "x=" + "[" * 3000, "seeds=" + "9" * 5000, "data.limit=!!int abc"):
         args = (*DRY, "--set", assignment)
         yield Case("plan", f"--set {assignment[:20]}", args, {"plan.yaml": as_yaml(PLAN)})
-    yield Case("plan", "--set through an alias bomb", (*DRY, "--set", "x=[&a [1], *a]"), {"plan.yaml": as_yaml(PLAN)})
-    yield Case("plan", "an output with a null byte", ("run", "plan.yaml", "-o", "a" * 300), {"plan.yaml": as_yaml(PLAN)})
+    yield Case(
+        "plan", "--set through an alias bomb", (*DRY, "--set", "x=[&a [1], *a]"), {"plan.yaml": as_yaml(PLAN)}
+    )
+    yield Case(
+        "plan", "an output with a null byte", ("run", "plan.yaml", "-o", "a" * 300), {"plan.yaml": as_yaml(PLAN)}
+    )
 
 
 def _policies(material: Material) -> Iterator[Case]:
@@ -273,7 +279,9 @@ def _transcripts(material: Material) -> Iterator[Case]:
     yield make("a note of 50 MB", {**tree, "notes": ["n" * (50 << 20)]})
     yield make("500,000 notes", {**tree, "notes": ["n"] * 500_000})
     field = next(iter(first["fields"]))
-    yield make("a field of 100,000 letters", _set(tree, "messages.0.fields", {"f" * 100_000: first["fields"][field]}))
+    yield make(
+        "a field of 100,000 letters", _set(tree, "messages.0.fields", {"f" * 100_000: first["fields"][field]})
+    )
     for value in (0, -1, 10**9, 10**5000 if False else 10**400, 2.5, "x", None, True):
         yield make(f"classes = {str(value)[:20]!r}", {**tree, "classes": value})
     for value in (-1, 10**30, 10**400, 1e300, "x"):
@@ -291,7 +299,12 @@ def _transcripts(material: Material) -> Iterator[Case]:
     for name in ("../../etc/passwd", "/dev/zero", "a\0b", "x" * 5000, "", ".", "..", "transcript.json", ESCAPE):
         yield make(f"a file named {name[:20]!r}", _set(tree, "messages.0.file", name))
     file = f"in/{first['file']}"
-    specials = {"a named pipe": FIFO, "a device": ZERO, "a folder": FOLDER, "a link": Special("link", "/etc/passwd")}
+    specials = {
+        "a named pipe": FIFO,
+        "a device": ZERO,
+        "a folder": FOLDER,
+        "a link": Special("link", "/etc/passwd"),
+    }
     for name, special in specials.items():
         yield make(f"a message that is {name}", tree, {file: special})
         yield make(f"an unlisted file that is {name}", tree, {"in/unlisted.safetensors": special})
@@ -307,16 +320,23 @@ def _many(material: Material) -> Iterator[Case]:
     first = tree["messages"][0]
     name = next(iter(first["fields"]))
     for count in (1_000, 50_000):
-        cells = {"cells": [f"class/{i}" for i in range(count)], "pure_epsilon": [1 + i * 1e-6 for i in range(count)]}
+        cells = {
+            "cells": [f"class/{i}" for i in range(count)],
+            "pure_epsilon": [1 + i * 1e-6 for i in range(count)],
+        }
         claim = {"kind": "claim", "epsilon": 1.0, "delta": 1e-5, "adjacency": "replace_one", "source": "x"}
         fields = {key: {**value, "release": _release(**cells)} for key, value in first["fields"].items()}
-        yield make(f"{count} cells of pure releases", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]})
+        yield make(
+            f"{count} cells of pure releases", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]}
+        )
         half = {"mechanism": "gaussian", "sensitivity": [1 + i * 1e-6 for i in range(count)]}
         noisy = {**_release(**cells), **half, "noise_scale": [1.0] * count}
         noisy.pop("pure_epsilon")
         mixed = dict(fields)
         mixed[name] = {**first["fields"][name], "release": noisy}
-        yield make(f"{count} cells, pure and gaussian", {**tree, "claim": claim, "messages": [{**first, "fields": mixed}]})
+        yield make(
+            f"{count} cells, pure and gaussian", {**tree, "claim": claim, "messages": [{**first, "fields": mixed}]}
+        )
     many = [{**first, "sender": f"client/{i}", "file": f"{i}.safetensors"} for i in range(60_000)]
     yield make("60,000 messages whose files are not there", {**tree, "messages": many})
     same = [{**first, "sender": f"client/{i}"} for i in range(60_000)]
@@ -325,13 +345,19 @@ def _many(material: Material) -> Iterator[Case]:
     claim = {"kind": "claim", "epsilon": 1.0, "delta": 1e-5, "adjacency": "add_remove", "source": "x"}
     for steps in (10**7, 10**30):
         fields = {key: {**value, "release": {**sgd, "steps": steps}} for key, value in first["fields"].items()}
-        yield make(f"DP-SGD of {steps:g} steps", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]})
+        yield make(
+            f"DP-SGD of {steps:g} steps", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]}
+        )
     for key, value in (("noise_multiplier", 1e-300), ("noise_multiplier", 1e300), ("sampling_rate", 1e-300)):
         fields = {k: {**v, "release": {**sgd, "steps": 10, key: value}} for k, v in first["fields"].items()}
-        yield make(f"DP-SGD of {key} {value:g}", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]})
+        yield make(
+            f"DP-SGD of {key} {value:g}", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]}
+        )
     for epsilon in (1e308, 1e-308):
         fields = {k: {**v, "release": _release(pure_epsilon=[epsilon])} for k, v in first["fields"].items()}
-        yield make(f"pure releases of {epsilon:g}", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]})
+        yield make(
+            f"pure releases of {epsilon:g}", {**tree, "claim": claim, "messages": [{**first, "fields": fields}]}
+        )
 
 
 def _one(kind: str, values: np.ndarray, name: str, classes: int = 10, **more: tuple[str, np.ndarray]) -> Case:
@@ -358,11 +384,19 @@ def _messages(material: Material) -> Iterator[Case]:
     wide = rng.normal(size=(512, 512)).astype(np.float32)
     yield _one("second_moment", wide @ wide.T, "a moment of width 512")
     yield _one("second_moment", np.zeros((6000, 6000), np.uint8), "a moment of width 6,000, of zeros")
-    yield _one("second_moment", np.zeros(24_506_000, np.uint8)[: 7000 * 7001 // 2], "a packed moment of width 7,000")
+    yield _one(
+        "second_moment", np.zeros(24_506_000, np.uint8)[: 7000 * 7001 // 2], "a packed moment of width 7,000"
+    )
     yield _one("class_sums", rng.normal(size=(2, 200_000)), "sums of width 200,000", classes=2)
     yield _one("features", rng.normal(size=(200_000, 8)), "200,000 features")
-    yield _one("class_means", rng.normal(size=(60, 160)), "60 covariances of width 160", 60,
-               c=("class_covariances", np.ones((60, 160, 160))), n=("class_counts", np.full(60, 5.0)))
+    yield _one(
+        "class_means",
+        rng.normal(size=(60, 160)),
+        "60 covariances of width 160",
+        60,
+        c=("class_covariances", np.ones((60, 160, 160))),
+        n=("class_counts", np.full(60, 5.0)),
+    )
     yield _one("mixture_means", np.zeros((0, 0)), "a mixture of nothing")
     yield _one("class_sums", np.zeros((10, 0)), "sums of width 0")
     yield _one("second_moment", np.zeros((0, 0)), "a moment of width 0")
@@ -383,9 +417,14 @@ def _messages(material: Material) -> Iterator[Case]:
         return {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
 
     big = 60_000**2
-    only = {**tree, "messages": [{**first, "fields": {"f": {"kind": "second_moment", "release": {"mechanism": "exact"}}}}]}
+    only = {
+        **tree,
+        "messages": [{**first, "fields": {"f": {"kind": "second_moment", "release": {"mechanism": "exact"}}}}],
+    }
     yield make("a moment of width 60,000", only, {file: _header({"f": tensor([60_000, 60_000], big)}, big)})
-    yield make("a message of 3 GiB that declares little", tree, {file: _header({names[0]: tensor([1], 1)}, 3 << 30)})
+    yield make(
+        "a message of 3 GiB that declares little", tree, {file: _header({names[0]: tensor([1], 1)}, 3 << 30)}
+    )
     yield make("a shape of 2^62", only, {file: _header({"f": tensor([2**62], 1)}, 1)})
     yield make("a shape whose product overflows", only, {file: _header({"f": tensor([2**32, 2**32], 0)}, 0)})
     yield make("a shape of a million sides", only, {file: _header({"f": tensor([1] * 1_000_000, 1)}, 1)})
@@ -398,7 +437,9 @@ def _messages(material: Material) -> Iterator[Case]:
     yield make("a header of nesting", only, {file: _header('{"f": ' + "[" * 100_000)})
     many = {f"t{i}": tensor([0], 0) for i in range(300_000)}
     yield make("300,000 arrays", only, {file: _header(many)})
-    yield make("metadata of 20 MB", only, {file: _header({"__metadata__": {"a": "x" * (20 << 20)}, "f": tensor([0], 0)})})
+    yield make(
+        "metadata of 20 MB", only, {file: _header({"__metadata__": {"a": "x" * (20 << 20)}, "f": tensor([0], 0)})}
+    )
     yield make("a header longer than the file", tree, {file: struct.pack("<Q", 2**63) + b"{}"})
     yield make("a pickle", tree, {file: pickle.dumps({"a": 1})})
     yield make("an empty message", tree, {file: b""})
@@ -476,7 +517,10 @@ def _records(material: Material) -> Iterator[Case]:
         ("cells.0.findings.0.series", {"../../x": {"title": "t", "columns": {"a": ["x", None, 1e308]}}}),
         ("cells.0.findings.0.series", {"s" * 300: {"title": "t", "columns": {"a": [1]}}}),
         ("cells.0.findings.0.series", {"roc": {"title": "t", "columns": {"fpr": ["x"], "tpr": ["y"]}}}),
-        ("cells.0.findings.0.series", {"histogram": {"title": "t", "columns": {"low": [1e308], "high": [-1e308]}}}),
+        (
+            "cells.0.findings.0.series",
+            {"histogram": {"title": "t", "columns": {"low": [1e308], "high": [-1e308]}}},
+        ),
         ("errors", [{"cell": ESCAPE, "stage": "", "message": "m" * 100_000}]),
         ("schema", 3),
         ("schema", 10**400),
@@ -488,9 +532,16 @@ def _records(material: Material) -> Iterator[Case]:
             yield make(f"{path} = {str(value)[:30]!r} as {form}", tree_of, (*REPORT, form))
     yield make("nothing", b"")
     yield make("nesting of 100,000", b'{"plan": ' + b"[" * 100_000)
-    yield make("deep parameters", json.dumps(tree).replace('"params": {', '"params": {"d": ' + "[" * 150 + "]" * 150 + ", ", 1).encode())
-    yield make("a number of 5,000 digits", json.dumps(tree).replace('"seed": 3', '"seed": ' + "9" * 5000, 1).encode())
-    yield make("a number of 4,000 digits", json.dumps(tree).replace('"seed": 3', '"seed": ' + "9" * 4000, 1).encode())
+    yield make(
+        "deep parameters",
+        json.dumps(tree).replace('"params": {', '"params": {"d": ' + "[" * 150 + "]" * 150 + ", ", 1).encode(),
+    )
+    yield make(
+        "a number of 5,000 digits", json.dumps(tree).replace('"seed": 3', '"seed": ' + "9" * 5000, 1).encode()
+    )
+    yield make(
+        "a number of 4,000 digits", json.dumps(tree).replace('"seed": 3', '"seed": ' + "9" * 4000, 1).encode()
+    )
     yield make("an exponent of 10^9", json.dumps(tree).replace('"seed": 3', '"seed": 1e1000000000', 1).encode())
     yield make("20 million brackets", b'{"plan": [' + b"[]," * 20_000_000 + b"[]]}")
     yield make("a text of 50 MB", _set(tree, "cells.0.privacy.reason", "r" * (50 << 20)))
@@ -499,9 +550,18 @@ def _records(material: Material) -> Iterator[Case]:
     yield make("200 MB of nothing", Special("sparse", "{", 200 << 20))
     yield make("UTF-16", json.dumps(tree).encode("utf-16"))
     yield make("lone surrogates", json.dumps(_set(tree, "cells.0.label", "\ud800")).encode())
-    yield make("many curves", _set(tree, "cells.0.findings.0.series", {f"s{i}": {"title": "t", "columns": {"a": [1, 2]}} for i in range(3000)}))
+    yield make(
+        "many curves",
+        _set(
+            tree,
+            "cells.0.findings.0.series",
+            {f"s{i}": {"title": "t", "columns": {"a": [1, 2]}} for i in range(3000)},
+        ),
+    )
     check = ("check", "run", "--policy", "policy.yaml", "--sarif", "out/s", "--junit", "out/j")
-    yield make("checked: 3,000 findings", _set(tree, "cells.0.findings", tree["cells"][0]["findings"][:1] * 3000), check)
+    yield make(
+        "checked: 3,000 findings", _set(tree, "cells.0.findings", tree["cells"][0]["findings"][:1] * 3000), check
+    )
     compared = ("compare", "run", "run", "-o", "out/c.html")
     yield make("compared with itself", tree, compared)
     yield make("compared: labels of 300", _set(tree, "cells.0.label", "l" * 300), compared)
@@ -510,13 +570,20 @@ def _records(material: Material) -> Iterator[Case]:
 def _run_folders(material: Material) -> Iterator[Case]:
     tree, make = material.record, material.record_case
     html = (*REPORT, "html")
-    specials = {"a named pipe": FIFO, "a device": ZERO, "a folder": FOLDER, "a loop": Special("link", "record.json")}
+    specials = {
+        "a named pipe": FIFO,
+        "a device": ZERO,
+        "a folder": FOLDER,
+        "a loop": Special("link", "record.json"),
+    }
     for name, special in specials.items():
         yield make(f"a record that is {name}", special)
         yield make(f"a picture that is {name}", tree, html, **{"run/artifacts/c/p.png": special})
         yield make(f"an unlisted picture that is {name}", tree, html, **{"run/artifacts/c/q.png": special})
         yield make(f"a table that is {name}", tree, html, **{"run/tables/verdicts.csv": special})
-    yield make("a picture that is a link outside", tree, html, **{"run/artifacts/c/p.png": Special("link", "/etc/passwd")})
+    yield make(
+        "a picture that is a link outside", tree, html, **{"run/artifacts/c/p.png": Special("link", "/etc/passwd")}
+    )
     where = "cells.0.findings.0.pictures.0"
     for name in ("/dev/zero", "../../../etc/passwd", "a\0b", "x" * 5000, "", ".", ESCAPE):
         yield make(f"a picture named {name[:20]!r}", _set(tree, f"{where}.file", name))
@@ -566,7 +633,9 @@ def _images() -> Iterator[Case]:
     yield make("text", **{odd: b"text"})
     yield make("nothing", **{odd: b""})
     yield make("2 GB", **{odd: Special("sparse", "x", 2 << 30)})
-    yield make("PostScript named png", **{odd: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"})
+    yield make(
+        "PostScript named png", **{odd: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"}
+    )
     yield make("a named pipe", **{odd: FIFO})
     yield make("a device", **{odd: ZERO})
     yield make("a link to itself", **{odd: Special("link", "00.png")})
@@ -610,7 +679,9 @@ def _zip(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 def _npz() -> Iterator[Case]:
     def make(name: str, content: bytes | Special) -> Iterator[Case]:
         for args in (DRY, RUN):
-            yield Case("npz", f"{name}, {args[2]}", args, {"plan.yaml": own_plan("npz", "in.npz"), "in.npz": content})
+            yield Case(
+                "npz", f"{name}, {args[2]}", args, {"plan.yaml": own_plan("npz", "in.npz"), "in.npz": content}
+            )
 
     sound = images_npz()
     held = archive(**sound)
@@ -635,11 +706,15 @@ def _npz() -> Iterator[Case]:
     }
     for name, head in heads.items():
         yield from make(name, _zip({"x.npy": _npy(head, bytes(256)), "y.npy": y}))
-        yield from make(f"labels: {name}", _zip({"x.npy": held[:0] + _member(sound["x"][:4]), "y.npy": _npy(head, bytes(32))}))
+        yield from make(
+            f"labels: {name}", _zip({"x.npy": held[:0] + _member(sound["x"][:4]), "y.npy": _npy(head, bytes(32))})
+        )
     long = _npy("{'descr': '|u1', 'fortran_order': False, 'shape': (4,), }" + " " * 10_000_000, b"", b"\x02\x00")
     yield from make("a header of 10 MB", _zip({"x.npy": long, "y.npy": y}))
     zeros = np.zeros((3000, 512, 512), np.uint8)
-    yield from make("a bomb that unpacks to 750 MB", _zip({"x.npy": _member(zeros), "y.npy": _member(np.arange(3000) % 2)}))
+    yield from make(
+        "a bomb that unpacks to 750 MB", _zip({"x.npy": _member(zeros), "y.npy": _member(np.arange(3000) % 2)})
+    )
     yield from make("nothing", b"")
     yield from make("text", b"text")
     yield from make("cut short", held[:-30])
@@ -705,9 +780,9 @@ class _Reduced:
 
 def _weights(material: Material) -> Iterator[Case]:
     import os
+    from collections import OrderedDict
 
     import torch
-    from collections import OrderedDict
 
     def saved(content: Any, **options: Any) -> bytes:
         stream = io.BytesIO()
@@ -725,7 +800,9 @@ def _weights(material: Material) -> Iterator[Case]:
         "a pickle": pickle.dumps({"a": 1}),
         "a pickle of code": pickle.dumps(_Reduced(os.system, "touch owned")),
         "code in a file of torch's": saved({"a": _Reduced(os.system, "touch owned")}),
-        "code in the old format": saved({"a": _Reduced(os.system, "touch owned")}, _use_new_zipfile_serialization=False),
+        "code in the old format": saved(
+            {"a": _Reduced(os.system, "touch owned")}, _use_new_zipfile_serialization=False
+        ),
         "the old format": saved(state, _use_new_zipfile_serialization=False),
         "the old format cut short": saved(state, _use_new_zipfile_serialization=False)[:3000],
         "cut short": sound[:-100],
@@ -741,10 +818,18 @@ def _weights(material: Material) -> Iterator[Case]:
         "whole numbers": saved({**state, "conv1.weight": state["conv1.weight"].long()}),
         "complex numbers": saved({**state, "conv1.weight": state["conv1.weight"].to(torch.complex64)}),
         "a sparse tensor": saved({**state, "conv1.weight": state["conv1.weight"].to_sparse()}),
-        "a quantised tensor": saved({**state, "conv1.weight": torch.quantize_per_tensor(state["conv1.weight"], 0.1, 0, torch.qint8)}),
+        "a quantised tensor": saved(
+            {**state, "conv1.weight": torch.quantize_per_tensor(state["conv1.weight"], 0.1, 0, torch.qint8)}
+        ),
         "a tensor on meta": saved({**state, "conv1.weight": state["conv1.weight"].to("meta")}),
         "a head without sides": saved({**state, "linear.weight": torch.tensor(3.0)}),
-        "a head of 10^9 classes": saved({**state, "linear.weight": torch.zeros(1, 64).expand(10**9, 64), "linear.bias": torch.zeros(1).expand(10**9)}),
+        "a head of 10^9 classes": saved(
+            {
+                **state,
+                "linear.weight": torch.zeros(1, 64).expand(10**9, 64),
+                "linear.bias": torch.zeros(1).expand(10**9),
+            }
+        ),
         "a head of 10^9 classes and no features": saved({**state, "linear.weight": torch.zeros(10**9, 0)}),
         "a huge view": saved({**state, "conv1.weight": torch.zeros(1).expand(10**12)}),
         "a bytearray of 10 GB": saved({"a": _Reduced(bytearray, 10**10)}),
@@ -772,7 +857,9 @@ def _weights(material: Material) -> Iterator[Case]:
         "a named pipe": FIFO,
         "a device": ZERO,
         "20 GB of nothing": Special("sparse", "", 20 << 30),
-        "a head of 10^9 classes": _header({"linear.weight": {"dtype": "F32", "shape": [10**9, 0], "data_offsets": [0, 0]}}),
+        "a head of 10^9 classes": _header(
+            {"linear.weight": {"dtype": "F32", "shape": [10**9, 0], "data_offsets": [0, 0]}}
+        ),
     }
     for name, content in tensors.items():
         plan = weights_plan().replace(b"in.weights", b"in.safetensors")

@@ -43,10 +43,14 @@ def survey(server: Server, cases: Iterable[Case], folder: Path, keep: Path | Non
         tally.refused += code == 2 and not fault
         if fault:
             tally.failed.append((case.name, fault))
-            print(f"{case.kind}: {case.name}: {fault}"[:300].encode("ascii", "backslashreplace").decode(), flush=True)
+            print(
+                f"{case.kind}: {case.name}: {fault}"[:300].encode("ascii", "backslashreplace").decode(), flush=True
+            )
             if keep is not None:
                 shutil.copytree(folder, keep / f"{case.kind}-{number}", symlinks=True, ignore=_unusual)
-                (keep / f"{case.kind}-{number}" / "WHY").write_text(f"{case.name}\n{case.args}\n{fault}\n", "utf-8", "backslashreplace")
+                (keep / f"{case.kind}-{number}" / "WHY").write_text(
+                    f"{case.name}\n{case.args}\n{fault}\n", "utf-8", "backslashreplace"
+                )
     return tallies
 
 
@@ -91,7 +95,10 @@ def main() -> None:
         tallies = survey(server, cases, base / "case", given.keep)
     shutil.rmtree(base, ignore_errors=True)
     for kind, tally in tallies.items():
-        print(f"{kind:<11} tried {tally.tried:>6}  handled {tally.tried - len(tally.failed):>6}  failed {len(tally.failed)}")
+        print(
+            f"{kind:<11} tried {tally.tried:>6}  handled {tally.tried - len(tally.failed):>6}"
+            f"  failed {len(tally.failed)}"
+        )
     if given.json:
         table = {kind: {"tried": t.tried, "refused": t.refused, "failed": t.failed} for kind, t in tallies.items()}
         given.json.write_text(json.dumps(table, indent=1))

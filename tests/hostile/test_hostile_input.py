@@ -1,4 +1,4 @@
-"""Hostile input of every kind: no traceback, no hang, no write outside the output folder; refusals in one message."""
+"""Hostile input of every kind: no traceback, no hang, no write outside; refusals in one message."""
 
 from __future__ import annotations
 

@@ -111,7 +111,9 @@ def _folders(folder: Path) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     for path in found:
         if encodable(path.name) != path.name:
-            raise DataError(f"{encodable(str(path))}: its name is not UTF-8, and would name a class; allowed: rename it")
+            raise DataError(
+                f"{encodable(str(path))}: its name is not UTF-8, and would name a class; allowed: rename it"
+            )
     return found
 
 

@@ -131,7 +131,7 @@ def _check_members(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], siz
     unpacked = sum(member.file_size for member in members)
     if unpacked > limits.ARRAY_BYTES:
         raise DataError(
-            f"{where}: unpacks to {unpacked / limits.GIB:.1f} GiB; allowed: {limits.ARRAY_BYTES / limits.GIB:.0f} GiB"
+            f"{where}: unpacks to {unpacked / limits.GIB:.1f} GiB; allowed: {limits.ARRAY_BYTES // limits.GIB} GiB"
         )
     if unpacked > max(limits.UNPACKED_FREELY, limits.RATIO * size):
         raise DataError(

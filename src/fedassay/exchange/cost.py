@@ -1,6 +1,6 @@
 """What attacks on messages would take, told from the shapes of their arrays before anything is computed.
 
-Every rule on second moments and covariances decomposes them, which takes the cube of their width: at 2,048 features
+Every rule on second moments and covariances decomposes them, which takes the cube of their width: at 2,048
 half a minute, at 16,384 five hours. Whoever captured the messages, or made them up, chose the width.
 """
 

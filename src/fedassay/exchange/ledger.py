@@ -202,8 +202,8 @@ def _refuse_many(compositions: int) -> None:
     """
     if compositions > limits.COMPOSITIONS:
         raise DataError(
-            f"what one record takes part in can be composed in {compositions:,} ways that differ in pure epsilons or "
-            f"in DP-SGD; allowed: {limits.COMPOSITIONS:,}, such as one pure epsilon for all classes"
+            f"what one record takes part in can be composed in {compositions:,} ways that differ in pure epsilons "
+            f"or in DP-SGD; allowed: {limits.COMPOSITIONS:,}, such as one pure epsilon for all classes"
         )
 
 

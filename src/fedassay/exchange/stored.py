@@ -25,7 +25,12 @@ _LENGTH = 8
 
 
 _TYPES = {
-    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "FIU" for size in (1, 2, 4, 8) if kind + str(size) != "F1"},
+    **{
+        f"{kind}{8 * size}": f"<{kind.lower()}{size}"
+        for kind in "FIU"
+        for size in (1, 2, 4, 8)
+        if kind + str(size) != "F1"
+    },
     "BOOL": "?",
     "C64": "<c8",
 }

@@ -62,7 +62,7 @@ class Transcript:
         messages: In the order in which they were sent.
         claim: What is claimed about the client messages, or an explicit `NoClaim`.
         notes: What a reader of the ledger must know (exclusions, fallbacks).
-        sources: Names of the files that the messages were read from, in their order; none where they were not read.
+        sources: Names of the files that the messages were read from, in their order; none where nothing was.
     """
 
     method: str
@@ -215,7 +215,9 @@ def _files(folder: Path, manifest: _Manifest) -> list[Path]:
         except (OSError, ValueError, RuntimeError):  # a name that is too long, with a null byte; a circle of links
             raise DataError(f"{folder / MANIFEST}: file {shown(record.file)} is no name of a file") from None
         if not path.is_relative_to(inside):
-            raise DataError(f"{folder / MANIFEST}: file {shown(record.file)} points outside the transcript's folder")
+            raise DataError(
+                f"{folder / MANIFEST}: file {shown(record.file)} points outside the transcript's folder"
+            )
         if not os.path.lexists(path):
             raise DataError(f"{folder / MANIFEST}: names the file {shown(record.file)}, which is not there")
         if path != inside / PurePosixPath(record.file):
@@ -247,9 +249,7 @@ def _check_declared(path: Path, record: _MessageRecord) -> None:
 
 def _check_releases(path: Path, manifest: _Manifest) -> None:
     """Refuse more declared releases than a ledger adds up."""
-    blocks = sum(
-        len(field.release.cells) for message in manifest.messages for field in message.fields.values()
-    )
+    blocks = sum(len(field.release.cells) for message in manifest.messages for field in message.fields.values())
     if blocks > limits.RELEASES:
         raise DataError(f"{path}: declares releases of {blocks:,} blocks; allowed: {limits.RELEASES:,}")
 

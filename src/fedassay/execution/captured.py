@@ -174,7 +174,9 @@ def _described(
         "sha256": _digest(folder, transcript),
     }
     if again:
-        facts["again"] = [{"folder": encodable(str(path)), "sha256": _digest(path, other)} for path, other in again]
+        facts["again"] = [
+            {"folder": encodable(str(path)), "sha256": _digest(path, other)} for path, other in again
+        ]
     out: dict[str, Any] = {
         "name": _name(folder),
         "transcript": facts,
@@ -194,7 +196,7 @@ def _name(folder: Path) -> str:
 
 
 def _digest(folder: Path, transcript: Transcript) -> str:
-    """SHA-256 over the names and contents of the files that a transcript names, so that a record says what it is about.
+    """SHA-256 over the names and contents of the files that a transcript names: a record says what it is about.
 
     What else lies in the folder is not part of it, and is not opened.
     """

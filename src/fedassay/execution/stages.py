@@ -51,7 +51,9 @@ class Stages:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            self.errors.append(ErrorRecord(cell=self.cell, stage=name, message=cut(encodable(_message(error)), _LONGEST)))
+            self.errors.append(
+                ErrorRecord(cell=self.cell, stage=name, message=cut(encodable(_message(error)), _LONGEST))
+            )
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 

@@ -91,8 +91,8 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
             cells += _cells(method, plan, seed, index, where)
             if len(cells) > limits.CELLS:
                 raise PlanError(
-                    f"{where}: seeds, methods, epsilons and deltas make more than {limits.CELLS:,} cells, which is "
-                    f"the most of one run"
+                    f"{where}: seeds, methods, epsilons and deltas make more than {limits.CELLS:,} cells, "
+                    f"which is the most of one run"
                 )
     warnings = tuple(unread(attacks, audits))
     return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where), warnings)
@@ -134,7 +134,9 @@ def _label(given: Any, name: str, others: Sequence[Component[Any]], where: str) 
     taken = {other.label for other in others}
     if given is not None:
         if not isinstance(given, str) or not given.strip() or len(given) > limits.NAME_LENGTH:
-            raise PlanError(f"{where}.label: given {shown(given)}; a label is a piece of text of at most {limits.NAME_LENGTH:,} characters")
+            raise PlanError(
+                f"{where}.label: given {shown(given)}; a label is text, at most {limits.NAME_LENGTH:,} characters"
+            )
         if given in taken:
             raise PlanError(f"{where}.label: given {shown(given)}; it is taken, labels are unique")
         return given

@@ -1,6 +1,6 @@
 """How much is taken in of what others wrote: every limit in one place, with its reason.
 
-The limits serve one end: whatever a file holds, it is read, or refused with one message, within 2 seconds and 500 MB.
+The limits serve one end: whatever a file holds, it is read, or refused with one message, in 2 seconds and 500 MB.
 Honest files stay far below them. Limits of a format's own fields (a number in (0, 1]) stand with the field.
 """
 
@@ -10,7 +10,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 YAML_BYTES = MIB
-"""Of a plan, a policy or a list of releases. The largest that ship have 10 kB; a mebibyte is parsed in a second."""
+"""Of a plan, a policy or a list of releases. The largest that ship have 10 kB; a mebibyte takes a second."""
 
 YAML_DEPTH = 40
 """Nesting of YAML. Plans go 6 deep; parsers and validators recurse."""
@@ -22,7 +22,7 @@ NUMBER_LENGTH = 40
 """Characters of a number. A double is written in 25; integers of thousands of digits take quadratic time."""
 
 JSON_BYTES = 64 * MIB
-"""Of a record, or of the manifest of a transcript. A cell of a record takes 50 kB, a message of a manifest 400 B."""
+"""Of a record, or of the manifest of a transcript. A cell takes 50 kB, a message 400 bytes."""
 
 JSON_CONTAINERS = 300_000
 """Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
@@ -49,7 +49,7 @@ RELEASES = 100_000
 """Blocks of a transcript that declare noise, over all of its messages: each is an entry of the ledger."""
 
 COMPOSITIONS = 2_000
-"""Sets of releases on one record that are composed numerically, which takes milliseconds each, where they differ."""
+"""Sets of releases on one record that are composed numerically, which takes milliseconds each."""
 
 STEPS = 10_000_000
 """Noisy steps of one DP-SGD release. A thousand epochs of a million records in batches of 100."""
@@ -91,7 +91,7 @@ ARRAY_BYTES = 8 * GIB
 """Of all images of a data set in memory. ImageNet's 1.3 million at 32 pixels a side take 4."""
 
 RATIO = 200
-"""How many times a packed array may be larger than in its file, beyond `UNPACKED_FREELY`; photographs come to 3."""
+"""How many times a packed array may be larger than in its file, beyond `UNPACKED_FREELY`; photographs: 3."""
 
 UNPACKED_FREELY = 64 * MIB
 """Unpacked size up to which nobody asks how well an array was packed."""

@@ -45,7 +45,9 @@ def find(path: str | Path, base: Path, key: str = "path") -> Path:
         tried.append(variable)
         if _exists(found := Path(folder).expanduser() / given):
             return found
-    raise DataError(f"{key}: {shown_path(given)} does not exist; looked {tried[0]}, under {' and under '.join(tried[1:])}")
+    raise DataError(
+        f"{key}: {shown_path(given)} does not exist; looked {tried[0]}, under {' and under '.join(tried[1:])}"
+    )
 
 
 def data_root(root: str | Path | None, base: Path) -> Path:

@@ -1,7 +1,7 @@
 """The one door for files that others wrote: regular files of bounded size, and JSON that is cheap to parse.
 
-Nothing else is opened: reading a named pipe waits for ever, reading a device may never end, and a link inside a folder
-that came from elsewhere may lead anywhere.
+Nothing else is opened: reading a named pipe waits for ever, reading a device may never end, and a link inside a
+folder that came from elsewhere may lead anywhere.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _LONG_TEXT = re.compile(rb'"(?:[^"\\]|\\.){%d}' % limits.TEXT_LENGTH, re.DOTALL)
 _TEXT_OR_LONG_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|([0-9]{%d,})' % (limits.NUMBER_LENGTH + 1), re.DOTALL)
 
 
-def regular_size(
-    path: Path, most: int, *, follow: bool = True, error: type[FedassayError] = DataError
-) -> int:
+def regular_size(path: Path, most: int, *, follow: bool = True, error: type[FedassayError] = DataError) -> int:
     """The size in bytes of a file that may be opened; nothing is opened to find out.
 
     Args:
@@ -43,9 +41,7 @@ def regular_size(
     return status.st_size
 
 
-def read_regular(
-    path: Path, most: int, *, follow: bool = True, error: type[FedassayError] = DataError
-) -> bytes:
+def read_regular(path: Path, most: int, *, follow: bool = True, error: type[FedassayError] = DataError) -> bytes:
     """The contents of a regular file.
 
     Args:

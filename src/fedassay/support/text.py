@@ -89,12 +89,7 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def encodable(words: str) -> str:
-    """A text that UTF-8 can hold: a file's name, or an argument, may be bytes of another encoding.
-
-    Example:
-        >>> encodable("a\\udcff")
-        'a\\\\udcff'
-    """
+    """A text that UTF-8 can hold: a file's name, or an argument, may be bytes of another encoding."""
     return words.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

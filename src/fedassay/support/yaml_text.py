@@ -1,7 +1,7 @@
 """YAML of bounded cost: plain values, no key twice, no aliases that stand for billions of values.
 
-Only what JSON has as well is understood: mappings, lists, texts, numbers, true, false and null. Dates stay texts, and
-so a name may look like one; sets, ordered maps, binary data and Python objects are refused.
+Only what JSON has as well is understood: mappings, lists, texts, numbers, true, false and null. Dates stay
+texts, and so a name may look like one; sets, ordered maps, binary data and Python objects are refused.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class _Loader(_Base):  # type: ignore[misc]
         """A mapping, after a look at its keys."""
         seen: set[Any] = set()
         for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key_node.tag == f"{_TAG}merge":
+                continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 raise ConstructorError(None, None, "a list or a mapping is no key", key_node.start_mark)
@@ -91,7 +93,7 @@ def parse_yaml(text: str, where: str) -> Any:
         where: What it is, for the error.
 
     Raises:
-        PlanError: It is not YAML; it nests, or holds, more than is read; or a value in it is none of the plain ones.
+        PlanError: It is not YAML; it nests, or holds, more than is read; or a value in it is not plain.
     """
     try:
         _check_cost(text, where)
@@ -105,9 +107,9 @@ def parse_yaml(text: str, where: str) -> Any:
 def _check_cost(text: str, where: str) -> None:
     """Refuse a text whose values, aliases unfolded, are too many or too deep, from its events alone."""
     total, sizes = 0, dict[str, int]()
-    opened: list[tuple[str | None, int]] = []
+    opened: list[tuple[str, int]] = []
     for event in yaml.parse(text, Loader=_Loader):
-        anchor = getattr(event, "anchor", None)
+        anchor: str = getattr(event, "anchor", None) or ""
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == name for name, _ in opened):
                 raise PlanError(f"{where}: not valid YAML: the alias *{anchor} stands for what it is in")
@@ -120,7 +122,7 @@ def _check_cost(text: str, where: str) -> None:
             total += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             name, before = opened.pop()
-            if name is not None:
+            if name:
                 sizes[name] = total - before
         if total > limits.YAML_NODES:
             raise PlanError(f"{where}: more than {limits.YAML_NODES:,} values, aliases unfolded, are not read")
