@@ -32,6 +32,7 @@ _PUBLISHED = {
     "svhn": Published(73_257, 26_032, (32, 32, 3), 10),
     "digits": Published(1_797, 0, (8, 8, 1), 10),
     "lfw_subset": Published(200, 0, (25, 25, 1), 2),
+    "photographs": Published(1_586, 0, (32, 32, 3), 10),
     "circle": Published(80, 0, (8, 8, 1), 2),
 }
 
