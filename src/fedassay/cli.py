@@ -98,9 +98,13 @@ def run(
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
     from fedassay.console import plan_file
-    from fedassay.plan.resolve import load_scenario
+    from fedassay.plan.own_images import check_images
+    from fedassay.plan.resolve import load_plan, load_scenario
 
-    scenario = load_scenario(plan_file(plan), assignments)
+    plan = plan_file(plan)
+    # Before the components are looked at, which import torch: a wrong path is told of at once.
+    check_images(load_plan(plan, assignments), plan.resolve().parent)
+    scenario = load_scenario(plan, assignments)
     if dry_run:
         from fedassay.console import print_cells
 

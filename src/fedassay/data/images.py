@@ -41,7 +41,7 @@ class ImageSet:
         _check_positions("labels", self.labels, len(self.images), len(self.class_names))
         if self.domains is not None:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
-        if self.groups is not None and (self.groups.dtype, self.groups.shape) != (np.int64, (len(self.images),)):
+        if self.groups is not None and (self.groups.dtype != np.int64 or self.groups.shape != (len(self.images),)):
             raise ValueError(f"groups are {_describe(self.groups)}; must be int64 ({len(self.images)},)")
 
     def __len__(self) -> int:

@@ -75,7 +75,7 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
         PlanError: An unknown role, a share outside [0, 1], shares that sum to more than 1, or a
             test share where the data set has an official test set.
     """
-    _check(shares, official_test=data.test is not None)
+    check_shares(shares, official_test=data.test is not None)
     same = _same_images(data.train.images)
     groups, first = _joined(same, data.train.groups)
     names = get_args(Role)
@@ -107,7 +107,12 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
     )
 
 
-def _check(shares: Mapping[Role, float], official_test: bool) -> None:
+def check_shares(shares: Mapping[Role, float], official_test: bool) -> None:
+    """Refuse shares that no data set, or one with an official test set, can be divided by.
+
+    Raises:
+        PlanError: As `split_roles`.
+    """
     for role, share in shares.items():
         if role not in get_args(Role):
             raise PlanError(f"data.split: {role!r} given; allowed: {', '.join(get_args(Role))}")

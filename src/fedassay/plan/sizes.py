@@ -1,17 +1,14 @@
-"""How large a plan's work is, found without loading or downloading anything."""
+"""How large a plan's work is, told without decoding an image or downloading anything."""
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fedassay.contracts.sizes import Sizes
+from fedassay.plan.own_images import RoleSizes, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.schema import Plan
-from fedassay.support.errors import DataError, PlanError
-from fedassay.support.paths import find
+from fedassay.support.errors import FedassayError
 
 
 @dataclass(frozen=True)
@@ -54,40 +51,57 @@ _DEFAULT_INPUT = {"squeezenet1_1": 64}
 def sizes_of(plan: Plan, base: Path) -> Sizes | str:
     """The sizes of a plan, or in words what they cannot be known from.
 
-    An `npz` file's header is read where the file is there; images in folders are not counted.
+    Of the user's own images names, labels and headers are read.
     """
     known = _PUBLISHED.get(plan.data.name)
-    if known is None and plan.data.name == "npz" and plan.data.path is not None:
-        known = _of_npz(Path(plan.data.path), base)
-    if known is None:
-        return f"the number and size of the images of {plan.data.name} is not known without reading them"
-    backbone = _backbone(plan, known)
+    if known is not None:
+        image, classes = known.image, known.classes
+        if plan.data.size is not None:
+            image = (plan.data.size, plan.data.size, image[2])
+        roles = _published_roles(plan, known)
+    else:
+        try:
+            found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+            if found is None:
+                return f"the number and size of the images of {plan.data.name} is not known without reading them"
+            image, classes, roles = found.image, found.data.train.classes, role_sizes(plan.data, found)
+        except FedassayError as error:
+            return str(error)
+    backbone = _backbone(plan, image)
     if isinstance(backbone, str):
         return backbone
-    records, test = (
-        count if plan.data.limit is None else min(count, plan.data.limit) for count in (known.records, known.test)
-    )
-    shares = plan.data.split.shares(test_set=bool(test))
-    side = plan.data.size
-    image = known.image if side is None else (side, side, known.image[2])
     return Sizes(
-        private=round(records * shares["private"]),
-        attacker=round(records * shares["attacker"] * plan.threat.attacker_share),
-        public=round(records * shares["public"]),
-        test=test or round(records * shares.get("test", 0.0)),
-        control=round(records * shares["control"]),
+        private=roles.private,
+        attacker=round(roles.attacker * plan.threat.attacker_share),
+        public=roles.public,
+        test=roles.test,
+        control=roles.control,
         clients=plan.clients.count,
-        classes=known.classes,
+        classes=classes,
         image=image,
         width=backbone[0],
         backbone=backbone[1],
     )
 
 
-def _backbone(plan: Plan, known: Published) -> tuple[int, float] | str:
+def _published_roles(plan: Plan, known: Published) -> RoleSizes:
+    records, test = (
+        count if plan.data.limit is None else min(count, plan.data.limit) for count in (known.records, known.test)
+    )
+    shares = plan.data.split.shares(test_set=bool(test))
+    return RoleSizes(
+        private=round(records * shares["private"]),
+        attacker=round(records * shares["attacker"]),
+        public=round(records * shares["public"]),
+        test=test or round(records * shares.get("test", 0.0)),
+        control=round(records * shares["control"]),
+    )
+
+
+def _backbone(plan: Plan, image: tuple[int, int, int]) -> tuple[int, float] | str:
     """Features, and operations on one image at the plan's input size."""
     name, side = plan.backbone.name, plan.backbone.input_size
-    height, width, channels = known.image
+    height, width, channels = image
     if name == "pixels":
         return height * width * channels, 0.0
     if name not in _BACKBONES:
@@ -95,29 +109,3 @@ def _backbone(plan: Plan, known: Published) -> tuple[int, float] | str:
     features, operations, at = _BACKBONES[name]
     taken = side or _DEFAULT_INPUT.get(name) or max(height, width)
     return features, operations * (taken / at) ** 2
-
-
-def _of_npz(path: Path, base: Path) -> Published | None:
-    """Sizes from the headers of an archive of arrays; None where it is absent or is none."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    try:
-        found = find(path, base)
-        with zipfile.ZipFile(found) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as stream:
-                    version = np.lib.format.read_magic(stream)
-                    read = (
-                        np.lib.format.read_array_header_1_0
-                        if version == (1, 0)
-                        else np.lib.format.read_array_header_2_0
-                    )
-                    shapes[name.removesuffix(".npy")] = read(stream)[0]
-    except (OSError, ValueError, zipfile.BadZipFile, DataError, PlanError):
-        return None
-    images = shapes.get("x_train") or shapes.get("x")
-    if images is None or len(images) < 3:
-        return None
-    image = (images[1], images[2], images[3] if len(images) > 3 else 1)
-    with np.load(found, allow_pickle=False) as arrays:
-        labels = arrays["y_train" if "y_train" in shapes else "y"]
-    return Published(images[0], shapes.get("x_test", (0,))[0], image, len(np.unique(labels)))
