@@ -284,13 +284,18 @@ def schema(what: str) -> int:
 
 @cli.command()
 @click.argument("file", type=Output(), default=Path("plan.yaml"))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Your own images, a folder or an .npz file: the plan fits what is there.",
+)
 @_quiet
 @_json
-def init(file: Path, quiet: bool, as_json: bool) -> int:
+def init(file: Path, data: Path | None, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
     from fedassay.console import write_starter
 
-    write_starter(file)
+    write_starter(file, data)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:

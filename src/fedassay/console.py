@@ -218,12 +218,18 @@ def _file(path: Path, instead: str) -> Path:
     raise PlanError(f"{path}: no such file; {instead}")
 
 
-def write_starter(file: Path) -> None:
-    """Write a commented plan.
+def write_starter(file: Path, data: Path | None) -> None:
+    """Write a commented plan; of the user's own images, one that fits them.
 
     Raises:
-        PlanError: The file exists.
+        PlanError: The file exists, or there is nothing at `data`.
+        DataError: What is there is no data set.
     """
     if file.exists():
         raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
-    write_text(file, (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8"))
+    plan = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
+    if data is not None:
+        from fedassay.plan.fitted import fitted_plan
+
+        plan = fitted_plan(data, file, plan)
+    write_text(file, plan)
