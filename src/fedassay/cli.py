@@ -282,6 +282,26 @@ def schema(what: str) -> int:
     return 0
 
 
+@cli.command(short_help="Check plans or policies, without running anything.")
+@click.argument("what", type=click.Choice(["plan", "policy"]))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_quiet
+@_json
+def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> int:
+    """Check FILES, which are plans or policies; no data is looked at. Exit 2 where one is wrong."""
+    from fedassay.console import problem_in
+
+    problems = {str(file): problem_in(what, file) for file in files}
+    if as_json:
+        say_json(json.dumps(problems, indent=1))
+    for file, problem in problems.items():
+        if problem is not None:
+            say(f"fedassay: {problem}", err=True)
+        elif not (quiet or as_json):
+            say(f"{file}: a {what} that can be run" if what == "plan" else f"{file}: a policy")
+    return 2 if any(problem is not None for problem in problems.values()) else 0
+
+
 @cli.command()
 @click.argument("file", type=Output(), default=Path("plan.yaml"))
 @click.option(
