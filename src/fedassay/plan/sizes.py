@@ -36,6 +36,7 @@ _PUBLISHED = {
 _BACKBONES: dict[str, tuple[int, float, int]] = {
     # name: (features, operations an image, at this input size)
     "small_cnn": (64, 1.9e7, 28),
+    "small_cnn_rectified": (256, 1.9e7, 28),
     "cifar_resnet20": (64, 8.2e7, 32),
     "cifar_resnet56": (64, 2.5e8, 32),
     "squeezenet1_1": (512, 7.0e8, 224),
