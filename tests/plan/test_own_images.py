@@ -16,7 +16,7 @@ from PIL import Image
 from fedassay.data import load
 from fedassay.data.roles import split_roles
 from fedassay.plan.estimate import estimate
-from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
+from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes, shares_of
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import Plan, parse_plan
 from fedassay.support.errors import DataError, FedassayError, PlanError
@@ -198,11 +198,11 @@ def test_headers_tell_the_sizes_that_the_run_has(kind: str, limit: int | None, t
     request = request_of(plan.data, tmp_path, seeds)
     seen, read = outline(request), load(request)
     assert seen is not None
-    shares = plan.data.split.shares(official_test=read.test is not None, defaulted=False)
+    shares = shares_of(plan.data, test_set=read.test is not None)
     roles = split_roles(read, shares, seeds.numpy("roles"))
-    assert role_sizes(plan.data, seen) == tuple(
-        len(part) for part in (roles.private, roles.attacker, roles.public, roles.test)
-    )
+    sizes = role_sizes(plan.data, seen)
+    assert sizes._asdict() == {role: len(getattr(roles, role)) for role in sizes._fields}
+    assert sizes.control > 0
     assert seen.image == read.train.image_shape == (12, 12, 3)
 
 

@@ -16,7 +16,7 @@ from fedassay.data.images import ImageSet
 from fedassay.data.loading import load
 from fedassay.data.partition import partition
 from fedassay.data.records import Records
-from fedassay.data.roles import Roles, split_roles
+from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.plan.own_images import data_seeds, request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
