@@ -64,7 +64,7 @@ _CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     "medmnist of 224 pixels": (lambda folder: _medmnist(folder, side=224), {"data.size": 32}),
     "class folders": (
         lambda folder: _folder(folder, ("a", "b\x1b[2J", "#c"), 60),
-        {"data.name": "image_folder", "clients.count": 5},
+        {"data.name": "image_folder", "clients.count": 4},
     ),
     "few images": (
         lambda folder: _folder(folder, ("a", "b"), 12),
