@@ -27,6 +27,13 @@ TOO_LITTLE = 10.0
 ENOUGH = 0.5
 """The negative control has twice of it."""
 
+_ASSUMPTIONS = (
+    "the adversary sees the statistic as it was noised, before any projection or rounding, and knows all records "
+    "but one",
+    "Gaussian DP estimate: the scores are normal with equal spread, as they are for the likelihood ratio of a "
+    "Gaussian mechanism (tested); the threshold bound assumes nothing",
+)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -191,10 +198,5 @@ def observe_mechanism(
             negative.judged > claimed,
             against,
         ),
-        assumptions=(
-            "the adversary sees the statistic as it was noised, before any projection or rounding, and knows "
-            "all records but one",
-            "Gaussian DP estimate: the scores are normal with equal spread, as they are for the likelihood "
-            "ratio of a Gaussian mechanism (tested); the threshold bound assumes nothing",
-        ),
+        assumptions=_ASSUMPTIONS,
     )

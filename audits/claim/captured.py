@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from fedassay.audits.claim.captured_again import MeasuredNoise, measured_noise
 from fedassay.audits.claim.declared_noise import FieldNoise, declared_noise
-from fedassay.audits.claim.ledger_claim import accounted_metrics, claim_words
+from fedassay.audits.claim.ledger_claim import claim_words, ledger_figures, not_audited
 from fedassay.audits.claim.verdict import exceeds, ledger_words
 from fedassay.audits.evidence import Figures, Ground, LedgerVerdict, Subject, TapeVerdict
-from fedassay.audits.verdict import conclude_claim, not_run
+from fedassay.audits.verdict import conclude_claim
 from fedassay.exchange.ledger import Accounted
-from fedassay.exchange.release import NoClaim, PrivacyClaim
+from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import Transcript
-from fedassay.records.record import Finding, Metric, unmeasured
+from fedassay.records.record import Finding, Metric
 
 _NOT_DRAWN_AGAIN = "captured messages cannot be drawn again on neighbouring records"
 _HOW = "captures of the same records measure it (fedassay audit --again)"
@@ -40,15 +40,11 @@ def captured_claim(
     Raises:
         DataError: The captures do not match.
     """
-    claim, subject = transcript.claim, Subject(audit)
-    metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {_NOT_DRAWN_AGAIN}")}
-    if isinstance(claim, NoClaim):
-        metrics |= {"claimed": unmeasured("no claim")}
-        return not_run(subject, f"no claim: {claim.reason}", Figures(metrics))
-    metrics |= {"claimed": Metric(value=claim.epsilon)}
-    if claim.delta == 0:
-        reason = "a claim of pure differential privacy (delta = 0) is not audited"
-        return not_run(subject, reason, Figures(metrics))
+    claim = transcript.claim
+    figures = ledger_figures(claim, accounted, _NOT_DRAWN_AGAIN)
+    if refused := not_audited(audit, claim, figures):
+        return refused
+    assert isinstance(claim, PrivacyClaim)
     held = declared_noise(transcript)
     measured = measured_noise((transcript, *again)) if again else ()
     assumptions = (
@@ -57,8 +53,8 @@ def captured_claim(
         "that the transcript declares",
         *(("captures: of the same records, with noise drawn anew for each",) if again else ()),
     )
-    figures = Figures(metrics | _figures(held, measured), assumptions=assumptions)
-    return conclude_claim(subject, _ground(claim, accounted, transcript, held, measured), figures)
+    figures = Figures({**figures.metrics, **_figures(held, measured)}, assumptions=assumptions)
+    return conclude_claim(Subject(audit), _ground(claim, accounted, transcript, held, measured), figures)
 
 
 def _ground(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedassay.audits.claim.tape.questions import Asked
 from fedassay.audits.claim.verdict import ground_of, listed
 from fedassay.audits.evidence import Figures, Subject
@@ -33,21 +35,32 @@ def ledger_finding(
         rests_on: What the ledger takes for granted.
         asked: The answers to the questions about what left.
     """
-    metrics = accounted_metrics(accounted) | {"observed": unmeasured(f"not run: {why}")}
-    subject = Subject(audit)
-    if isinstance(claim, NoClaim):
-        metrics |= {"claimed": unmeasured("no claim")}
-        return not_run(subject, f"no claim: {claim.reason}", Figures(metrics))
-    metrics |= {"claimed": Metric(value=claim.epsilon)}
-    if claim.delta == 0:
-        reason = "a claim of pure differential privacy (delta = 0) is not audited"
-        return not_run(subject, reason, Figures(metrics))
+    figures = ledger_figures(claim, accounted, why)
+    if refused := not_audited(audit, claim, figures):
+        return refused
+    assert isinstance(claim, PrivacyClaim)
     assumptions = (
         claim_words(claim),
         f"accounted: everything that leaves, the worst record of any client, {rests_on}",
     )
     ground = ground_of(claim, accounted, None, why, asked, context)
-    return conclude_claim(subject, ground, Figures(metrics, assumptions=assumptions, tape=asked.rows))
+    return conclude_claim(Subject(audit), ground, replace(figures, assumptions=assumptions, tape=asked.rows))
+
+
+def ledger_figures(claim: PrivacyClaim | NoClaim, accounted: Accounted, why: str) -> Figures:
+    """Claimed and accounted epsilon, and why nothing is observed."""
+    claimed = unmeasured("no claim") if isinstance(claim, NoClaim) else Metric(value=claim.epsilon)
+    observed = unmeasured(f"not run: {why}")
+    return Figures(accounted_metrics(accounted) | {"observed": observed, "claimed": claimed})
+
+
+def not_audited(audit: str, claim: PrivacyClaim | NoClaim, figures: Figures) -> Finding | None:
+    """The finding where there is no claim that could be audited; None where there is one."""
+    if isinstance(claim, NoClaim):
+        return not_run(Subject(audit), f"no claim: {claim.reason}", figures)
+    if claim.delta == 0:
+        return not_run(Subject(audit), "a claim of pure differential privacy (delta = 0) is not audited", figures)
+    return None
 
 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:

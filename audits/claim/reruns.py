@@ -19,7 +19,7 @@ Other clients hold nothing in these runs: their records are known to the adversa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,10 @@ from fedassay.support.types import Images
 
 _TRIED = 3  # paired runs that choose among the outliers
 LEAST = 40  # fewer runs a side can hardly show anything at a corrected level, not even the positive control
+
+_ADVERSARY = (
+    "the adversary knows all records but one, and sees what the client sends (under secure aggregation, the sum)"
+)
 
 Released = dict[str, NDArray[np.float64]]
 """What one run gives away of the client: one vector a field and message."""
@@ -94,24 +98,19 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
     index = _smallest(context.clients)
     name = context.clients[index].name
 
-    def released(records: Records, *path: str | int) -> Released:
+    def released(records: Records, what: str, number: int) -> Released:
         clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
         clients[index] = records
         try:
-            outcome = context.rerun(clients, seeds.child(*path))
+            outcome = context.rerun(clients, seeds.child(what, number))
         except FedassayError as error:
             raise NotRunError(f"the method cannot be run again on {name} alone: {error}") from None
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
     with context.workplace.progress.step("reruns") as advance:
-        outliers = make_outliers(context, index, claim.adjacency)
-        base = [released(outliers[0].without, "paired", i) for i in range(chosen)]
-        few = [[released(o.within, "paired", i) for i in range(_TRIED)] for o in outliers]
-        worst = int(np.argmax([_separation(base, other) for other in few]))
-        outlier = outliers[worst]
-        moved = few[worst] + [released(outlier.within, "paired", i) for i in range(_TRIED, chosen)]
-        direction = fit_direction(base, moved)
+        outliers = outliers_of(context, context.clients[index], claim.adjacency)
+        outlier, direction = _strongest(outliers, released, chosen)
         zero, one = np.empty(runs), np.empty(runs)
         for i in range(runs):
             advance(i, runs)
@@ -145,12 +144,22 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
             "lower bound on epsilon, against 0",
         ),
         assumptions=(
-            "the adversary knows all records but one, and sees what the client sends (under secure "
-            "aggregation, the sum)",
+            _ADVERSARY,
             f"threshold bound on a linear score: assumes independent runs only; {_conditional(zero, one, delta)}",
         ),
         remark=f"{runs} runs a side can show at most {reach:.2g}",
     )
+
+
+def _strongest(
+    outliers: Sequence[Outlier], released: Callable[[Records, str, int], Released], runs: int
+) -> tuple[Outlier, Direction]:
+    """The outlier whose paired runs lie furthest apart, and the direction in which they do."""
+    base = [released(outliers[0].without, "paired", i) for i in range(runs)]
+    few = [[released(outlier.within, "paired", i) for i in range(_TRIED)] for outlier in outliers]
+    worst = int(np.argmax([_separation(base, other) for other in few]))
+    moved = few[worst] + [released(outliers[worst].within, "paired", i) for i in range(_TRIED, runs)]
+    return outliers[worst], fit_direction(base, moved)
 
 
 def what_leaves(outcome: Outcome, client: str) -> Released:
@@ -164,17 +173,12 @@ def what_leaves(outcome: Outcome, client: str) -> Released:
     }
 
 
-def make_outliers(context: AuditContext, index: int, adjacency: Adjacency) -> list[Outlier]:
-    """Neighbours of one client's records that differ by a record unlike the rest.
+def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) -> list[Outlier]:
+    """Neighbours of some records of a client, at least one, that differ by a record unlike the rest.
 
-    Under `replace_one_same_label` a record of the client's rarest class is replaced, its label kept; under
+    Under `replace_one_same_label` a record of the rarest class is replaced, its label kept; under
     `replace_one` its label changes too; under `add_remove` the record is added.
     """
-    return outliers_of(context, context.clients[index], adjacency)
-
-
-def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) -> list[Outlier]:
-    """As `make_outliers`, for records that need not be all of a client's; at least one."""
     labels, counts = np.unique(client.labels, return_counts=True)
     rare = int(labels[np.argmin(counts)])
     place = int(np.flatnonzero(client.labels == rare)[0])

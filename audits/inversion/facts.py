@@ -15,6 +15,7 @@ INVERSION = AuditFacts(
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
         help="Images follow from what is sent: add noise, or send statistics over more records.",
     ),
+    threats=("model_inversion",),
     tests_per_cell=6,
     cost=lambda given, sizes, load: 2 * rate.AUDIT * load.cells,
 )

@@ -31,6 +31,7 @@ MEMBERSHIP = AuditFacts(
         taxa=("CWE-359", "AML.T0024.000", "ML04"),
         help="Who took part can be told: lower epsilon, train for fewer steps, or regularise more.",
     ),
+    threats=("membership_inference",),
     tests_per_cell=13,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

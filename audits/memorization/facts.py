@@ -29,6 +29,7 @@ MEMORIZATION = AuditFacts(
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
         help="The generator copies its training images: train it privately, for fewer steps, or on more images.",
     ),
+    threats=("regurgitation",),
     tests_per_cell=2,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

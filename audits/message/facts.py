@@ -27,6 +27,7 @@ MESSAGE = AuditFacts(
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
         help="Arithmetic gives records away: add noise before sending, sum over more clients, or drop the field.",
     ),
+    threats=("data_reconstruction",),
     tests_per_cell=6,
     cost=lambda given, sizes, load: rate.AUDIT * load.cells,
 )

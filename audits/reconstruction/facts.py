@@ -22,6 +22,7 @@ RECONSTRUCTION = AuditFacts(
         taxa=("CWE-359", "AML.T0024.001", "ML03"),
         help="Images come back from what is sent: lower epsilon, or send fewer statistics.",
     ),
+    threats=("data_reconstruction",),
     tests_per_cell=6,
     cost=_seconds,
 )

@@ -64,31 +64,6 @@ def bootstrap_mean(
     return Interval(ends[0].reshape(shape), ends[1].reshape(shape))
 
 
-def bootstrap_paired_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 4000,
-    method: Literal["percentile", "bca"] = "bca",
-) -> Interval:
-    """Two-sided bootstrap interval of mean(first - second) over pairs, resampled as pairs.
-
-    Args:
-        first: (n,) or (n, k).
-        second: of the same shape, row i paired with row i of `first`.
-        rng: drives the resampling.
-        confidence: in (0, 1).
-        resamples: bootstrap resamples.
-        method: as in `bootstrap_mean`.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if a.shape != b.shape:
-        raise ValueError(f"pairs must have the same shape, got {a.shape} and {b.shape}")
-    return bootstrap_mean(a - b, rng, confidence=confidence, resamples=resamples, method=method)
-
-
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, *, confidence: float = 0.95, side: Side = "two"
 ) -> Interval:

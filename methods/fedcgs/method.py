@@ -16,7 +16,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
-from fedassay.exchange.release import Claim, Release, exact
+from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.gaussian import (
     RIDGE,
@@ -47,6 +47,9 @@ from fedassay.support.errors import DataError, PlanError
 from fedassay.support.types import Parameters
 
 _GROUP = "statistics"
+
+_SOURCE = "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
+"""Where the claim of a private run comes from."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class FedCGS(Parameters):
                 "fedcgs",
                 task.classes,
                 (*messages, *further),
-                self._claim(task),
+                task.privacy.claim(_SOURCE),
                 () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
             ),
             model,
@@ -312,11 +315,6 @@ class FedCGS(Parameters):
                     secure=everything,
                 ),
             },
-        )
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "joint Gaussian mechanism on (N, A, B), analytic calibration; the paper has no private form"
         )
 
 

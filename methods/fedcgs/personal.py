@@ -21,6 +21,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.local_networks import Scores, personalized, to_inputs
 from fedassay.methods.shared.personalized import Personalized
+from fedassay.nets.local_training import take_step
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Frozen, Images, Ints
 
@@ -88,11 +89,8 @@ def fine_tune(
     prototypes[torch.tensor(head.classes)] = torch.tensor(means, dtype=torch.float32)
     models: list[Scores] = []
     owner = [0] * len(task.clients)
-    with task.progress.step("personalize") as advance:
-        for index, client in enumerate(task.clients):
-            advance(index, len(task.clients))
-            if not len(client):
-                continue
+    for index, client in enumerate(task.progress.each("personalize", task.clients)):
+        if len(client):
             body, top = _start(settings, head, task)
             _train(settings, body, top, client, prototypes.to(task.device), task, clip)
             owner[index] = len(models)
@@ -141,9 +139,7 @@ def _train(
                 # A minibatch's unbiased share of the sum over classes of the mean squared distances.
                 away = prototype_distance(features, labels[chosen], prototypes)
                 loss = loss + settings.strength * len(labels) * (away / counts[labels[chosen]]).mean()
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            take_step(optimizer, loss)
     if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise DataError(
             f"fedcgs: fine-tuning at {client.name} has diverged; try a smaller personalize.learning_rate or lambda"

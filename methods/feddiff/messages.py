@@ -36,11 +36,11 @@ def sent_magnitude(
         task: Adjacency and seeds.
     """
     if budget is None:
-        shape = client.images.shape[1:]
-        return (mean_magnitude(client.images) if len(client) else np.zeros(shape)).astype(np.float32)
+        own = mean_magnitude(client.images) if len(client) else np.zeros(client.image_shape)
+        return own.astype(np.float32)
     door = task.door(client.name, 0, "magnitude_mean")
     if budget.coordinates:
-        shape, bounds = client.images.shape[1:], pydp_bounds(client.images)
+        shape, bounds = client.image_shape, pydp_bounds(client.images)
         values = magnitudes(client.images).reshape(len(client), math.prod(shape))
         release = partial(pydp_means, epsilon=budget.each, bounds=bounds)
         total = budget.coordinates * budget.each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
-from fedassay.exchange.release import Claim, exact
+from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.feddiff.magnitudes import distances, largest_norm
 from fedassay.methods.feddiff.magnitudes import kept as kept_by
@@ -35,6 +36,7 @@ from fedassay.methods.feddiff.server import (
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
 from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
 from fedassay.nets.denoising import Sampler
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
@@ -54,6 +56,12 @@ from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.errors import DataError
 from fedassay.support.progress import Advance
 from fedassay.support.types import Parameters
+
+_SOURCE = (
+    "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
+    "magnitude, by privacy loss distributions"
+)
+"""Where the claim of a private run comes from."""
 
 
 def _one_or_several(given: object) -> object:
@@ -151,8 +159,7 @@ class FedDiff(Parameters):
             PlanError: No noise meets the target with this schedule.
             DataError: No client has a record, no label is left to sample, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("feddiff: no client has any record")
+        task.require_records("feddiff")
         budget, run = self._budget(task), fingerprint(self, task)
         messages = task.spool.keep_all(
             self._message(i, client, budget, run, task) for i, client in enumerate(task.clients)
@@ -166,7 +173,7 @@ class FedDiff(Parameters):
             classifier = self.classifier.fit(sampled, task, "classifier")
         sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
-            Transcript("feddiff", task.classes, tuple(messages), self._claim(task)),
+            Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
             Ensemble([of_network(classifier)]),
             utility={"generated_images": float(len(sampled))},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
@@ -186,8 +193,7 @@ class FedDiff(Parameters):
         )
 
     def _clip(self, task: MethodInput) -> float:
-        height, width, channels = task.clients[0].images.shape[1:]
-        return self.magnitude_clip * largest_norm((height, width, channels))
+        return self.magnitude_clip * largest_norm(task.clients[0].image_shape)
 
     def _budget(self, task: MethodInput) -> Budget | None:
         if not task.privacy.private:
@@ -200,7 +206,7 @@ class FedDiff(Parameters):
             fmf=self.fmf,
             fmf_share=self.fmf_share,
             clip=self._clip(task),
-            coordinates=int(np.prod(task.clients[0].images.shape[1:])),
+            coordinates=math.prod(task.clients[0].image_shape),
             classes=task.classes,
         )
 
@@ -211,10 +217,8 @@ class FedDiff(Parameters):
         def make() -> dict[str, NDArray[np.generic]]:
             with task.progress.step(f"generator of {client.name}") as advance:
                 weights = self._train(index, client, budget, task, name, advance)
-            if not np.isfinite(weights).all():
-                raise DataError(f"feddiff: training at {client.name} has diverged; try a smaller learning_rate")
             arrays: dict[str, NDArray[np.generic]] = {
-                "weights": weights,
+                "weights": finite(weights, f"feddiff: training at {client.name} has diverged"),
                 "class_counts": sent_histogram(client, budget, task),
             }
             if self.fmf != "none":
@@ -282,8 +286,7 @@ class FedDiff(Parameters):
         for index, (client, message, counts) in enumerate(each):
             if counts.any():
                 values = message.fields["weights"].values
-                shape = client.images.shape[1:]
-                model = received_generator(values, self._preset(index), shape, task.classes)
+                model = received_generator(values, self._preset(index), client.image_shape, task.classes)
                 found[client.name] = DiffusionGenerator(model, counts, sampling, task.device)
         return found
 
@@ -332,9 +335,3 @@ class FedDiff(Parameters):
             clip = self._clip(task)
             found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
         return found
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "one budget over the weights (DP-SGD with Poisson sampling), the label histogram and the mean "
-            "magnitude, by privacy loss distributions"
-        )

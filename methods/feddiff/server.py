@@ -88,11 +88,10 @@ class GlobalClassifier(Frozen):
         return network
 
     def _build(self, records: Records, task: MethodInput, purpose: str) -> nn.Module:
-        height, width, channels = records.images.shape[1:]
         seed = task.seeds.integer(purpose, "initialisation")
         if self.preset == "resnet16":
-            return build_resnet16(channels, task.classes, seed)
-        body = build_body(BodySpec(name="cnn"), (height, width, channels), _FEATURES, seed)
+            return build_resnet16(records.image_shape[2], task.classes, seed)
+        body = build_body(BodySpec(name="cnn"), records.image_shape, _FEATURES, seed)
         return nn.Sequential(body, nn.ReLU(), initialised(lambda: nn.Linear(_FEATURES, task.classes), seed))
 
 

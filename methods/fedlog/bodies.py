@@ -79,8 +79,7 @@ def make_bodies(
         name = client.name if from_public is None else f"public/{start}"
         names.append(name)
         if name not in networks:
-            height, full, channels = client.images.shape[1:]
-            body = build_body(specs[kind], (height, full, channels), width - 1, seeds.integer("body", start))
+            body = build_body(specs[kind], client.image_shape, width - 1, seeds.integer("body", start))
             records = client if from_public is None else from_public
             networks[name] = local_network(name, body, records, task.device)
     order = list(networks)

@@ -33,7 +33,7 @@ def as_sent(client: Records, statistic: Floats, protected: Protection | None) ->
         "counts": statistic[:, 0].astype(np.int32 if protected is None else kind),
         "sums": statistic[:, 1:].astype(kind),
     }
-    if protected is not None and protected.counts:
+    if protected is not None and protected.statistic.counts:
         sent["records"] = np.array([len(client)], dtype=np.int32)
     return {f"{client.name}/{name}": values for name, values in sent.items()}
 

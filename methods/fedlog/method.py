@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,24 +23,25 @@ from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message
 from fedassay.methods.fedlog.private import (
     GROUP,
     Body,
+    BodyTraining,
     Mechanism,
     Protection,
+    Statistic,
     claimed,
     clamped,
     class_means,
-    experiment,
+    experiments,
     protection,
 )
 from fedassay.methods.fedlog.retraining import retraining
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
-from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec, read_bodies
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy.mechanisms import release_fedlog_sums
-from fedassay.privacy.reruns import Experiment
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
@@ -141,51 +143,41 @@ class FedLog(Parameters):
         protected = self._protection(task)
         from_public = task.public if protected is not None and protected.body == "public" else None
         bodies = self._bodies(task, from_public)
-        modules = [network.module for network in bodies.networks]
-        run = fingerprint(self, task)
-        kept = kept_rounds(task, run, modules)
+        rounds = Rounds(self, task, [network.module for network in bodies.networks])
         shared = self._initial(task)
         messages = [head_message(0, client, shared.head, first=True) for client in task.clients]
-        history: list[Measured] = []
         notes: list[str] = []
-        with task.progress.step("rounds") as advance:
-            for number in range(self.rounds):
-                advance(number, self.rounds)
-                done = number < len(kept)
-                sent = kept[number] if done else self._round(number, bodies, shared, protected, task)
-                received = task.spool.keep_all(upload(number, client, sent, protected) for client in task.clients)
-                shared, answer = self._answer(number, received, protected, task, notes)
-                messages += received + task.spool.keep_all(answer)
-                if not done:
-                    sent["personalized"] = self._measured(number, bodies, shared, protected, task)
-                    keep_round(task, run, number, sent, modules)
-                accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
-                history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
-        utility, remarks = summary(history, self.target)
+        for number in rounds.numbers(self.rounds):
+            sent = rounds.sent(number, partial(self._round, number, bodies, shared, protected, task))
+            received = task.spool.keep_all(upload(number, client, sent, protected) for client in task.clients)
+            shared, answer = self._answer(number, received, protected, task, notes)
+            messages += received + task.spool.keep_all(answer)
+            rounds.end(number, sent, messages, partial(self._measured, number, bodies, shared, protected, task))
+        utility, remarks = rounds.summary(self.target)
         used = [each for each in bodies.networks if len(each.labels)]
         return Outcome(
-            Transcript("fedlog", task.classes, tuple(messages), *claimed(task.privacy, protected, self.clip)),
+            Transcript("fedlog", task.classes, tuple(messages), *claimed(task.privacy, protected)),
             MeanModel([body_scores(each, shared.head, self._clip(protected)) for each in used]),
             utility=utility,
             communication=closed_forms(self.rounds, len(task.clients), task.classes, self.width),
-            mechanisms=self._mechanisms(protected),
+            mechanisms=experiments(
+                protected, f"T of {self.rounds} rounds{' with n' if self.counts == 'exact' else ''}"
+            ),
             retrained=self._retrained(task, protected),
             notes=(*notes, *remarks),
         )
 
     def _measured(
         self, number: int, bodies: Bodies, shared: Shared, protected: Protection | None, task: MethodInput
-    ) -> NDArray[np.float64]:
-        """The round's personalized accuracy, or nothing where it is not due or there is none."""
+    ) -> float | None:
+        """The round's personalized accuracy; None where it is not due or there is none."""
         if (number + 1) % self.measure_every and number + 1 < self.rounds:
-            return np.array([])
+            return None
         scores = [body_scores(each, shared.head, self._clip(protected)) for each in bodies.networks]
-        measured = personalized(scores, bodies.of_client, task.clients, task.test).mean
-        return np.array([] if measured is None else [measured])
+        return personalized(scores, bodies.of_client, task.clients, task.test).mean
 
     def _check(self, task: MethodInput) -> None:
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedlog: no client has any record")
+        task.require_records("fedlog")
         others = task.classes - 1
         if self.variant == "c" and not task.privacy.private and self.beta * others >= self.alpha > 0:
             raise PlanError(
@@ -202,22 +194,24 @@ class FedLog(Parameters):
                 "fedlog: body public in a private run, but data.split.public has no records; allowed: a share of "
                 "public records, or body dp_sgd or private"
             )
-        return protection(
-            task.privacy,
-            mechanism=self.mechanism,
-            body=self.body,
-            central=self.noise == "central",
-            counts=self.counts == "exact",
+        statistic = Statistic(
             rounds=self.rounds,
             width=self.width,
             clip=self.clip,
             classes=task.classes,
             clients=len(task.clients),
-            local_epochs=self.local_epochs,
+            mechanism=self.mechanism,
+            central=self.noise == "central",
+            counts=self.counts == "exact",
+        )
+        bodies = BodyTraining(
+            body=self.body,
+            epochs=self.local_epochs,
             batch=self.batch,
             dp_sgd=self.dp_sgd,
-            body_share=self.body_share,
+            share=self.body_share,
         )
+        return protection(task.privacy, statistic, bodies)
 
     def _bodies(self, task: MethodInput, from_public: Records | None) -> Bodies:
         return make_bodies(
@@ -293,7 +287,7 @@ class FedLog(Parameters):
             self._train(0, bodies, self._initial(alone), fixed, alone)
             return outputs(bodies.networks[bodies.of_client[index]].module, records.images)
 
-        found = retraining(features, protected, clip=self.clip, batch=self.batch)
+        found = retraining(features, protected, self.batch)
         return {"T of the first round, the body trained again": found}
 
     def _answer(
@@ -320,10 +314,3 @@ class FedLog(Parameters):
         if self.variant == "plain":
             return shared, [head_message(number, client, shared.head) for client in task.clients]
         return shared, [Message(number, SERVER, client.name, total) for client in task.clients]
-
-    def _mechanisms(self, protected: Protection | None) -> dict[str, Experiment]:
-        if protected is None:
-            return {}
-        found = experiment(protected, rounds=self.rounds, width=self.width, clip=self.clip)
-        name = f"T of {self.rounds} rounds{' with n' if protected.counts else ''}"
-        return {} if found is None else {name: found}

@@ -26,9 +26,9 @@ from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
-from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.reruns import Experiment, flat_rows
 from fedassay.privacy.secure_sums import SecureSum, secure_sum
-from fedassay.privacy.sensitivities import fedlog_sums, worst_pair
+from fedassay.privacy.sensitivities import WorstCase, fedlog_sums, worst_pair
 from fedassay.privacy.tape import Door, FreeNoise, NoiseSource
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
@@ -47,6 +47,56 @@ _BODY_NOTE = (
 _DP_SGD_NOTE = "empty: the body stays with the client; T depends on the records through it"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """T as it is sent, and how it is noised.
+
+    Attributes:
+        rounds: k.
+        width: m, including the constant feature.
+        clip: b.
+        classes: C.
+        clients: Number of clients.
+        mechanism: `tight`: analytic calibration at the exact sensitivity, composed over the rounds (and with the
+            bodies' DP-SGD). `paper`: Theorem 4. `released_code`: the authors' code, which spends epsilon anew in
+            every round.
+        central: Noise on the securely aggregated sum only.
+        counts: Whether n_i leaves exactly beside T.
+    """
+
+    rounds: int
+    width: int
+    clip: float
+    classes: int
+    clients: int
+    mechanism: Mechanism = "tight"
+    central: bool = False
+    counts: bool = False
+
+    def worst(self, adjacency: Adjacency, classes: int) -> WorstCase:
+        """The neighbours that move T most, among so many classes."""
+        return fedlog_sums(self.width, self.clip, adjacency=adjacency, classes=classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyTraining:
+    """How the bodies of a private run are trained.
+
+    Attributes:
+        body: By what.
+        epochs: Passes per round.
+        batch: Divisor of the noised gradient sums.
+        dp_sgd: Parameters of `dp_sgd`.
+        share: What `dp_sgd` may spend, as a share of the squared Gaussian-DP parameter mu.
+    """
+
+    body: Body
+    epochs: int
+    batch: int
+    dp_sgd: DpSgd
+    share: float
+
+
 @dataclass(frozen=True)
 class Protection:
     """How every round of a private run is protected.
@@ -61,7 +111,7 @@ class Protection:
         steps: A round's DP-SGD steps, for `dp_sgd`.
         source: Where the claim comes from.
         divided: How the noise is divided, where T is securely aggregated and only the sum carries it whole.
-        counts: Whether n_i leaves exactly beside T.
+        statistic: What is protected.
     """
 
     scale: float
@@ -72,7 +122,7 @@ class Protection:
     steps: PrivateSteps | None
     source: str
     divided: SecureSum | None
-    counts: bool
+    statistic: Statistic
 
     def noise(self, door: Door) -> NoiseSource:
         """Where one client's release of T takes its noise from."""
@@ -100,128 +150,98 @@ class Protection:
         return dp_sgd_release(self.steps, self.adjacency, _DP_SGD_NOTE)
 
 
-def protection(
-    target: PrivacyTarget,
-    *,
-    mechanism: Mechanism,
-    body: Body,
-    central: bool,
-    counts: bool,
-    rounds: int,
-    width: int,
-    clip: float,
-    classes: int,
-    clients: int,
-    local_epochs: int,
-    batch: int,
-    dp_sgd: DpSgd,
-    body_share: float,
-) -> Protection:
+def protection(target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining) -> Protection:
     """Calibrate the noise of every round.
 
     Args:
         target: A finite epsilon, for all rounds together.
-        mechanism: `tight`: analytic calibration at the exact sensitivity, composed over the rounds (and
-            with the bodies' DP-SGD). `paper`: Theorem 4. `released_code`: the authors' code, which spends
-            epsilon anew in every round.
-        body: How bodies are trained.
-        central: Noise on the securely aggregated sum only.
-        counts: Whether n_i leaves exactly beside T.
-        rounds: k.
-        width: m, including the constant feature.
-        clip: b.
-        classes: C.
-        clients: Number of clients.
-        local_epochs: Passes per round.
-        batch: Divisor of the noised gradient sums.
-        dp_sgd: Its parameters.
-        body_share: What `body: dp_sgd` may spend, as a share of the squared Gaussian-DP parameter mu.
+        statistic: What is noised.
+        bodies: How bodies are trained.
 
     Raises:
         PlanError: `body: dp_sgd` with a published mechanism, which has no such thing.
     """
-    epsilon, delta, adjacency = target.epsilon, target.delta, target.adjacency
-    sensitivity = fedlog_sums(width, clip, adjacency=adjacency, classes=classes).sensitivity
-    published = fedlog_sums(width, clip, adjacency="add_remove", classes=classes).sensitivity
+    adjacency, mechanism = target.adjacency, statistic.mechanism
+    sensitivity = statistic.worst(adjacency, statistic.classes).sensitivity
+    published = statistic.worst("add_remove", statistic.classes).sensitivity
     steps = None
-    scale_of: Callable[[float], float]
     if mechanism == "tight":
-        mu = mu_of(epsilon, delta)
-        source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
-        if body == "dp_sgd":
-            mu *= math.sqrt(1 - body_share)
-            source += ", with DP-SGD for the bodies"
-            steps = dp_sgd.steps(target, epochs=local_epochs, rounds=rounds, batch=batch, other=mu)
-
-        def scale_of(moved: float) -> float:
-            return moved * math.sqrt(rounds) / mu
-
-    elif body == "dp_sgd":
+        scale_of, steps, source = _calibrated(target, statistic, bodies)
+    elif bodies.body == "dp_sgd":
         raise PlanError(
             f"fedlog: body dp_sgd with mechanism {mechanism}: the published noise knows no private training; "
             "allowed: mechanism tight"
         )
     else:
-        scale_of, source = _published(target, mechanism, rounds, width, clip)
-    divided = secure_sum(sensitivity, classes * width, clients, scale_of) if central else None
+        scale_of, source = _published(target, statistic)
+    divided = None
+    if statistic.central:
+        divided = secure_sum(sensitivity, statistic.classes * statistic.width, statistic.clients, scale_of)
     return Protection(
         scale=scale_of(sensitivity) if divided is None else divided.scale,
         sensitivity=sensitivity if divided is None else divided.sensitivity,
         stated=None if mechanism == "tight" or published == sensitivity else published,
         adjacency=adjacency,
-        body=body,
+        body=bodies.body,
         steps=steps,
         source=source,
         divided=divided,
-        counts=counts,
+        statistic=statistic,
     )
 
 
-def _published(
-    target: PrivacyTarget, mechanism: Mechanism, rounds: int, width: int, clip: float
-) -> tuple[Callable[[float], float], str]:
+def _calibrated(
+    target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining
+) -> tuple[Callable[[float], float], PrivateSteps | None, str]:
+    """The noise on T at a sensitivity, the bodies' steps, and where both come from."""
+    mu, rounds = mu_of(target.epsilon, target.delta), statistic.rounds
+    source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
+    steps = None
+    if bodies.body == "dp_sgd":
+        mu *= math.sqrt(1 - bodies.share)
+        source += ", with DP-SGD for the bodies"
+        steps = bodies.dp_sgd.steps(target, epochs=bodies.epochs, rounds=rounds, batch=bodies.batch, other=mu)
+    return lambda moved: moved * math.sqrt(rounds) / mu, steps, source
+
+
+def _published(target: PrivacyTarget, statistic: Statistic) -> tuple[Callable[[float], float], str]:
     """The paper's noise and its released code's, neither of which looks at the exact sensitivity."""
-    if mechanism == "paper":
-        scale = fedlog_theorem_4_sigma(target.epsilon, target.delta, rounds=rounds, features=width, clip=clip)
+    epsilon, delta, width, clip = target.epsilon, target.delta, statistic.width, statistic.clip
+    if statistic.mechanism == "paper":
+        scale = fedlog_theorem_4_sigma(epsilon, delta, rounds=statistic.rounds, features=width, clip=clip)
         return lambda _: scale, "FedLog, Theorem 4"
-    scale = fedlog_released_code_sigma(target.epsilon, target.delta, features=width, clip=clip)
+    scale = fedlog_released_code_sigma(epsilon, delta, features=width, clip=clip)
     return lambda _: scale, "FedLog's released code: epsilon spent anew in every round"
 
 
-def claimed(target: PrivacyTarget, protected: Protection | None, clip: float) -> tuple[Claim, tuple[str, ...]]:
+def claimed(target: PrivacyTarget, protected: Protection | None) -> tuple[Claim, tuple[str, ...]]:
     """What a run claims, and what its transcript must say with it."""
     if protected is None:
         return NoClaim(), ()
-    claim = target.claim(protected.source)
+    claim, clip = target.claim(protected.source), protected.statistic.clip
     said = [f"features are clipped to [-{clip:g}, {clip:g}] inside the mechanism"]
-    if protected.counts:
+    if protected.statistic.counts:
         said.append("the number of records n_i leaves exactly, in every round")
     if protected.body == "private":
         said.append("bodies are trained on the clients' records without noise: Theorem 4 does not cover them")
     return claim, tuple(said)
 
 
-def experiment(protected: Protection, *, rounds: int, width: int, clip: float) -> Experiment | None:
-    """All rounds' releases of T on the neighbours that are worst for it, for audits to rerun.
+def experiments(protected: Protection | None, name: str) -> dict[str, Experiment]:
+    """All rounds' releases of T on the neighbours that are worst for it, for audits to rerun, under a name.
 
     The worst record has the same features, at the corner of the clipping cube, in every round: the bound
     that composition gives is attained. Two classes suffice, since no more than two rows of T differ.
 
-    Args:
-        protected: The noise.
-        rounds: k.
-        width: m.
-        clip: b.
-
     Returns:
-        None for `body: private`, where T by itself is not what a record can be seen in: the whole method
-        must be run again.
+        Nothing without noise; nor for `body: private`, where T by itself is not what a record can be seen in: the
+        whole method must be run again.
     """
-    if protected.body == "private":
-        return None
-    worst = fedlog_sums(width, clip, adjacency=protected.adjacency, classes=2)
-    pair = worst_pair(worst, n=3)
-    counts = protected.counts
+    if protected is None or protected.body == "private":
+        return {}
+    statistic, rounds = protected.statistic, protected.statistic.rounds
+    worst = statistic.worst(protected.adjacency, classes=2)
+    pair, counts = worst_pair(worst, n=3), statistic.counts
     seen = counts and len(pair.labels0) != len(pair.labels1)
 
     def release(
@@ -232,25 +252,19 @@ def experiment(protected: Protection, *, rounds: int, width: int, clip: float) -
         reruns: int,
     ) -> tuple[NDArray[np.float64], ...]:
         fields = [
-            release_fedlog_sums(x, y, 2, clip=clip, sigma=sigma, noise=FreeNoise(rng), size=(reruns,))
+            release_fedlog_sums(x, y, 2, clip=statistic.clip, sigma=sigma, noise=FreeNoise(rng), size=(reruns,))
             for sigma in sigmas[:rounds]
         ]
-        if counts:
-            fields.append(np.full((reruns, 1), float(len(y))))
-        return tuple(fields)
+        return (*fields, *((np.full((reruns, 1), float(len(y))),) if counts else ()))
 
-    fields = rounds + counts
-    return Experiment(
+    found = Experiment(
         neighbours=pair,
         mu=math.inf if seen else worst.sensitivity * math.sqrt(rounds) / protected.scale,
         sigmas=(protected.scale,) * rounds + (0.0,) * counts,
         release=release,
-        flatten=(_rows,) * fields,
+        flatten=(flat_rows,) * (rounds + counts),
     )
-
-
-def _rows(field: NDArray[np.float64]) -> NDArray[np.float64]:
-    return field.reshape(len(field), -1)
+    return {name: found}
 
 
 def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float64], float]:

@@ -20,7 +20,7 @@ from fedassay.contracts.method import Retrained
 from fedassay.data.records import Records
 from fedassay.methods.fedlog.private import Protection
 from fedassay.privacy.mechanisms import release_fedlog_sums
-from fedassay.privacy.reruns import Experiment
+from fedassay.privacy.reruns import Experiment, flat_rows
 from fedassay.privacy.sensitivities import Neighbours
 from fedassay.privacy.tape import FreeNoise
 from fedassay.privacy.variants import distances
@@ -34,15 +34,15 @@ _CONDITION = (
 )
 
 
-def retraining(features: Features, protected: Protection, *, clip: float, batch: int) -> Retrained:
+def retraining(features: Features, protected: Protection, batch: int) -> Retrained:
     """The first round's T as a mechanism on neighbours that an audit chooses.
 
     Args:
         features: Trains a client's body in the first round and applies it; deterministic.
         protected: The noise.
-        clip: b.
         batch: Records of a minibatch: one record more than a multiple of it adds a step to every epoch.
     """
+    clip, counts = protected.statistic.clip, protected.statistic.counts
 
     def experiment(client: int, without: Records, within: Records) -> Experiment:
         # The client's other classes have rows of nothing but noise on either side.
@@ -66,7 +66,7 @@ def retraining(features: Features, protected: Protection, *, clip: float, batch:
                 fitted, y, len(held), clip=clip, sigma=sigmas[0], noise=FreeNoise(rng), size=(reruns,)
             )
             number = np.full((reruns, 1), float(len(y)))
-            return (statistic, number) if protected.counts else (statistic,)
+            return (statistic, number) if counts else (statistic,)
 
         pair = Neighbours(
             without.images.astype(np.float64),
@@ -74,14 +74,10 @@ def retraining(features: Features, protected: Protection, *, clip: float, batch:
             within.images.astype(np.float64),
             np.searchsorted(held, within.labels).astype(np.int64),
         )
-        sigmas = (protected.scale,) + (0.0,) * protected.counts
-        found = Experiment(pair, math.nan, sigmas, release, (_rows,) * len(sigmas))
+        sigmas = (protected.scale,) + (0.0,) * counts
+        found = Experiment(pair, math.nan, sigmas, release, (flat_rows,) * len(sigmas))
         apart = distances(found)
         mu = math.inf if any(apart[1:]) else apart[0] / protected.scale
         return Experiment(pair, mu, sigmas, release, found.flatten)
 
     return Retrained(experiment, protected.sensitivity, batch, _CONDITION)
-
-
-def _rows(field: NDArray[np.float64]) -> NDArray[np.float64]:
-    return field.reshape(len(field), -1)

@@ -78,8 +78,7 @@ class FedPFTChain(MixtureParameters):
         """
         line = self._line(task)
         components = self.components_of(len(task.clients))
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedpft_chain: no client has any record")
+        task.require_records("fedpft_chain")
         messages: list[Message] = []
         united: list[United] = []
         worst: Experiment | None = None

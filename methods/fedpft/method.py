@@ -58,8 +58,7 @@ class FedPFT(MixtureParameters):
                 instead, and a note says so.
         """
         components = self.components_of(len(task.clients))
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedpft: no client has any record")
+        task.require_records("fedpft")
         messages: list[Message] = []
         worst: Experiment | None = None
         for block in _blocks(task.clients):

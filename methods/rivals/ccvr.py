@@ -18,7 +18,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, remark
-from fedassay.exchange.release import Claim, Release, exact, public
+from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.rivals.fedavg import FedAvg, averaged_network
@@ -39,6 +39,12 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints, Parameters
 
 _GROUP = "statistics"
+
+_SOURCE = (
+    "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
+    "CCVR has no private form of its own"
+)
+"""Where the claim of a private run comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +135,7 @@ class CCVR(Parameters):
                 "ccvr",
                 task.classes,
                 (*averaged.transcript.messages, *messages, *broadcast(head, task.clients, self.fedavg.rounds)),
-                self._claim(task),
+                task.privacy.claim(_SOURCE),
                 () if noise is None else ("features are clipped to norm 1 before the statistics are taken",),
             ),
             Ensemble([_scores(body, head, transform, task.classes)], "logits"),
@@ -194,12 +200,6 @@ class CCVR(Parameters):
             features.append(mean + rng.standard_normal((wanted, len(mean))) @ psd_root(covariance).T)
             labels.append(np.full(wanted, label, dtype=np.int64))
         return np.concatenate(features), np.concatenate(labels)
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "DP-SGD for FedAvg, Gaussian mechanism on class statistics, by privacy loss distributions; "
-            "CCVR has no private form of its own"
-        )
 
 
 def class_statistics(features: Floats, labels: Ints) -> ClassStatistics:

@@ -24,6 +24,7 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import LocalNetwork
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
+from fedassay.nets.local_training import take_step
 from fedassay.plan.work import body, networks
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
@@ -112,19 +113,16 @@ class Dense(Parameters):
         seeds = task.seeds.child("dense")
         nobody = task.clients[0].take(np.zeros(0, np.int64), "server")
         student = self.networks.network(0, nobody, task)
-        height, width, channels = nobody.images.shape[1:]
         generator = build_generator(
-            (height, width, channels),
+            nobody.image_shape,
             latent=self.latent + task.classes,
             maps=self.maps,
             seed=seeds.integer("generator"),
         ).to(task.device)
         teacher = _Teacher([member.module for member in members])
         game = _Game(self, generator, student.module, teacher, task, seeds)
-        with task.progress.step("distillation") as advance:
-            for number in range(self.rounds):
-                advance(number, self.rounds)
-                game.round()
+        for _ in task.progress.each("distillation", range(self.rounds)):
+            game.round()
         student.module.eval()
         return student
 
@@ -170,9 +168,7 @@ class _Game:
             drawn = torch.randint(len(images), (self.settings.batch,), generator=self.source)
             chosen = drawn.to(images.device)
             loss = self._away(goals[chosen], self.student(images[chosen])).mean()
-            self.of_student.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.of_student.step()
+            take_step(self.of_student, loss)
 
     def _generate(self) -> _Kept:
         """Adapt the generator to one batch of latent vectors and labels; the images of its last step."""
@@ -190,9 +186,7 @@ class _Game:
                 own = self.student(images)
                 apart = (own.argmax(dim=1) != taught.argmax(dim=1)).float()
                 loss = loss - settings.boundary * (self._away(taught, own) * apart).mean()
-            self.of_generator.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.of_generator.step()
+            take_step(self.of_generator, loss)
         with torch.no_grad():
             images = self.generator(latent)
             return _Kept(images, self.teacher(images))

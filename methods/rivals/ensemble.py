@@ -14,9 +14,8 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
-from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.classifiers import Classifiers, read
-from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, received_heads, sent_heads
+from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, SentHead, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, outputs
 from fedassay.methods.shared.sent_networks import SentNetwork
 from fedassay.plan.work import local_heads, networks
@@ -60,7 +59,7 @@ class EnsembleOfClients(LocalHeads):
         sent = float(len(messages) * task.classes * (task.backbone.width + 1))
         return Outcome(
             Transcript("ensemble", task.classes, tuple(messages), self.claim(task)),
-            Ensemble([_of_head(head) for head in heads], self.combine),
+            Ensemble([SentHead(head).scores for head in heads], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
         )
@@ -85,7 +84,3 @@ def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], S
 def of_network(network: LocalNetwork) -> _Scores:
     """A member that is a classifier of images."""
     return lambda records: outputs(network.module, records.images).astype(np.float64)
-
-
-def _of_head(head: LinearHead) -> _Scores:
-    return lambda records: head.scores(records.features)

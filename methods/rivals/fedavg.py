@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.release import Claim, Release, derived, exact, public
+from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
@@ -27,17 +28,18 @@ from fedassay.methods.shared.local_networks import (
     LocalTraining,
     MeanModel,
     Scores,
+    finite,
     local_network,
-    outputs,
     personalized,
+    scores_of,
 )
-from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.plan.work import networks
-from fedassay.support.errors import DataError, PlanError
-from fedassay.support.types import Frozen, Images, Parameters
+from fedassay.support.errors import PlanError
+from fedassay.support.types import Frozen, Parameters
 
 
 class FineTune(Frozen):
@@ -131,42 +133,35 @@ class FedAvg(Parameters):
                 f"fedavg: {len(self.bodies)} bodies with share {self.share}: bodies that are averaged must be "
                 "alike; allowed: one body, or share head"
             )
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedavg: no client has any record")
-        steps = self._private_steps(task, other)
+        task.require_records("fedavg")
+        steps = None
+        if task.privacy.private:
+            steps = self.dp_sgd.steps(
+                task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch, other=other
+            )
         release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
         sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]
-        modules = [site.network.module for site in sites]
-        run = fingerprint(self, task)
         current = sites[0].read()
-        kept = kept_rounds(task, run, modules)
+        rounds = Rounds(self, task, [site.network.module for site in sites])
         start = public("random initialisation")
         messages = task.spool.keep_all(_broadcast(0, client, current, start) for client in task.clients)
-        history: list[Measured] = []
-        with task.progress.step("rounds") as advance:
-            for number in range(self.rounds):
-                advance(number, self.rounds)
-                fresh = number >= len(kept)
-                sent = self._train(number, sites, current, steps, task) if fresh else kept[number]
-                messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
-                current = _average(task.clients, sent, equally=steps is not None)
-                answer = (_broadcast(number, client, current, derived()) for client in task.clients)
-                messages += task.spool.keep_all(answer)
-                if fresh:
-                    measured = self._measure(sites, current, task)
-                    sent["personalized"] = np.array([] if measured is None else [measured])
-                    keep_round(task, run, number, sent, modules)
-                accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
-                history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
+        for number in rounds.numbers(self.rounds):
+            sent = rounds.sent(number, partial(self._train, number, sites, current, steps, task))
+            messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
+            current = _average(task.clients, sent, equally=steps is not None)
+            answer = (_broadcast(number, client, current, derived()) for client in task.clients)
+            messages += task.spool.keep_all(answer)
+            rounds.end(number, sent, messages, partial(self._measure, sites, current, task))
         for site in sites:
             site.write(current)
-        utility, remarks = summary(history, self.target)
+        utility, remarks = rounds.summary(self.target)
         utility |= self._fine_tuned(sites, utility, task)
         exchanged = float(self.rounds * len(task.clients) * current.size)
+        source = f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
         final = sites[:1] if self.share == "all" else [site for site in sites if len(site.network.labels)]
         return Outcome(
-            Transcript("fedavg", task.classes, tuple(messages), self._claim(task)),
-            MeanModel([_scores(site.network.module) for site in final]),
+            Transcript("fedavg", task.classes, tuple(messages), task.privacy.claim(source)),
+            MeanModel([scores_of(site.network.module) for site in final]),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
             networks=sent_networks(sites[0].network.module, messages) if self.share == "all" else {},
@@ -189,13 +184,6 @@ class FedAvg(Parameters):
         averaged = {"all": network.module, "head": head, "body": body}[self.share]
         return _Site(network, tuple(averaged.parameters()))
 
-    def _private_steps(self, task: MethodInput, other: float) -> PrivateSteps | None:
-        if not task.privacy.private:
-            return None
-        return self.dp_sgd.steps(
-            task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch, other=other
-        )
-
     def _train(
         self,
         number: int,
@@ -211,13 +199,8 @@ class FedAvg(Parameters):
             network = site.network
             site.write(current)
             training(network, head_loss, task, number)
-            trained = site.read()
-            if not np.isfinite(trained).all():
-                raise DataError(
-                    f"fedavg: training at {network.name} has diverged in round {number}; "
-                    "try a smaller learning_rate"
-                )
-            sent[f"{network.name}/parameters"] = trained
+            where = f"fedavg: training at {network.name} has diverged in round {number}"
+            sent[f"{network.name}/parameters"] = finite(site.read(), where)
             if steps is None:
                 sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
         return sent
@@ -227,9 +210,9 @@ class FedAvg(Parameters):
         for site in sites:
             site.write(current)
         if self.share == "all":
-            owner, models = [0] * len(sites), [_scores(sites[0].network.module)]
+            owner, models = [0] * len(sites), [scores_of(sites[0].network.module)]
         else:
-            owner, models = list(range(len(sites))), [_scores(site.network.module) for site in sites]
+            owner, models = list(range(len(sites))), [scores_of(site.network.module) for site in sites]
         return personalized(models, owner, task.clients, task.test).mean
 
     def _fine_tuned(
@@ -240,20 +223,13 @@ class FedAvg(Parameters):
             return {}
         training = LocalTraining(self.fine_tune.epochs, self.batch, self.fine_tune.learning_rate, None)
         models: list[Scores] = []
-        with task.progress.step("fine-tuning") as advance:
-            for number, site in enumerate(sites):
-                advance(number, len(sites))
-                own = replace(site.network, module=copy.deepcopy(site.network.module))
-                training(own, head_loss, task, self.rounds, task.seeds.child("fine_tune"))
-                models.append(_scores(own.module))
+        for site in task.progress.each("fine-tuning", sites):
+            own = replace(site.network, module=copy.deepcopy(site.network.module))
+            training(own, head_loss, task, self.rounds, task.seeds.child("fine_tune"))
+            models.append(scores_of(own.module))
         found = personalized(models, list(range(len(models))), task.clients, task.test).mean
         assert found is not None
         return {"personalized_accuracy": found, "personalized_accuracy_global": averaged["personalized_accuracy"]}
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
-        )
 
 
 def averaged_network(method: FedAvg, outcome: Outcome, task: MethodInput) -> nn.Sequential:
@@ -263,13 +239,6 @@ def averaged_network(method: FedAvg, outcome: Outcome, task: MethodInput) -> nn.
     site.write(broadcast.fields["parameters"].values)
     assert isinstance(site.network.module, nn.Sequential)
     return site.network.module.eval()
-
-
-def _scores(module: nn.Module) -> Scores:
-    def scores(images: Images) -> NDArray[np.float64]:
-        return outputs(module, images).astype(np.float64)
-
-    return scores
 
 
 def _average(clients: Sequence[Records], sent: Arrays, *, equally: bool) -> NDArray[np.float32]:

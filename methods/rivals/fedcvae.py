@@ -20,15 +20,16 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
-from fedassay.exchange.release import Claim, Release, exact
+from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
-from fedassay.methods.shared.local_heads import Ensemble
+from fedassay.methods.shared.local_heads import Ensemble, head_loss
+from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import Normals, train, train_privately
+from fedassay.nets.local_training import Normals, take_step, train, train_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy import reruns
@@ -42,6 +43,12 @@ from fedassay.support.types import Images, Ints, Parameters
 
 _SAMPLED_TOGETHER = 1024
 _TRUNCATION = 2.0
+
+_SOURCE = (
+    "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
+    "label histogram, by privacy loss distributions"
+)
+"""Where the claim of a private run comes from."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +121,12 @@ class FedCVAE(Parameters):
         Raises:
             DataError: No client has a record, no label is left to sample, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedcvae: no client has any record")
+        task.require_records("fedcvae")
         noise = self._noise(task)
         messages = []
-        with task.progress.step("autoencoders") as advance:
-            for number, client in enumerate(task.clients):
-                advance(number, len(task.clients))
-                message = self._message(client, self._train(client, noise, task), noise, task)
-                messages.append(task.spool.keep(message))
+        for client in task.progress.each("autoencoders", task.clients):
+            message = self._message(client, self._train(client, noise, task), noise, task)
+            messages.append(task.spool.keep(message))
         asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
         generators = self._generators(messages, asked, task)
         if not generators:
@@ -134,7 +138,7 @@ class FedCVAE(Parameters):
             classifier.module,
             classifier.inputs,
             classifier.labels,
-            _cross_entropy,
+            head_loss,
             epochs=self.classifier.local_epochs,
             batch=self.classifier.batch,
             rate=self.classifier.learning_rate,
@@ -142,7 +146,7 @@ class FedCVAE(Parameters):
         )
         sent = float(sum(message.fields["decoder"].size for message in messages))
         return Outcome(
-            Transcript("fedcvae", task.classes, tuple(messages), self._claim(task)),
+            Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
             Ensemble([of_network(classifier)]),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(noise, task),
@@ -162,9 +166,8 @@ class FedCVAE(Parameters):
         return _Noise(steps, scale, sensitivity)
 
     def _fresh(self, client: Records, task: MethodInput) -> CVAE:
-        height, width, channels = client.images.shape[1:]
         return build_cvae(
-            (height, width, channels),
+            client.image_shape,
             task.classes,
             latent=self.latent,
             hidden=self.hidden,
@@ -209,9 +212,7 @@ class FedCVAE(Parameters):
         return network
 
     def _message(self, client: Records, network: CVAE, noise: _Noise | None, task: MethodInput) -> Message:
-        trained = read(network.decoder)
-        if not np.isfinite(trained).all():
-            raise DataError(f"fedcvae: training at {client.name} has diverged; try a smaller learning_rate")
+        trained = finite(read(network.decoder), f"fedcvae: training at {client.name} has diverged")
         of_decoder, of_counts = exact(), exact("labels")
         counts: NDArray[np.generic] = np.bincount(client.labels, minlength=task.classes).astype(np.int32)
         if noise is not None:
@@ -241,8 +242,7 @@ class FedCVAE(Parameters):
             if counts.any():
                 network = self._fresh(client, task)
                 write(network.decoder, message.fields["decoder"].values)
-                height, width, channels = client.images.shape[1:]
-                found[client.name] = DecoderGenerator(network.eval(), counts, (height, width, channels))
+                found[client.name] = DecoderGenerator(network.eval(), counts, client.image_shape)
         return found
 
     def _sampled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> Records:
@@ -250,12 +250,10 @@ class FedCVAE(Parameters):
         if self.server == "distill":
             generators = {"server": self._distilled(generators, task)}
         images, labels = [], []
-        with task.progress.step("sampling") as advance:
-            for number, (name, generator) in enumerate(generators.items()):
-                advance(number, len(generators))
-                own = np.repeat(np.arange(task.classes), generator.counts)
-                images.append(generator.decode(own, task.seeds.child("samples", name)))
-                labels.append(own)
+        for name, generator in task.progress.each("sampling", list(generators.items())):
+            own = np.repeat(np.arange(task.classes), generator.counts)
+            images.append(generator.decode(own, task.seeds.child("samples", name)))
+            labels.append(own)
         return Records("server", np.concatenate(images), np.concatenate(labels), task.backbone.extract)
 
     def _distilled(self, generators: Mapping[str, DecoderGenerator], task: MethodInput) -> DecoderGenerator:
@@ -276,9 +274,7 @@ class FedCVAE(Parameters):
             with torch.no_grad():
                 goal = torch.sigmoid(teacher.network.decoder(given))
             loss = functional.binary_cross_entropy_with_logits(student.decoder(given), goal)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            take_step(optimizer, loss)
         return DecoderGenerator(student.eval(), counts, first.image_shape)
 
     def _mechanisms(self, noise: _Noise | None, task: MethodInput) -> dict[str, reruns.Experiment]:
@@ -287,12 +283,6 @@ class FedCVAE(Parameters):
         adjacency = task.privacy.adjacency
         found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
         return {"label histogram": found}
-
-    def _claim(self, task: MethodInput) -> Claim:
-        return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
-            "label histogram, by privacy loss distributions"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,7 +329,3 @@ def _flat(images: Images, device: str) -> Tensor:
 
 def _bound(found: Tensor, labels: Tensor) -> Tensor:
     return found[:, 0]
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(scores, labels, reduction="none")

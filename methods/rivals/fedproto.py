@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,11 +22,13 @@ from fedassay.exchange.release import derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.fedlog.private import (
     GROUP,
+    BodyTraining,
     Protection,
+    Statistic,
     claimed,
     clamped,
     class_means,
-    experiment,
+    experiments,
     protection,
 )
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
@@ -34,19 +37,18 @@ from fedassay.methods.shared.local_networks import (
     LocalNetwork,
     LocalTraining,
     MeanModel,
-    Scores,
+    finite,
     local_network,
     outputs,
     personalized,
+    scores_of,
 )
-from fedassay.methods.shared.rounds import Arrays, Measured, fingerprint, keep_round, kept_rounds, summary
+from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import RecordLoss
 from fedassay.plan.work import networks
 from fedassay.privacy.mechanisms import release_fedlog_sums
-from fedassay.privacy.reruns import Experiment
-from fedassay.support.errors import DataError
-from fedassay.support.types import Floats, Images, Parameters
+from fedassay.support.types import Floats, Parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,43 +117,35 @@ class FedProto(Parameters):
             PlanError: Images do not fit through a body.
             DataError: No client has a record, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError("fedproto: no client has any record")
+        task.require_records("fedproto")
         networks = [self._network(index, client, task) for index, client in enumerate(task.clients)]
         width = _width(networks[0])
         protected = self._protection(task, width)
-        modules = [network.module for network in networks]
-        run = fingerprint(self, task)
-        kept = kept_rounds(task, run, modules)
+        rounds = Rounds(self, task, [network.module for network in networks])
+        scores = [scores_of(network.module, task.classes) for network in networks]
         shared: Prototypes | None = None
         messages: list[Message] = []
-        history: list[Measured] = []
-        with task.progress.step("rounds") as advance:
-            for number in range(self.rounds):
-                advance(number, self.rounds)
-                fresh = number >= len(kept)
-                sent = self._round(number, networks, shared, protected, task) if fresh else kept[number]
-                received = task.spool.keep_all(_upload(number, client, sent, protected) for client in task.clients)
-                shared = self._aggregate(received, protected)
-                answer = task.spool.keep_all(_broadcast(number, client, shared) for client in task.clients)
-                messages += received + answer
-                if fresh:
-                    scores = [_scores(network.module, task.classes) for network in networks]
-                    measured = personalized(scores, list(range(len(scores))), task.clients, task.test).mean
-                    sent["personalized"] = np.array([] if measured is None else [measured])
-                    keep_round(task, run, number, sent, modules)
-                accuracy = float(sent["personalized"][0]) if sent["personalized"].size else None
-                history.append(Measured(accuracy, sum(message.nbytes for message in messages)))
-        utility, remarks = summary(history, self.target)
-        used = [network for network in networks if len(network.labels)]
-        claim, said = claimed(task.privacy, protected, self.clip)
+        for number in rounds.numbers(self.rounds):
+            sent = rounds.sent(number, partial(self._round, number, networks, shared, protected, task))
+            received = task.spool.keep_all(_upload(number, client, sent, protected) for client in task.clients)
+            shared = self._aggregate(received, protected)
+            answer = task.spool.keep_all(_broadcast(number, client, shared) for client in task.clients)
+            messages += received + answer
+            rounds.end(
+                number,
+                sent,
+                messages,
+                lambda: personalized(scores, list(range(len(scores))), task.clients, task.test).mean,
+            )
+        utility, remarks = rounds.summary(self.target)
+        claim, said = claimed(task.privacy, protected)
         exchanged = float(self.rounds * len(task.clients) * task.classes * width)
         return Outcome(
             Transcript("fedproto", task.classes, tuple(messages), claim, said),
-            MeanModel([_scores(network.module, task.classes) for network in used]),
+            MeanModel([own for own, client in zip(scores, task.clients, strict=True) if len(client)]),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
-            mechanisms=self._mechanisms(protected, width),
+            mechanisms=experiments(protected, f"class sums of {self.rounds} rounds"),
             notes=remarks,
         )
 
@@ -171,22 +165,21 @@ class FedProto(Parameters):
     def _protection(self, task: MethodInput, width: int) -> Protection | None:
         if not task.privacy.private:
             return None
-        return protection(
-            task.privacy,
-            mechanism="tight",
-            body=self.body,
-            central=False,
-            counts=False,
+        statistic = Statistic(
             rounds=self.rounds,
             width=width + 1,
             clip=self.clip,
             classes=task.classes,
             clients=len(task.clients),
-            local_epochs=self.local_epochs,
+        )
+        bodies = BodyTraining(
+            body=self.body,
+            epochs=self.local_epochs,
             batch=self.batch,
             dp_sgd=self.dp_sgd,
-            body_share=self.body_share,
+            share=self.body_share,
         )
+        return protection(task.privacy, statistic, bodies)
 
     def _round(
         self,
@@ -204,11 +197,7 @@ class FedProto(Parameters):
         for client, network in zip(task.clients, networks, strict=True):
             training(network, loss, task, number)
             found = outputs(network.module, client.images)[:, task.classes :]
-            if not np.isfinite(found).all():
-                raise DataError(
-                    f"fedproto: training at {client.name} has diverged in round {number}; "
-                    "try a smaller learning_rate"
-                )
+            found = finite(found, f"fedproto: training at {client.name} has diverged in round {number}")
             own = _sums(found, client, protected, self.clip, number, task)
             sent |= {f"{client.name}/{name}": values for name, values in own.items()}
         return sent
@@ -240,12 +229,6 @@ class FedProto(Parameters):
         )
         means, known = class_means(clamped(np.asarray(total), None)[0], self.clip)
         return Prototypes(np.flatnonzero(known).astype(np.int32), means[known].astype(np.float32))
-
-    def _mechanisms(self, protected: Protection | None, width: int) -> dict[str, Experiment]:
-        if protected is None:
-            return {}
-        found = experiment(protected, rounds=self.rounds, width=width + 1, clip=self.clip)
-        return {} if found is None else {f"class sums of {self.rounds} rounds": found}
 
 
 class _Both(nn.Module):
@@ -328,10 +311,3 @@ def _width(network: LocalNetwork) -> int:
     module = network.module
     assert isinstance(module, _Both)
     return module.head.in_features
-
-
-def _scores(module: nn.Module, classes: int) -> Scores:
-    def scores(images: Images) -> NDArray[np.float64]:
-        return outputs(module, images)[:, :classes].astype(np.float64)
-
-    return scores

@@ -18,6 +18,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
+from fedassay.nets.local_training import take_step
 from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
 
@@ -115,8 +116,5 @@ class KnowledgeDistillation(LocalHeads):
                 own = functional.log_softmax(scores / self.temperature, dim=1)
                 away = functional.kl_div(own, goals[chosen], reduction="batchmean")
                 truth = functional.cross_entropy(scores, labels[chosen])
-                optimizer.zero_grad()
-                loss = (1 - self.share) * truth + self.share * self.temperature**2 * away
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+                take_step(optimizer, (1 - self.share) * truth + self.share * self.temperature**2 * away)
         return head_of(module)

@@ -20,10 +20,9 @@ from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.shared.local_heads import head_loss
-from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, local_network
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
@@ -77,18 +76,15 @@ class Classifiers(Frozen):
         Raises:
             DataError: No client has a record, or training has diverged.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError(f"{method}: no client has any record")
+        task.require_records(method)
         steps = self.steps(task)
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
         networks, messages = [], []
-        with task.progress.step("classifiers") as advance:
-            for index, client in enumerate(task.clients):
-                advance(index, len(task.clients))
-                network = self.network(index, client, task)
-                training(network, head_loss, task, 0)
-                networks.append(network)
-                messages.append(task.spool.keep(_message(client, network, steps, task, method)))
+        for index, client in enumerate(task.progress.each("classifiers", task.clients)):
+            network = self.network(index, client, task)
+            training(network, head_loss, task, 0)
+            networks.append(network)
+            messages.append(task.spool.keep(_message(client, network, steps, task, method)))
         return networks, messages
 
     def received(self, messages: Sequence[Message], task: MethodInput) -> list[LocalNetwork]:
@@ -154,8 +150,7 @@ def make_classifier(
     if start == "backbone":
         body = BackboneBody(task.backbone.module)
     else:
-        height, across, channels = client.images.shape[1:]
-        body = build_body(spec, (height, across, channels), outputs, body_seed)
+        body = build_body(spec, client.image_shape, outputs, body_seed)
     return body, initialised(lambda: nn.Linear(outputs, task.classes), head_seed)
 
 
@@ -173,9 +168,7 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 def _message(
     client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: MethodInput, method: str
 ) -> Message:
-    trained = read(network.module)
-    if not np.isfinite(trained).all():
-        raise DataError(f"{method}: training at {client.name} has diverged; try a smaller learning_rate")
+    trained = finite(read(network.module), f"{method}: training at {client.name} has diverged")
     release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
     fields = {"parameters": MessageField(trained, "parameters", release)}
     if steps is None:

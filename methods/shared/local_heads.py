@@ -23,7 +23,6 @@ from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train_privately
-from fedassay.support.errors import DataError
 from fedassay.support.types import Floats, Ints, Parameters
 
 Combine = Literal["mean", "max", "logits"]
@@ -115,15 +114,12 @@ class LocalHeads(Parameters):
         Raises:
             DataError: No client has a record.
         """
-        if not any(len(client) for client in task.clients):
-            raise DataError(f"{method}: no client has any record")
+        task.require_records(method)
         steps = self.steps(task)
         messages = []
-        with task.progress.step("heads") as advance:
-            for number, client in enumerate(task.clients):
-                advance(number, len(task.clients))
-                message = self.message(client, self.fit(client, steps, task), steps, task)
-                messages.append(task.spool.keep(message))
+        for client in task.progress.each("heads", task.clients):
+            message = self.message(client, self.fit(client, steps, task), steps, task)
+            messages.append(task.spool.keep(message))
         return messages
 
     def claim(self, task: MethodInput) -> Claim:

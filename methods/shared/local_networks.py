@@ -16,6 +16,7 @@ from fedassay.methods.shared.dp_sgd import training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import RecordLoss, train, train_privately
+from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 
@@ -101,8 +102,24 @@ def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:
     return np.concatenate(parts)
 
 
+def finite(values: NDArray[np.float32], problem: str) -> NDArray[np.float32]:
+    """What training has given, as it is.
+
+    Raises:
+        DataError: Some of it is not finite, which is the `problem`.
+    """
+    if not np.isfinite(values).all():
+        raise DataError(f"{problem}; try a smaller learning_rate")
+    return values
+
+
 Scores = Callable[[Images], NDArray[np.float64]]
 """Class scores (n, C) of images, comparable between the networks of one method."""
+
+
+def scores_of(module: nn.Module, classes: int | None = None) -> Scores:
+    """The outputs of a network as class scores; the first C of them where there are more."""
+    return lambda images: outputs(module, images)[:, :classes].astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from safetensors.numpy import save
 from torch import nn
 
 from fedassay.contracts.method import MethodInput
+from fedassay.exchange.transcript import Message
 from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.atomic import write_bytes
@@ -53,9 +54,9 @@ def keep_round(task: MethodInput, run: str, number: int, arrays: Arrays, modules
     folder = task.scratch
     if folder is None:
         return
-    write_bytes(folder / _name(number), save(arrays, metadata={"run": run}))
-    keep_draws(folder / _tape(number), run, task.noise, lambda key: key.round == number)
-    keep_trainings(folder / _trainings(number), run, lambda key: key.round == number)
+    write_bytes(_file(folder, number), save(arrays, metadata={"run": run}))
+    keep_draws(_file(folder, number, ".tape"), run, task.noise, lambda key: key.round == number)
+    keep_trainings(_file(folder, number, ".trainings"), run, lambda key: key.round == number)
     # The networks come last: they say how many rounds are whole.
     state = {
         f"{index}.{name}": np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -78,7 +79,7 @@ def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> li
         return []
     found = []
     for number in range(int(about["rounds"])):
-        arrays, of_round = _read(folder / _name(number))
+        arrays, of_round = _read(_file(folder, number))
         if of_round.get("run") != run:
             return []
         found.append(arrays)
@@ -86,21 +87,13 @@ def kept_rounds(task: MethodInput, run: str, modules: Sequence[nn.Module]) -> li
         own = {name: torch.tensor(networks[f"{index}.{name}"]) for name in module.state_dict()}
         module.load_state_dict(own)
     for number in range(len(found)):
-        restore_draws(folder / _tape(number), run, task.noise)
-        restore_trainings(folder / _trainings(number), run, task.noise)
+        restore_draws(_file(folder, number, ".tape"), run, task.noise)
+        restore_trainings(_file(folder, number, ".trainings"), run, task.noise)
     return found
 
 
-def _name(number: int) -> str:
-    return f"round-{number:05d}.safetensors"
-
-
-def _tape(number: int) -> str:
-    return f"round-{number:05d}.tape.safetensors"
-
-
-def _trainings(number: int) -> str:
-    return f"round-{number:05d}.trainings.safetensors"
+def _file(folder: Path, number: int, kind: str = "") -> Path:
+    return folder / f"round-{number:05d}{kind}.safetensors"
 
 
 def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
@@ -110,6 +103,52 @@ def _read(path: Path) -> tuple[Arrays, Mapping[str, str]]:
     except (SafetensorError, OSError) as error:
         _log.warning("%s cannot be read, the rounds start anew: %s", path, error)
         return {}, {}
+
+
+class Rounds:
+    """The rounds of a run, of which an interrupted run may have kept the first.
+
+    Args:
+        parameters: The method's.
+        task: The work.
+        modules: The clients' networks, restored in place to what they were after the last kept round.
+    """
+
+    def __init__(self, parameters: Parameters, task: MethodInput, modules: Sequence[nn.Module]) -> None:
+        self._task, self._modules = task, modules
+        self._run = fingerprint(parameters, task)
+        self._kept = kept_rounds(task, self._run, modules)
+        self._history: list[Measured] = []
+
+    def numbers(self, count: int) -> Iterator[int]:
+        """The number of each round, as it begins."""
+        return self._task.progress.each("rounds", range(count))
+
+    def sent(self, number: int, train: Callable[[], Arrays]) -> Arrays:
+        """The arrays that are sent in a round: those that were kept, or what training gives."""
+        return self._kept[number] if number < len(self._kept) else train()
+
+    def end(
+        self, number: int, sent: Arrays, messages: Sequence[Message], measure: Callable[[], float | None]
+    ) -> None:
+        """Measure and keep a round that was not kept before.
+
+        Args:
+            number: The round.
+            sent: From `sent`.
+            messages: Of all rounds so far, both ways.
+            measure: Personalized accuracy; None where there is none.
+        """
+        if number >= len(self._kept):
+            accuracy = measure()
+            sent["personalized"] = np.array([] if accuracy is None else [accuracy])
+            keep_round(self._task, self._run, number, sent, self._modules)
+        measured = float(sent["personalized"][0]) if sent["personalized"].size else None
+        self._history.append(Measured(measured, sum(message.nbytes for message in messages)))
+
+    def summary(self, target: float | None) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Figures and remarks of the run; see `summary`."""
+        return summary(self._history, target)
 
 
 @dataclass(frozen=True)

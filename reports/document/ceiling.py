@@ -1,4 +1,4 @@
-"""The theoretical ceiling on reconstruction, printed beside the corridor."""
+"""The theoretical ceiling on reconstruction, printed beside the epsilons."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from fedassay.contracts.metrics import IMAGES
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.audits import image_audit, own_sections, place_of, title_of
-from fedassay.reports.document.figures.corridor import corridor
 from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
+from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.figures.tradeoff import privacy_utility
 from fedassay.reports.document.figures.utility import bytes_up
@@ -37,14 +37,14 @@ class Contents:
 
     Attributes:
         tables: Every table.
-        corridor: The corridor plot, where there is anything to draw.
+        epsilons: The epsilon plot, where there is anything to draw.
         utility: The figures of section 3.
         attacks: The figures of each audit, by its name.
         series: File name and CSV of every series.
     """
 
     tables: tuple[Table, ...]
-    corridor: Figure | None
+    epsilons: Figure | None
     utility: tuple[Figure, ...]
     attacks: Mapping[str, tuple[Figure, ...]]
     series: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Contents:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every figure."""
-        head = () if self.corridor is None else (self.corridor,)
+        head = () if self.epsilons is None else (self.epsilons,)
         return (*head, *self.utility, *(figure for figures in self.attacks.values() for figure in figures))
 
     def table(self, name: str) -> Table | None:
@@ -103,7 +103,7 @@ def contents(record: RunRecord) -> Contents:
         tables=tuple(
             replace(t, name=name) for t, name in zip(tables, distinct([t.name for t in tables]), strict=True)
         ),
-        corridor=corridor(record),
+        epsilons=epsilons(record),
         utility=tuple(figure for figure in drawn if figure is not None),
         attacks={
             audit: tuple(replace(figure, name=next(names)) for figure in figures)

@@ -16,7 +16,7 @@ from fedassay.reports.document.series import rows as series_rows
 from fedassay.reports.document.tables import Column, Row, Table, Value
 from fedassay.reports.words.groups import cell_name, groups, several_deltas
 from fedassay.reports.words.naming import distinct, slug
-from fedassay.reports.words.summary import source_words
+from fedassay.reports.words.summary import about, selection_words, source_words
 
 
 def first_seed(record: RunRecord, audit: str) -> list[tuple[CellRecord, Finding]]:
@@ -76,11 +76,11 @@ def _series_file(cell: CellRecord, finding: Finding, name: str) -> str:
 
 def what(finding: Finding) -> str:
     """What a finding speaks of: its source and selection."""
-    return ", ".join(part for part in (source_words(finding.source), finding.selection) if part)
+    return ", ".join(part for part in (source_words(finding.source), selection_words(finding.selection)) if part)
 
 
 def _about(cell: CellRecord, finding: Finding, deltas: bool) -> str:
-    return ", ".join(part for part in (cell_name(cell, deltas), finding.source, finding.selection) if part)
+    return ", ".join(part for part in (cell_name(cell, deltas), about(finding)) if part)
 
 
 def _table(name: str, title: str, series: Series, most: int) -> Table:

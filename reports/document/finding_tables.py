@@ -9,7 +9,7 @@ from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
 from fedassay.reports.words.groups import in_order, several_deltas, several_seeds
 from fedassay.reports.words.metrics import hint, ordered, title
-from fedassay.reports.words.summary import attacks_on
+from fedassay.reports.words.summary import SELECTIONS, attacks_on
 
 Found = tuple[CellRecord, Finding]
 
@@ -74,7 +74,12 @@ def findings_table(
         Column("audit", "Audit", hidden=len({finding.audit for _, finding in findings}) < 2),
         Column("attack", "Attack", hidden=len({finding.attack for _, finding in findings}) < 2),
         Column("source", "Source", hidden=all(f.source is None for _, f in findings)),
-        Column("selection", "Selection", hidden=all(f.selection is None for _, f in findings)),
+        Column(
+            "selection",
+            "Selection",
+            hint="; ".join(f"{name}: {words}" for name, words in SELECTIONS.items()),
+            hidden=all(f.selection is None for _, f in findings),
+        ),
         Column("verdict", "Verdict", "verdict"),
         # Where every source has figures of its own, the words say more than a row of dashes: they come first.
         Column("reason", "In words", hidden=in_numbers),

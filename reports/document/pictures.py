@@ -18,6 +18,7 @@ from fedassay.reports.document.finding_tables import found
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.metrics import ordered
 from fedassay.reports.words.numbers import DASH, significant
+from fedassay.reports.words.summary import about
 
 _PIXELS = 64 << 20
 """Largest grid that is opened: 64 Mi pixels."""
@@ -81,9 +82,7 @@ def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
         gallery(
             run,
             _untitled(picture, finding),
-            ", ".join(
-                part for part in (cell_name(cell, deltas, seeds), finding.source, finding.selection) if part
-            ),
+            ", ".join(part for part in (cell_name(cell, deltas, seeds), about(finding)) if part),
             finding.verdict,
         )
         for cell, finding in findings

@@ -10,9 +10,9 @@ The questions are in our words; whoever signs reads the sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from fedassay.contracts.registry import judges_the_claim
+from fedassay.contracts.facts import Threat
+from fedassay.contracts.registry import every_audit, judges_the_claim
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_plan
 from fedassay.reports.words.groups import cell_name
@@ -34,10 +34,10 @@ def _edpb(record: RunRecord) -> tuple[Line, ...]:
         by_person("Which personal data is the model trained on, and on which legal basis?"),
         from_plan(record, "Which data was the assay run on?", "data"),
         from_cells(record, "Which measures reduce what a model can hold (design)?", "/params", _measures),
-        _tested(record, "Was inference of membership and attributes tested?", ("membership",)),
-        _tested(record, "Was inversion of the model tested?", ("inversion",)),
-        _tested(record, "Was reconstruction of training data tested?", ("reconstruction", "message")),
-        _tested(record, "Was regurgitation of training data tested?", ("memorization",)),
+        _tested(record, "Was inference of membership and attributes tested?", "membership_inference"),
+        _tested(record, "Was inversion of the model tested?", "model_inversion"),
+        _tested(record, "Was reconstruction of training data tested?", "data_reconstruction"),
+        _tested(record, "Was regurgitation of training data tested?", "regurgitation"),
         from_cells(
             record,
             "What was not tested, and why?",
@@ -82,10 +82,8 @@ def _nist(record: RunRecord) -> tuple[Line, ...]:
 def _ico(record: RunRecord) -> tuple[Line, ...]:
     return (
         from_plan(record, "What does the intruder see and know? (more than the guidance assumes)", "threat"),
-        _tested(
-            record, "Singling out: can a person's record be had from what is sent?", ("message", "reconstruction")
-        ),
-        _tested(record, "Linking: can it be told whether a person's record took part?", ("membership",)),
+        _tested(record, "Singling out: can a person's record be had from what is sent?", "data_reconstruction"),
+        _tested(record, "Linking: can it be told whether a person's record took part?", "membership_inference"),
         by_person("Inference: what else could be learned by joining other sources?"),
         by_person("Who would be motivated, and what would they gain?"),
     )
@@ -94,8 +92,9 @@ def _ico(record: RunRecord) -> tuple[Line, ...]:
 _CHARGED = "the ledger adds up what this run sent; hyper-parameters and earlier releases are not charged"
 
 
-def _tested(record: RunRecord, question: str, audits: Sequence[str]) -> Line:
-    """What some audits concluded, with the finding that says so."""
+def _tested(record: RunRecord, question: str, threat: Threat) -> Line:
+    """What the audits of a threat concluded, with the findings that say so."""
+    audits = [name for name, facts in every_audit().items() if threat in facts.threats]
     said: dict[str, None] = {}
     pointers = []
     for number, cell in enumerate(record.cells):
@@ -105,7 +104,11 @@ def _tested(record: RunRecord, question: str, audits: Sequence[str]) -> Line:
                 said.setdefault(f"{finding.audit}, {cell_name(cell)}: {verdict}")
                 pointers.append(f"/cells/{number}/findings/{place}/verdict")
     if not said:
-        return Line(question, f"not tested: {' and '.join(audits)} were not part of the run", ("/plan",))
+        return Line(
+            question,
+            f"not tested: the run has no finding of {' or '.join(audits) or 'any audit of it'}",
+            ("/plan",),
+        )
     return Line(question, "; ".join(said), tuple(pointers))
 
 

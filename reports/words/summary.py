@@ -19,7 +19,7 @@ SOURCES = {
     "class_means": "class means",
     "class_sums": "class sums",
 }
-"""Plain words for the sources that the corridor names; others are printed as they are."""
+"""Plain words for the sources that the epsilons names; others are printed as they are."""
 
 
 SELECTIONS = {
@@ -58,6 +58,17 @@ def source_words(source: str | None) -> str:
     words = SOURCES.get(source or "", (source or "what is sent").replace("_", " "))
     # What an attack recovered is named after the attack.
     return f"features recovered by {words}" if source in entries("attack") else words
+
+
+def selection_words(selection: str | None) -> str:
+    """Which targets were scored, in plain words; empty where nothing was selected."""
+    return SELECTIONS.get(selection or "", (selection or "").replace("_", " "))
+
+
+def about(finding: Finding) -> str:
+    """What a finding speaks of: its source and selection, in plain words; empty where it names neither."""
+    source = "" if finding.source is None else source_words(finding.source)
+    return ", ".join(part for part in (source, selection_words(finding.selection)) if part)
 
 
 def strip(record: RunRecord) -> tuple[Line, ...]:
@@ -178,9 +189,11 @@ def _leak(finding: Finding) -> str:
 
 def _on_what(finding: Finding, metric: Metric) -> str:
     """Which targets a figure speaks of, and how many."""
-    selection = finding.selection or ""
-    words = SELECTIONS.get(selection, selection.replace("_", " "))
-    parts = [part for part in (words, "" if metric.n is None else f"n = {metric.n:,}") if part]
+    parts = [
+        part
+        for part in (selection_words(finding.selection), "" if metric.n is None else f"n = {metric.n:,}")
+        if part
+    ]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.contracts.registry import method_facts
+from fedassay.contracts.registry import declared
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, Transcript
@@ -374,5 +374,5 @@ def test_simulations_on_neighbours_may_share_their_noise(make_task: MakeTask) ->
 
 
 def test_every_private_method_is_here() -> None:
-    private = {name for name in entries("method") if method_facts(name).private_form}
+    private = {name for name in entries("method") if declared("method", name).component.facts.private_form}
     assert {case.name for case in CASES} == private

@@ -45,23 +45,6 @@ def test_adam_is_seeded_and_learns() -> None:
     assert (heads[0].predict(features) == labels).mean() > best - 0.03
 
 
-def test_weights_stand_for_repeated_records() -> None:
-    features, labels = _records(3, n=80)
-    times = np.random.default_rng(0).integers(0, 4, size=80)
-    weighted = train_head(features, labels, weights=times.astype(np.float64))
-    # Weights of 0 leave the record's class known; keep one record of each class in both.
-    repeated = train_head(np.repeat(features, times, axis=0), np.repeat(labels, times))
-    fresh, _ = _records(4)
-    np.testing.assert_allclose(
-        _probabilities(weighted.scores(fresh)), _probabilities(repeated.scores(fresh)), atol=0.03
-    )
-
-
-def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
 def test_missing_classes_and_dead_features() -> None:
     features, labels = _records(5)
     features[:, 2] = 7.0
@@ -84,7 +67,5 @@ def test_wrong_input() -> None:
         train_head(np.full((2, 2), np.inf), np.array([0, 1]))
     with pytest.raises(ValueError, match="decay must be finite"):
         train_head(features, labels, decay=-1.0)
-    with pytest.raises(ValueError, match="non-negative"):
-        train_head(features, labels, weights=np.zeros(len(labels)))
     with pytest.raises(ValueError, match="needs a generator"):
         train_head(features, labels, solver="adam")

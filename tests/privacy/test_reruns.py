@@ -29,7 +29,6 @@ EXPERIMENTS = {
     },
     **{f"shared-{a}": r.shared_sums(adjacency=a, sigmas=(2.0, 2.0, 1.0)) for a in (SAME, ANY, ADD)},
     "shared-public-counts": r.shared_sums(adjacency=SAME, sigmas=(0.0, 2.0, 1.0)),
-    **{f"fedlog-{a}": r.fedlog_sums(6, 2.0, adjacency=a, sigma=9.0) for a in (SAME, ANY, ADD)},
     **{f"magnitude-{a}": r.magnitude_sum(100.0, adjacency=a, sigma=80.0) for a in (ANY, ADD)},
     **{f"counts-{a}": r.class_counts(adjacency=a, sigma=1.0) for a in (ANY, ADD)},
 }

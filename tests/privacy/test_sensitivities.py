@@ -79,14 +79,6 @@ def sums_case(kind, dim, adjacency, family="full", nonnegative=False, weights=(1
     return Case(worst, statistic, lambda x: m.clip_features(x, nonnegative=nonnegative), 2, dim, adjacency, 2)
 
 
-def second_case(dim, adjacency, family="full", nonnegative=False):
-    def statistic(x, _):
-        return flat(m.moments(x, family).second * len(x), family, 1.0) if len(x) else np.zeros(1)
-
-    worst = s.second_moment_sum(dim, adjacency=adjacency, family=family, nonnegative=nonnegative)
-    return Case(worst, statistic, lambda x: m.clip_features(x, nonnegative=nonnegative), 2, dim, adjacency, 1)
-
-
 def fedlog_case(features, clip, adjacency):
     def statistic(x, y):
         return m.fedlog_sums(x, y, 2).ravel()
@@ -95,18 +87,13 @@ def fedlog_case(features, clip, adjacency):
     return Case(worst, statistic, lambda x: np.clip(x, -clip, clip), 2, features - 1, adjacency, 2)
 
 
-def magnitude_case(dim, clip, adjacency, n=None):
-    worst = (
-        s.magnitude_sum(dim, clip, adjacency=adjacency)
-        if n is None
-        else s.magnitude_mean(n, dim, clip, adjacency=adjacency)
-    )
-
+def magnitude_case(dim, clip, adjacency):
     def statistic(x, _):
-        return x.sum(axis=0) / (n or 1)
+        return x.sum(axis=0)
 
+    worst = s.magnitude_sum(dim, clip, adjacency=adjacency)
     return Case(
-        worst, statistic, lambda x: clip * m.clip_features(x / clip, nonnegative=True), n or 2, dim, adjacency, 1
+        worst, statistic, lambda x: clip * m.clip_features(x / clip, nonnegative=True), 2, dim, adjacency, 1
     )
 
 
@@ -149,17 +136,11 @@ CASES = {
     "shared-sums-weighted-d1": sums_case("shared", 1, ANY, weights=(0.3, 0.4, 2.0)),
     "shared-sums-weighted-add": sums_case("shared", 2, ADD, weights=(0.3, 2.0, 0.7)),
     **{
-        f"second-{family}-d{dim}-{adjacency}": second_case(dim, adjacency, family)
-        for adjacency in (ANY, ADD)
-        for family, dim in (("full", 1), ("full", 2), ("diag", 2), ("spherical", 2))
-    },
-    **{
         f"fedlog-m{features}-b{b}-{adjacency}": fedlog_case(features, b, adjacency)
         for adjacency in (SAME, ANY, ADD)
         for features, b in ((3, 2.0), (3, 0.3), (2, 1.0))
     },
     **{f"magnitude-sum-d{dim}-{a}": magnitude_case(dim, 5.0, a) for a in (ANY, ADD) for dim in (1, 3)},
-    "magnitude-mean": magnitude_case(3, 5.0, ANY, n=4),
 }
 
 
@@ -242,7 +223,6 @@ def test_published_and_known_values():
     assert s.shared_sums(8, adjacency=SAME).sensitivity == pytest.approx(math.sqrt(4.5))
     assert s.shared_sums(8, adjacency=ANY).sensitivity == pytest.approx(math.sqrt(6))
     assert s.shared_sums(1, adjacency=ANY).sensitivity == pytest.approx(2)
-    assert s.second_moment_sum(8, adjacency=ANY).sensitivity == pytest.approx(math.sqrt(2))
     assert s.mean_covariance(n, 8, adjacency=SAME).sensitivity == pytest.approx(
         math.sqrt(4 + 16 * (n - 1) ** 2 / n**2) / n
     )
@@ -253,8 +233,8 @@ def test_published_and_known_values():
     assert s.class_counts(adjacency=ANY).sensitivity == pytest.approx(math.sqrt(2))
     assert s.class_counts(adjacency=SAME).sensitivity == 0
     # FMF on [0,1] images of 3x32x32: Parseval bounds the magnitude vector by 32 sqrt(3072) = 1773.6.
-    assert s.magnitude_mean(5000, 1542, 32 * math.sqrt(3072), adjacency=ANY).sensitivity == pytest.approx(
-        math.sqrt(2) * 1773.62 / 5000, rel=1e-5
+    assert s.magnitude_sum(1542, 32 * math.sqrt(3072), adjacency=ANY).sensitivity == pytest.approx(
+        math.sqrt(2) * 1773.62, rel=1e-5
     )
 
 
@@ -312,8 +292,6 @@ def test_means_refuse_adjacencies_that_hide_their_count(adjacency):
     ):
         with pytest.raises(PlanError, match="replace_one_same_label"):
             call()
-    with pytest.raises(PlanError, match="private"):
-        s.magnitude_mean(5, 3, 1.0, adjacency=ADD)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +304,7 @@ def test_means_refuse_adjacencies_that_hide_their_count(adjacency):
         lambda: s.fedlog_sums(0, 1.0, adjacency=SAME),
         lambda: s.fedlog_sums(3, 0.0, adjacency=SAME),
         lambda: s.magnitude_sum(3, -1.0, adjacency=ANY),
-        lambda: s.worst_pair(s.second_moment_sum(2, adjacency=ANY), 0),
+        lambda: s.worst_pair(s.class_sums(2, adjacency=ANY), 0),
     ],
 )
 def test_nonsense_is_refused(call):

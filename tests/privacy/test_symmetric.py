@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.privacy.symmetric import project_psd, symmetric_noise, unvech, vech, vech_size
+from fedassay.privacy.symmetric import project_psd, symmetric_noise, vech, vech_size
 
 
 def random_symmetric(rng, *shape):
@@ -15,20 +15,20 @@ def random_symmetric(rng, *shape):
 
 @settings(max_examples=50, deadline=None)
 @given(dim=st.integers(1, 9), batch=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
-def test_vech_is_an_isometry_with_an_inverse(dim, batch, seed):
+def test_vech_is_an_isometry(dim, batch, seed):
     rng = np.random.default_rng(seed)
     matrix = random_symmetric(rng, *([batch] if batch else []), dim)
     embedded = vech(matrix)
     assert embedded.shape == (*matrix.shape[:-2], vech_size(dim))
     np.testing.assert_allclose(np.sum(embedded**2, -1), np.sum(matrix**2, (-1, -2)), rtol=1e-12)
-    np.testing.assert_allclose(unvech(embedded), matrix, rtol=1e-14)
+    row, column = np.triu_indices(dim)
+    factor = np.where(row == column, 1, math.sqrt(2))
+    np.testing.assert_allclose(embedded, matrix[..., row, column] * factor, rtol=1e-14)
 
 
 def test_vech_refuses_other_shapes():
     with pytest.raises(ValueError, match="square"):
         vech(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="4 is not"):
-        unvech(np.zeros(4))
 
 
 def test_noise_is_white_in_the_embedding():

@@ -21,7 +21,6 @@ EXPERIMENTS = {
     "shared": r.shared_sums(adjacency=ADD, sigmas=(2.0, 2.0, 1.0)),
     "public-counts": r.shared_sums(adjacency=SAME, sigmas=(0.0, 2.0, 1.0)),
     "exact-counts": r.shared_sums(adjacency=ADD, sigmas=(0.0, 2.0, 1.0)),
-    "fedlog": r.fedlog_sums(6, 2.0, adjacency=ADD, sigma=9.0),
     "silent": r.class_counts(adjacency=ADD, sigma=0.0),
 }
 

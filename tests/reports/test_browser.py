@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM.find() is None, reason="no Chromium on this machine (apt-get install chromium)"
 )
 
-SECTIONS = ["verdicts", "corridor", "utility", "reconstruction", "attacks", "ledger", "basis"]
+SECTIONS = ["verdicts", "epsilons", "utility", "reconstruction", "attacks", "ledger", "basis"]
 FIRST_COLUMN = "[...document.querySelectorAll('#t-utility tbody')].map(b => b.rows[0].cells[{index}].dataset.sort)"
 OVERFLOW = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
@@ -147,11 +147,11 @@ def test_no_horizontal_scroll_of_the_page(browser: Any, report: Path, compared: 
 
 
 def test_a_phone_gets_the_narrow_plots(browser: Any, report: Path) -> None:
-    shown = "getComputedStyle(document.querySelector('#f-corridor .{name}')).display"
+    shown = "getComputedStyle(document.querySelector('#f-epsilons .{name}')).display"
     browser.open(report, width=390)
     assert [browser.evaluate(shown.format(name=name)) for name in ("wide", "narrow")] == ["none", "block"]
-    size = "parseFloat(getComputedStyle(document.querySelector('#f-corridor .narrow .tick')).fontSize)"
-    scale = "document.querySelector('#f-corridor .narrow svg').getBoundingClientRect().width / 350"
+    size = "parseFloat(getComputedStyle(document.querySelector('#f-epsilons .narrow .tick')).fontSize)"
+    scale = "document.querySelector('#f-epsilons .narrow svg').getBoundingClientRect().width / 350"
     assert browser.evaluate(f"{size} * {scale}") >= 10
 
 

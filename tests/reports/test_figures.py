@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fedassay.records.record import RunRecord, Series
 from fedassay.reports.document.ceiling import KAPPA, ceiling
 from fedassay.reports.document.content import contents
-from fedassay.reports.document.figures.corridor import corridor
 from fedassay.reports.document.figures.curves import Named, roc, sweep
 from fedassay.reports.document.figures.epsilon import accuracy_epsilon
+from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.figures.histogram import histogram
 from fedassay.reports.document.figures.svg import (
     Figure,
@@ -100,8 +100,8 @@ def test_figures_stay_within_their_frame(record: RunRecord) -> None:
                 assert value is None or -1 <= float(value) <= limit + 1, (figure.name, item.tag, name, value)
 
 
-def test_the_corridor_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_axis(record: RunRecord) -> None:
-    figure = corridor(record)
+def test_the_epsilon_plot_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_axis(record: RunRecord) -> None:
+    figure = epsilons(record)
     assert figure is not None
     rows = {(row[0], row[2]): row for row in figure.rows}
     assert rows["released", 0.5][4:7] == (0.5, 4.46, 3.12)
@@ -117,7 +117,7 @@ def test_the_corridor_puts_the_unbounded_beyond_the_break_and_the_rest_on_its_ax
 
 
 def test_the_reconstruction_ceiling_is_the_closed_form(record: RunRecord) -> None:
-    figure = corridor(record)
+    figure = epsilons(record)
     assert figure is not None
     ceilings = {row[7]: row[8] for row in figure.rows if row[7] is not None}
     normal = NormalDist()
@@ -127,14 +127,14 @@ def test_the_reconstruction_ceiling_is_the_closed_form(record: RunRecord) -> Non
     assert all(row[8] is None for row in figure.rows if row[7] is None)
 
 
-def test_without_a_finite_epsilon_there_is_no_corridor(build_cell: Any) -> None:
+def test_without_a_finite_epsilon_there_is_no_epsilon_plot(build_cell: Any) -> None:
     cell = build_cell(None, "fedpft", "fedpft", math.inf, 0)
-    assert corridor(RunRecord(plan={}, environment={}, cells=(cell,))) is None
+    assert epsilons(RunRecord(plan={}, environment={}, cells=(cell,))) is None
 
 
 def test_an_observation_of_zero_is_drawn_at_the_left_edge(build_cell: Any) -> None:
     cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, observed=0.0)
-    figure = corridor(RunRecord(plan={}, environment={}, cells=(cell,)))
+    figure = epsilons(RunRecord(plan={}, environment={}, cells=(cell,)))
     assert figure is not None
     assert "observed at least 0" in figure.description
     assert len(elements(figure, "observed")) == 2  # the mark and its key

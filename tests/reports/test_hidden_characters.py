@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, Series
-from fedassay.reports import Format, render, write_tables
+from fedassay.reports import Format, render, write_report, write_tables
 from fedassay.reports.document.compare import comparison
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.places import cell_places
@@ -48,7 +48,7 @@ def _hidden(text: str) -> set[str]:
     return {char for char in text if unicodedata.category(char) in categories and char not in "\n\t"}
 
 
-@pytest.mark.parametrize("format_", [name for name in get_args(Format) if name != "csv"])
+@pytest.mark.parametrize("format_", [name for name in get_args(Format) if name not in {"csv", "evidence"}])
 def test_every_page_is_plain(hostile: RunRecord, format_: Format) -> None:
     text = render(Path(), hostile, format_)
     assert not _hidden(text)
@@ -74,6 +74,12 @@ def test_tables_are_plain_and_each_row_is_a_line(hostile: RunRecord, tmp_path: P
         assert not _hidden(text)
         assert not _hidden(path.name)
         assert path.parent == tmp_path
+
+
+def test_evidence_is_plain(hostile: RunRecord, tmp_path: Path) -> None:
+    files = list(write_report(hostile, tmp_path, "evidence", None).iterdir())
+    assert len(files) == 5
+    assert not any(_hidden(path.read_bytes().decode("utf-8")) for path in files)
 
 
 def test_a_comparison_and_a_judgement_are_plain(hostile: RunRecord) -> None:

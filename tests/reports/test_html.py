@@ -22,7 +22,7 @@ from fedassay.reports import render, write_report
 from fedassay.reports.document.content import contents
 from fedassay.support.errors import PlanError
 
-SECTIONS = ["verdicts", "corridor", "utility", "reconstruction", "attacks", "ledger", "basis"]
+SECTIONS = ["verdicts", "epsilons", "utility", "reconstruction", "attacks", "ledger", "basis"]
 VOID = {"meta", "link", "img", "br", "input"}
 
 

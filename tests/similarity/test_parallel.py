@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.parallel import parallel_map
 from fedassay.similarity.ssim import ssim
-from fedassay.similarity.ssim_search import mean_pairwise_ssim, top_k
+from fedassay.similarity.ssim_search import top_k
 
 
 @pytest.fixture(params=[1, 3])
@@ -49,7 +50,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             found = top_k(images[:10], images[10:], 2, gallery_block=64)
-            agreement = mean_pairwise_ssim(images.reshape(35, 4, 16, 16, 3))
+            agreement = group_agreement(images.reshape(35, 4, 16, 16, 3))
             results.append((*found, ssim(images[:70], images[70:]), agreement))
     finally:
         torch.set_num_threads(before)

@@ -16,13 +16,7 @@ from fedassay.similarity import ssim_search
 from fedassay.similarity.precision import full_float32
 from fedassay.similarity.ssim import moments, ssim, window_side
 from fedassay.similarity.ssim_bound import dct_basis, pair_bounds, windows
-from fedassay.similarity.ssim_search import (
-    mean_pairwise_ssim,
-    most_similar,
-    near_duplicates,
-    ssim_matrix,
-    top_k,
-)
+from fedassay.similarity.ssim_search import most_similar, top_k
 
 
 def double_loop(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -85,7 +79,6 @@ def test_search_equals_the_double_loop(
     expected = best_of(values, k)
     np.testing.assert_array_equal(found.indices, expected)
     np.testing.assert_array_equal(found.values, np.take_along_axis(values, expected, axis=1))
-    np.testing.assert_allclose(ssim_matrix(x, y), values, rtol=0, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -168,28 +161,6 @@ def test_float_images_and_progress() -> None:
     assert calls == [(75, 75)]
     expected = double_loop(images[:5], images[5:])
     np.testing.assert_allclose(found.values, expected.max(axis=1), atol=1e-12)
-
-
-def test_near_duplicates_drops_the_most_similar() -> None:
-    images = photographs()[::2]
-    private, attacker = images[:20].copy(), images[20:]
-    private[[3, 11]] = attacker[[4, 9]]
-    keep, dropped = near_duplicates(private, attacker, 2)
-    assert dropped.tolist() == [3, 11]
-    assert keep.tolist() == [i for i in range(20) if i not in (3, 11)]
-    assert near_duplicates(private, attacker, 0)[0].tolist() == list(range(20))
-    with pytest.raises(ValueError, match="between 0 and the 20"):
-        near_duplicates(private, attacker, 21)
-
-
-def test_mean_pairwise_ssim() -> None:
-    groups = textures(4, 12, 9, 9, 3).reshape(3, 4, 9, 9, 3)
-    expected = [double_loop(group, group)[np.triu_indices(4, 1)].mean() for group in groups]
-    np.testing.assert_allclose(mean_pairwise_ssim(groups), expected, rtol=0, atol=1e-12)
-    same = np.repeat(groups[:, :1], 3, axis=1)
-    np.testing.assert_allclose(mean_pairwise_ssim(same), 1)
-    with pytest.raises(ValueError, match="k >= 2"):
-        mean_pairwise_ssim(groups[:, :1])
 
 
 def test_wrong_requests_are_refused() -> None:

@@ -27,6 +27,23 @@ _BATCH = 256
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
+@dataclass(frozen=True)
+class BackboneSize:
+    """What a backbone costs.
+
+    Attributes:
+        features: Their number; None: as many as an image has numbers.
+        operations: Floating-point operations of the forward pass on one image.
+        side: Of the square image that these were counted on, in pixels.
+        default: Side that images are resized to where a plan does not say; None: they stay as they are.
+    """
+
+    features: int | None
+    operations: float
+    side: int
+    default: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class BackboneRequest:
     """What a plan says about its backbone, and the images it is for.
@@ -238,8 +255,3 @@ def check_size(request: BackboneRequest) -> None:
     """
     if request.input_size is not None and request.input_size < 1:
         raise PlanError(f"backbone.input_size: {request.input_size} given; allowed: 1 or more")
-
-
-def zero_fraction(features: NDArray[np.floating[Any]]) -> float:
-    """The share of exact zeros among all entries of (n, d) features."""
-    return float(np.mean(features == 0))

@@ -10,6 +10,7 @@ from fedassay.backbones.base import (
     IMAGENET_STD,
     Backbone,
     BackboneRequest,
+    BackboneSize,
     Preprocess,
     check_size,
     finish,
@@ -23,7 +24,7 @@ from fedassay.support.weights import assign, load_state
 _SIZE = 32
 
 
-@register("backbone", "cifar_resnet20")
+@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32))
 def cifar_resnet20(request: BackboneRequest) -> Backbone:
     """ResNet-20 for 32x32 images, 64 features; weights from a path, or random.
 
@@ -34,7 +35,7 @@ def cifar_resnet20(request: BackboneRequest) -> Backbone:
     return _cifar_resnet(request, blocks=3)
 
 
-@register("backbone", "cifar_resnet56")
+@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32))
 def cifar_resnet56(request: BackboneRequest) -> Backbone:
     """ResNet-56 for 32x32 images, 64 features; weights from a path, or random.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish
+from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Preprocess, check_size, finish
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import register
 
 
-@register("backbone", "pixels")
+@register("backbone", "pixels", size=BackboneSize(None, 0.0, 1))
 def pixels(request: BackboneRequest) -> Backbone:
     """The pixels themselves in [0, 1], flattened channel by channel: no network, nothing learned.
 

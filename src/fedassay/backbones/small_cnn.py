@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish, initialised
+from fedassay.backbones.base import (
+    Backbone,
+    BackboneRequest,
+    BackboneSize,
+    Preprocess,
+    check_size,
+    finish,
+    initialised,
+)
 from fedassay.backbones.base import to_input as to_images
 from fedassay.data.images import ImageSet
 from fedassay.support.cache import Key, cached_arrays
@@ -30,7 +38,7 @@ _TEMPERATURE = 8.0
 _DESCRIPTIONS = {"small_cnn": "small CNN", "small_cnn_rectified": "small rectified CNN"}
 
 
-@register("backbone", "small_cnn")
+@register("backbone", "small_cnn", size=BackboneSize(64, 1.9e7, 28))
 def small_cnn(request: BackboneRequest) -> Backbone:
     """Three convolutions to 64 features of unit norm, trained on the public split or random.
 
@@ -45,7 +53,7 @@ def small_cnn(request: BackboneRequest) -> Backbone:
     return _small_cnn(request, "small_cnn", _WIDTH)
 
 
-@register("backbone", "small_cnn_rectified")
+@register("backbone", "small_cnn_rectified", size=BackboneSize(256, 1.9e7, 28))
 def small_cnn_rectified(request: BackboneRequest) -> Backbone:
     """Three convolutions to 256 features that are not negative, trained on the public split or random.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from fedassay.backbones.base import Backbone, BackboneRequest, Preprocess, check_size, finish
+from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Preprocess, check_size, finish
 from fedassay.backbones.torchvision_models import torchvision_model
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -18,7 +18,7 @@ _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)
 """Means of ImageNet's blue, green and red on 0..255, which Caffe's networks subtract."""
 
 
-@register("backbone", "squeezenet1_1")
+@register("backbone", "squeezenet1_1", size=BackboneSize(512, 7.0e8, 224, default=_SIZE))
 def squeezenet1_1(request: BackboneRequest) -> Backbone:
     """SqueezeNet 1.1, 512 features averaged over positions; ImageNet weights, a path, or random.
 

@@ -13,6 +13,7 @@ from fedassay.backbones.base import (
     IMAGENET_STD,
     Backbone,
     BackboneRequest,
+    BackboneSize,
     Preprocess,
     check_size,
     finish,
@@ -26,6 +27,15 @@ from fedassay.support.weights import assign, hub_file, load_state
 _CLASSES = 1000
 _SIZE = 224
 """Input size where neither the plan nor the weights say."""
+
+MEASURED = {
+    "resnet18": BackboneSize(512, 3.6e9, 224),
+    "resnet50": BackboneSize(2048, 8.2e9, 224),
+    "mobilenet_v2": BackboneSize(1280, 6.0e8, 224),
+    "efficientnet_b0": BackboneSize(1280, 7.8e8, 224),
+    "vit_b_16": BackboneSize(768, 3.5e10, 224),
+}
+"""Sizes of the models that were measured."""
 
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.")
 """Densenet's published files still say `norm.1` where the model says `norm1`."""

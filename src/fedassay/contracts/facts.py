@@ -138,6 +138,10 @@ class SarifRule:
     severity: float = 7.5
 
 
+Threat = Literal["membership_inference", "model_inversion", "data_reconstruction", "regurgitation"]
+"""What regulators ask to be tested (EDPB Opinion 28/2024, section 3.2)."""
+
+
 @dataclass(frozen=True)
 class AuditFacts:
     """What an audit declares.
@@ -148,6 +152,7 @@ class AuditFacts:
         metrics: The metrics that its findings hold; a policy can bound these.
         place: Where its findings stand in a report.
         rule: Its SARIF rule; None: one made of its name.
+        threats: What it tests, in the words of regulators.
         tests_per_cell: One-sided tests in a cell, for each entry of an attack that it judges.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
     """
@@ -157,6 +162,7 @@ class AuditFacts:
     metrics: tuple[MetricFacts, ...] = ()
     place: Place = Place()
     rule: SarifRule | None = None
+    threats: tuple[Threat, ...] = ()
     tests_per_cell: int = 1
     cost: Cost | None = None
 

@@ -17,6 +17,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
+from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
@@ -90,6 +91,15 @@ class MethodInput:
         A coin's path names its record by an identity that neighbours keep: the record's position.
         """
         return self.seeds.child("coins", self.other) if self.other else self.seeds.child("coins")
+
+    def require_records(self, method: str) -> None:
+        """Refuse work without any record.
+
+        Raises:
+            DataError: No client has one.
+        """
+        if not any(len(client) for client in self.clients):
+            raise DataError(f"{method}: no client has any record")
 
     def replayed(self, other: str) -> MethodInput:
         """The same work for a replay: noise is drawn anew, and where `other` is not empty coins are as well.

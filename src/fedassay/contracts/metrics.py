@@ -24,7 +24,7 @@ IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
 
 HELDOUT_GAP = MetricFacts(
     "heldout_gap",
-    "Held-out gap",
+    "Gap to held-out images",
     "How much closer samples lie to training than to held-out images.",
     worse="higher",
 )

@@ -105,11 +105,6 @@ def component(kind: ComponentKind, name: str) -> type[Parameters]:
     return declared(kind, name).component
 
 
-def method_facts(name: str) -> MethodFacts:
-    """What a method declares."""
-    return cast("MethodFacts", declared("method", name).facts)
-
-
 def attack_facts(name: str) -> AttackFacts:
     """What an attack declares."""
     return cast("AttackFacts", declared("attack", name).facts)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only
+from fedassay.data.loading import MIN_SIDE, DataRequest, DataSize, allow_only
 from fedassay.support.registry import register
 
 HALF_SIDE = 5.0
@@ -17,7 +17,7 @@ TRAINING, TEST = 80, 2000
 _SIDE = MIN_SIDE + 1
 
 
-@register("dataset", "circle")
+@register("dataset", "circle", size=DataSize(80, 0, (8, 8, 1), 2))
 def circle(request: DataRequest) -> LoadedData:
     """80 points of a square, in 2 classes by a circle, and 2000 test points (generated from the seed).
 

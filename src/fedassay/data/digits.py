@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import DataRequest, DataSize, allow_only
 from fedassay.support.registry import register
 
 
-@register("dataset", "digits")
+@register("dataset", "digits", size=DataSize(1_797, 0, (8, 8, 1), 10))
 def digits(request: DataRequest) -> LoadedData:
     """Scikit-learn's handwritten digits, 1797 grey images of 8x8 in 10 classes (embedded).
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import DataRequest, DataSize, allow_only
 from fedassay.support.registry import register
 
 
-@register("dataset", "lfw_subset")
+@register("dataset", "lfw_subset", size=DataSize(200, 0, (25, 25, 1), 2))
 def lfw_subset(request: DataRequest) -> LoadedData:
     """Faces and background patches of 25x25, 200 grey images in 2 classes (embedded).
 

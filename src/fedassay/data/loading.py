@@ -29,6 +29,23 @@ Source = Literal["root", "path", "labels", "file_column", "label_column"]
 
 
 @dataclass(frozen=True)
+class DataSize:
+    """What is known of a data set by its name.
+
+    Attributes:
+        records: Number of training records.
+        test: Number of official test records; 0 where there are none.
+        image: Height, width, channels.
+        classes: Number of classes.
+    """
+
+    records: int
+    test: int
+    image: tuple[int, int, int]
+    classes: int
+
+
+@dataclass(frozen=True)
 class DataRequest:
     """What a plan says about its data.
 

@@ -41,7 +41,7 @@ _PHOTOGRAPHS = {
 }
 
 
-@register("dataset", "photographs")
+@register("dataset", "photographs", size=DataSize(1_586, 0, (32, 32, 3), 10))
 def photographs(request: DataRequest) -> LoadedData:
     """Patches of ten photographs, 1,586 colour images of 32x32 in 10 classes (embedded).
 

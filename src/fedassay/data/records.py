@@ -30,6 +30,12 @@ class Records:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width, channels."""
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
+
     @cached_property
     def features(self) -> Floats:
         """Features, shape (n, d), float32."""

@@ -18,38 +18,38 @@ from numpy.typing import NDArray
 from fedassay.data.cifar_batches import CifarFiles, read_cifar
 from fedassay.data.download import published_file
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import DataRequest, DataSize, allow_only
 from fedassay.support.errors import DataError
 from fedassay.support.paths import data_root
 from fedassay.support.registry import register
 from fedassay.support.torchvision import import_torchvision
 
 
-@register("dataset", "fashion_mnist")
+@register("dataset", "fashion_mnist", size=DataSize(60_000, 10_000, (28, 28, 1), 10))
 def fashion_mnist(request: DataRequest) -> LoadedData:
     """Zalando's articles, 60,000 + 10,000 grey images of 28x28 in 10 classes (`root`)."""
     return _mnist(request, "FashionMNIST")
 
 
-@register("dataset", "mnist")
+@register("dataset", "mnist", size=DataSize(60_000, 10_000, (28, 28, 1), 10))
 def mnist(request: DataRequest) -> LoadedData:
     """Handwritten digits, 60,000 + 10,000 grey images of 28x28 in 10 classes (`root`)."""
     return _mnist(request, "MNIST")
 
 
-@register("dataset", "cifar10")
+@register("dataset", "cifar10", size=DataSize(50_000, 10_000, (32, 32, 3), 10))
 def cifar10(request: DataRequest) -> LoadedData:
     """Small photographs, 50,000 + 10,000 colour images of 32x32 in 10 classes (`root`)."""
     return _cifar(request, "CIFAR10", labels="labels")
 
 
-@register("dataset", "cifar100")
+@register("dataset", "cifar100", size=DataSize(50_000, 10_000, (32, 32, 3), 100))
 def cifar100(request: DataRequest) -> LoadedData:
     """Small photographs, 50,000 + 10,000 colour images of 32x32 in 100 classes (`root`)."""
     return _cifar(request, "CIFAR100", labels="fine_labels")
 
 
-@register("dataset", "svhn")
+@register("dataset", "svhn", size=DataSize(73_257, 26_032, (32, 32, 3), 10))
 def svhn(request: DataRequest) -> LoadedData:
     """House numbers, 73,257 + 26,032 colour images of 32x32 in 10 classes (`root`)."""
     from scipy.io import loadmat

@@ -77,7 +77,6 @@ def train_head(
     *,
     solver: Solver = "lbfgs",
     decay: float = DECAY,
-    weights: Floats | None = None,
     epochs: int = 100,
     rate: float = 1e-4,
     batch: int = 128,
@@ -100,7 +99,6 @@ def train_head(
         solver: See above.
         decay: L2 penalty of `lbfgs`, at least 0; with 0 separable classes have no minimum, and the
             solver stops after `steps`.
-        weights: Non-negative weight of each record, shape (n,); None: all one.
         epochs: `adam`: passes over the records.
         rate: `adam`: learning rate (1e-4 in the paper).
         batch: `adam`: minibatch size.
@@ -117,9 +115,9 @@ def train_head(
         The head, in float32, in the units of `features`.
 
     Raises:
-        ValueError: No records, shapes that do not match, non-finite features, or negative weights.
+        ValueError: No records, shapes that do not match, or non-finite features.
     """
-    _check(features, labels, weights, decay)
+    _check(features, labels, decay)
     known, targets = np.unique(labels, return_inverse=True)
     absent = False
     if classes is not None:
@@ -129,23 +127,18 @@ def train_head(
         known, targets = np.arange(classes), np.asarray(labels, dtype=np.int64)
     inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
     goals = torch.as_tensor(targets, device=device)
-    shares = torch.ones(len(goals), device=device)
-    if weights is not None:
-        shares = torch.as_tensor(np.asarray(weights, dtype=np.float32), device=device)
-    shares = shares / shares.mean()
     if solver == "adam":
         if generator is None:
             raise ValueError("train_head: solver adam shuffles and needs a generator")
-        matrix, bias = _adam(inputs, goals, shares, len(known), epochs, rate, batch, generator, progress)
+        matrix, bias = _adam(inputs, goals, len(known), epochs, rate, batch, generator, progress)
     else:
-        matrix, bias = _lbfgs(inputs, goals, shares, len(known), decay, absent, tolerance, steps, progress)
+        matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, tolerance, steps, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
 
 
 def _lbfgs(
     inputs: torch.Tensor,
     goals: torch.Tensor,
-    shares: torch.Tensor,
     classes: int,
     decay: float,
     biases_too: bool,
@@ -177,7 +170,7 @@ def _lbfgs(
             advance(min(calls, steps), steps)
             optimiser.zero_grad()
             losses = torch.nn.functional.cross_entropy(standard @ matrix.T + bias, goals, reduction="none")
-            loss = (losses * shares).mean() + 0.5 * decay * matrix.square().sum()
+            loss = losses.mean() + 0.5 * decay * matrix.square().sum()
             if biases_too:
                 loss = loss + 0.5 * decay * bias.square().sum()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -191,7 +184,6 @@ def _lbfgs(
 def _adam(
     inputs: torch.Tensor,
     goals: torch.Tensor,
-    shares: torch.Tensor,
     classes: int,
     epochs: int,
     rate: float,
@@ -209,13 +201,13 @@ def _adam(
                 scores = inputs[chosen] @ matrix.T + bias
                 losses = torch.nn.functional.cross_entropy(scores, goals[chosen], reduction="none")
                 optimiser.zero_grad()
-                (losses * shares[chosen]).mean().backward()  # type: ignore[no-untyped-call]
+                losses.mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             advance(epoch + 1, epochs)
     return matrix.detach(), bias.detach()
 
 
-def _check(features: Floats, labels: Ints, weights: Floats | None, decay: float) -> None:
+def _check(features: Floats, labels: Ints, decay: float) -> None:
     if features.ndim != 2 or len(features) < 1 or labels.shape != (len(features),):
         raise ValueError(
             f"train_head: features {features.shape} and labels {labels.shape}; "
@@ -225,5 +217,3 @@ def _check(features: Floats, labels: Ints, weights: Floats | None, decay: float)
         raise ValueError("train_head: features hold NaN or infinite values")
     if not (decay >= 0 and np.isfinite(decay)):
         raise ValueError(f"train_head: decay must be finite and at least 0, given {decay}")
-    if weights is not None and (weights.shape != labels.shape or weights.min() < 0 or not weights.sum() > 0):
-        raise ValueError("train_head: weights must be one non-negative number a record, not all 0")

@@ -8,7 +8,6 @@ the condition is not whitened (that would be a statistic of the records), and no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +19,7 @@ from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.training import train
 from fedassay.nets.whitening import Whitening
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images, Ints
 
 GeneratorName = Literal["tiny", "small", "paper"]
@@ -93,7 +92,7 @@ def train_generator(
     epochs: int,
     seed: int,
     device: str = "cpu",
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
     checkpoint: Path | None = None,
 ) -> TrainedDenoiser:
     """Train a generator without privacy; no records give the network as it is initialised.
@@ -140,19 +139,18 @@ def flatten_weights(weights: dict[str, NDArray[np.float32]]) -> NDArray[np.float
 
 
 def received_generator(
-    values: NDArray[np.float32], preset: Preset, image_shape: Sequence[int], classes: int
+    values: NDArray[np.float32], preset: Preset, image_shape: tuple[int, int, int], classes: int
 ) -> TrainedDenoiser:
     """The generator whose weights were sent: the inverse of `flatten_weights`.
 
     Raises:
         ValueError: The number of weights is not that of this preset, image size and number of classes.
     """
-    height, width, channels = image_shape
-    network = build_network(preset, (height, width, channels), classes, seed=0)
+    network = build_network(preset, image_shape, classes, seed=0)
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     sizes = [math.prod(shape) for shape in shapes.values()]
     if values.shape != (sum(sizes),):
         raise ValueError(f"generator {preset.name}: {values.shape} weights given; allowed: ({sum(sizes)},)")
     parts = np.split(values, np.cumsum(sizes)[:-1])
     weights = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    return TrainedDenoiser(preset, (height, width, channels), unchanged(classes), weights, None)
+    return TrainedDenoiser(preset, image_shape, unchanged(classes), weights, None)

@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from fedassay.backbones.base import initialised
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.support.errors import PlanError
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 Family = Literal["spectrum", "pixels", "deep_image_prior"]
@@ -98,7 +98,7 @@ def invert(
     leak: float,
     seed: int,
     device: str = "cpu",
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
 ) -> tuple[Images, NDArray[np.float64]]:
     """Find images whose features are the targets.
 
@@ -136,9 +136,8 @@ def invert(
     return np.concatenate(images), np.concatenate(left)
 
 
-def _report(progress: Advance | None, before: int, total: int, step: int) -> None:
-    if progress is not None:
-        progress(before + step, total)
+def _report(progress: Advance, before: int, total: int, step: int) -> None:
+    progress(before + step, total)
 
 
 def _misfit(wanted: Tensor, only_direction: Tensor, features: Tensor) -> Tensor:

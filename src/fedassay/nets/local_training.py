@@ -63,10 +63,17 @@ def train(
             optimizer.zero_grad()
             given = inputs[chosen]
             if draw is not None:
-                given = draw(given, partial(_normals, len(given), generator))
+                given = draw(given, partial(torch.randn, len(given), generator=generator))
             loss(module(given), labels[chosen]).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     module.eval()
+
+
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser against the gradient of a loss."""
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
 
 
 def train_privately(
@@ -102,7 +109,3 @@ def record_objective(loss: RecordLoss, draw: Draw | None = None) -> Objective:
         return loss(network(inputs), labels)
 
     return Objective(rows, losses)
-
-
-def _normals(count: int, generator: torch.Generator, width: int) -> Tensor:
-    return torch.randn(count, width, generator=generator)

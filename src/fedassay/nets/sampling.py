@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedassay.nets.denoising import Network, Sampler, build_sampler, guided_prediction, to_model_range, to_uint8
 from fedassay.nets.trained import TrainedDenoiser, load_network
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 
@@ -26,7 +26,7 @@ def sample(
     sampler: Sampler = "ddim",
     batch: int = 512,
     device: str = "cpu",
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
 ) -> Images:
     """Draw one image for each condition, from seeded noise.
 
@@ -77,8 +77,7 @@ def sample(
         source = generator if sampler == "ddpm" else None
         mean, image = _denoise(network, scheduler, noise, condition, weight, guess, source)
         drawn[part] = to_uint8(mean + kept * (image - mean))
-        if progress is not None:
-            progress(min(first + batch, len(whitened)), len(whitened))
+        progress(min(first + batch, len(whitened)), len(whitened))
     return drawn
 
 

@@ -27,7 +27,7 @@ from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
 from fedassay.nets.whitening import Whitening, fit_whitening
 from fedassay.support.hashing import digest_arrays
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
 LOOKS = 20
@@ -46,7 +46,7 @@ def train(
     *,
     seed: int,
     device: str = "cpu",
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
     checkpoint: Path | None = None,
     whitening: Whitening | None = None,
 ) -> TrainedDenoiser:
@@ -96,16 +96,14 @@ def train(
         for step in range(start, preset.steps):
             _step(step, network, scheduler, state, pairs, used, preset, device)
             done = step + 1
-            if progress is not None:
-                progress(done, preset.steps)
+            progress(done, preset.steps)
             if _is_look(done, preset.steps):
                 _keep_best(done, network, scheduler, state, pairs, held, preset, seed, device)
                 if checkpoint is not None:
                     write_checkpoint(checkpoint, fingerprint, done, state)
                 if len(held) and done > PATIENCE * state.best_step + preset.steps // 4:
                     break
-    if progress is not None:
-        progress(preset.steps, preset.steps)
+    progress(preset.steps, preset.steps)
     weights = {name: value.cpu().numpy().copy() for name, value in state.best.items()}
     return TrainedDenoiser(preset, image_shape, whitening, weights, warm_start)
 

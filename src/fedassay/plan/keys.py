@@ -115,8 +115,8 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     match get_origin(annotation):
         case kind if kind is Annotated:
             # A `Field` among the annotations keeps its bounds to itself.
-            inner = [bound for item in parts[1:] for bound in (item.metadata if _is_field(item) else [item])]
-            return _type(parts[0], inner)
+            inner = [item.metadata if isinstance(item, FieldInfo) else [item] for item in parts[1:]]
+            return _type(parts[0], [bound for bounds in inner for bound in bounds])
         case kind if kind is Literal:
             return "one of " + " | ".join(map(str, parts)) if len(parts) > 1 else str(parts[0])
         case kind if kind in (Union, UnionType):
@@ -132,10 +132,6 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return SECTION
     infinite = ", or .inf" if any(isinstance(item, PlainSerializer) for item in metadata) else ""
     return _SIMPLE[annotation] + _limits(metadata) + infinite
-
-
-def _is_field(item: object) -> bool:
-    return isinstance(item, FieldInfo)
 
 
 def _union(parts: list[Any], metadata: Sequence[Any], null: bool) -> str:

@@ -139,7 +139,7 @@ def mean_second_moment(
             size=(r,),
         )
 
-    return _experiment(sensitivity, n, sigmas, release, (_rows, _second(family, isometric)))
+    return _experiment(sensitivity, n, sigmas, release, (flat_rows, _second(family, isometric)))
 
 
 def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "full") -> Experiment:
@@ -151,7 +151,7 @@ def mean_covariance(n: int, *, sigma: float, dim: int = 2, family: Family = "ful
     def release(x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Moments:
         return m.release_mean_covariance(x, sigma=scales[0], noise=FreeNoise(rng), family=family, size=(r,))
 
-    return _experiment(sensitivity, n, (sigma, sigma), release, (_rows, _second(family, False)))
+    return _experiment(sensitivity, n, (sigma, sigma), release, (flat_rows, _second(family, False)))
 
 
 def class_sums(
@@ -188,7 +188,7 @@ def class_sums(
             size=(r,),
         )
 
-    return _experiment(sensitivity, records, sigmas, release, (_rows, _rows, _second(family, True)))
+    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows, _second(family, True)))
 
 
 def shared_sums(
@@ -222,21 +222,7 @@ def shared_sums(
             size=(r,),
         )
 
-    return _experiment(sensitivity, records, sigmas, release, (_rows, _rows, _second("full", True)))
-
-
-def fedlog_sums(
-    features: int, clip: float, *, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3
-) -> Experiment:
-    """FedLog's T of one round, the body taken as fixed. The worst pair uses every feature: no restriction."""
-    worst = s.fedlog_sums(features, clip, adjacency=adjacency, classes=classes)
-
-    def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats]:
-        return (m.release_fedlog_sums(x, y, classes, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
-
-    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows, _second("full", True)))
 
 
 def magnitude_sum(
@@ -250,7 +236,7 @@ def magnitude_sum(
     ) -> tuple[Floats]:
         return (m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
-    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
 
 
 def class_counts(*, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3) -> Experiment:
@@ -262,7 +248,7 @@ def class_counts(*, adjacency: Adjacency, sigma: float, classes: int = 2, record
     ) -> tuple[Floats]:
         return (m.release_class_counts(y, classes, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
-    return _experiment(_scaled(worst), records, (sigma,), release, (_rows,))
+    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
 
 
 def _experiment(
@@ -284,19 +270,20 @@ def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:
     return lambda weights: replace(worst, sensitivity=weights[0] * worst.sensitivity)
 
 
-def _rows(field: Floats) -> Floats:
+def flat_rows(field: Floats) -> Floats:
+    """The coordinates of a field whose entries carry independent noise: (reruns, ...) to (reruns, k)."""
     return field.reshape(len(field), -1)
 
 
 def _second(family: Family, isometric: bool) -> Flatten:
     """Independent coordinates of a noised second moment: what carries noise of one scale each."""
     if family != "full":
-        return _rows
+        return flat_rows
     if isometric:
-        return lambda field: _rows(vech(field))
+        return lambda field: flat_rows(vech(field))
 
     def upper(field: Floats) -> Floats:
         row, column = np.triu_indices(field.shape[-1])
-        return _rows(field[..., row, column])
+        return flat_rows(field[..., row, column])
 
     return upper

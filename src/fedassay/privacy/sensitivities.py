@@ -205,16 +205,6 @@ def shared_sums(
     return WorstCase(value, x, 0, y, 0, zero)
 
 
-def second_moment_sum(
-    dim: int, *, adjacency: Adjacency, family: Family = "full", nonnegative: bool = False
-) -> WorstCase:
-    """Sum of x x^T alone: 1 under `add_remove`; replaced, sqrt(2) for dim >= 2 (1 if spherical or dim 1)."""
-    if adjacency == "add_remove":
-        return WorstCase(1.0, None, 0, unit(dim, 0), 0, np.zeros(dim))
-    value, x, y = farthest_moments(dim, family, nonnegative, 0.0, 1.0)
-    return WorstCase(value, x, 0, y, 0, np.zeros(dim))
-
-
 def class_counts(*, adjacency: Adjacency, classes: int = 2) -> WorstCase:
     """Label histogram alone: 1 under `add_remove`, sqrt(2) under `replace_one`, 0 with the label fixed."""
     empty = np.zeros(0)
@@ -268,19 +258,6 @@ def magnitude_sum(dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
     if dim == 1:
         return WorstCase(clip, zero, 0, first, 0, zero)
     return WorstCase(math.sqrt(2) * clip, clip * unit(dim, 1), 0, first, 0, zero)
-
-
-def magnitude_mean(n: int, dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
-    """`magnitude_sum` divided by a PUBLIC number of records n: sqrt(2) clip / n.
-
-    Raises:
-        PlanError: under `add_remove`, where n is private: release the sum, and divide by a noised count.
-    """
-    _check_records(n)
-    if adjacency == "add_remove":
-        raise PlanError(_MEANS_NEED_PUBLIC_COUNTS.format(adjacency))
-    worst = magnitude_sum(dim, clip, adjacency=adjacency)
-    return WorstCase(worst.sensitivity / n, worst.record0, 0, worst.record1, 0, worst.background)
 
 
 _MEANS_NEED_PUBLIC_COUNTS = (

@@ -26,13 +26,6 @@ def vech_size(dim: int) -> int:
     return dim * (dim + 1) // 2
 
 
-def _dim_of(size: int) -> int:
-    dim = (math.isqrt(8 * size + 1) - 1) // 2
-    if vech_size(dim) != size:
-        raise ValueError(f"{size} is not d(d+1)/2 for any d")
-    return dim
-
-
 def _scales(dim: int, off_diagonal: float) -> NDArray[np.float64]:
     """One factor per entry of the upper triangle in row order: 1 on the diagonal, `off_diagonal` off it."""
     row, column = np.triu_indices(dim)
@@ -50,12 +43,6 @@ def vech(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     row, column = np.triu_indices(dim)
     flat = matrix.reshape(*matrix.shape[:-2], dim * dim)
     return np.asarray(np.take(flat, row * dim + column, axis=-1) * _scales(dim, _SQRT2), dtype=np.float64)
-
-
-def unvech(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Inverse of `vech`: (..., d(d+1)/2) to symmetric (..., d, d)."""
-    dim = _dim_of(vector.shape[-1])
-    return _scatter(vector * _scales(dim, 1 / _SQRT2), dim)
 
 
 def _scatter(entries: NDArray[np.float64], dim: int) -> NDArray[np.float64]:

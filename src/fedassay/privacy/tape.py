@@ -245,17 +245,20 @@ _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
 
 
 @contextmanager
-def taped(answers: Tape | None = None, *, folder: Path | None = None) -> Iterator[Tape]:
+def taped(answers: Tape | None = None, *, folder: Path | None = None, brief: bool = False) -> Iterator[Tape]:
     """Keep the draws of this block.
 
     Args:
         answers: The tape of a first run, whose outputs are given out again.
         folder: Where arrays lie that do not fit into `overflow.LIMIT`; None: all stay in memory.
+        brief: In a replay: leave the block when all draws and trainings of the first run have been made again.
     """
-    tape = Tape(answers=answers, arrays=Overflow(folder))
+    tape = Tape(answers=answers, arrays=Overflow(folder), brief=brief)
     token = _TAPE.set(tape)
     try:
         yield tape
+    except Enough:
+        pass
     finally:
         _TAPE.reset(token)
     tape.end()
@@ -263,21 +266,21 @@ def taped(answers: Tape | None = None, *, folder: Path | None = None) -> Iterato
 
 def drawn_again(run: Callable[[], object], answers: Tape, folder: Path | None = None) -> Tape:
     """The draws of a replay that gives out the outputs of `answers`; what follows the last of them is left out."""
-    tape = Tape(answers=answers, arrays=Overflow(folder), brief=True)
-    token = _TAPE.set(tape)
-    try:
+    with taped(answers, folder=folder, brief=True) as tape:
         run()
-    except Enough:
-        pass
-    finally:
-        _TAPE.reset(token)
-    tape.end()
     return tape
 
 
 def running_tape() -> Tape | None:
     """The tape of the block that this is called in, or None where nothing is taped."""
     return _TAPE.get()
+
+
+def _written(entry: Entry, root: Seeds | None = None) -> Floats:
+    """What a door gives out, read-only, with a line on the running tape if there is one."""
+    entry.out.flags.writeable = False
+    tape = _TAPE.get()
+    return entry.out if tape is None else tape.write(entry, root)
 
 
 class NoiseSource(Protocol):
@@ -377,11 +380,7 @@ class Door:
         if scale:
             rng = self.root.numpy(*key.path)
             out = np.asarray(value + on_grid(scaled_noise(value.shape, layout, scale, rng), grid))
-        out.flags.writeable = False
-        tape = _TAPE.get()
-        if tape is None:
-            return out
-        return tape.write(Draw(key, value, float(scale), layout, grid, out), self.root)
+        return _written(Draw(key, value, float(scale), layout, grid, out), self.root)
 
     def seal(
         self,
@@ -403,8 +402,4 @@ class Door:
             bounds: What these lie within.
         """
         out = np.array(mechanism(values), dtype=np.float64)
-        out.flags.writeable = False
-        tape = _TAPE.get()
-        if tape is None:
-            return out
-        return tape.write(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism))
+        return _written(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism))

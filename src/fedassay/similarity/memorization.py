@@ -13,7 +13,7 @@ has n equal distances and scores 1 / alpha however near its copy is. Deduplicate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_images, check_same_size
 from fedassay.similarity.nearest import stream_top_k_l2
+from fedassay.support.progress import Advance, no_progress
 
 BLOCK = 1024
 
@@ -52,7 +53,7 @@ def memorization_scores(
     n: int = 50,
     alpha: float = 0.5,
     device: str | torch.device = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Advance = no_progress,
 ) -> MemorizationScores:
     """Memorization score of each generated image.
 
@@ -88,8 +89,7 @@ def memorization_scores(
         nearest.append(found.indices[:, 0])
         distance.append(closest)
         done += len(closest)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
     return MemorizationScores(
         scores=np.concatenate(scores or [np.empty(0)]),
         nearest=np.concatenate(nearest or [np.empty(0, np.int64)]),

@@ -17,7 +17,7 @@ many queries there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.similarity.precision import full_float32
-
-Progress = Callable[[int, int], None]
-"""Called with (queries answered, queries in all) after each block."""
+from fedassay.support.progress import Advance, no_progress
 
 BOUNDS = 2**23  # bounds in memory at a time: queries of a block times the gallery
 MEASURED = 2**19  # numbers in the differences measured at a time; more would leave the cache
@@ -62,7 +60,7 @@ def top_k_l2(
     *,
     device: str | torch.device = "cpu",
     query_block: int = 1024,
-    progress: Progress | None = None,
+    progress: Advance = no_progress,
 ) -> Neighbours:
     """The k vectors of the gallery nearest to each query.
 
@@ -88,8 +86,7 @@ def top_k_l2(
         part = slice(done, done + len(found.indices))
         indices[part], distances[part] = found
         done = part.stop
-        if progress is not None:
-            progress(done, len(queries))
+        progress(done, len(queries))
     return Neighbours(indices, distances)
 
 

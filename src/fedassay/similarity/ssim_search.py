@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by SSIM, and the other all-pairs questions the audits ask.
+"""Exact nearest neighbours by SSIM.
 
 The search takes a block of queries against a block of the gallery. It bounds the SSIM of
 every pair in the block from above (`fedassay.similarity.ssim_bound`), evaluates the pairs
@@ -12,7 +12,6 @@ the bound the SSIM itself. Memory depends on the block sizes, not on the number 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +20,13 @@ from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_images, check_same_size
 from fedassay.similarity.parallel import parallel_map
-from fedassay.similarity.ssim import Moments, join_moments, moments, ssim_of_moments, window_side
+from fedassay.similarity.ssim import Moments, join_moments, ssim_of_moments, window_side
 from fedassay.similarity.ssim_bound import FLOAT32_ERROR, bound_block, largest_block, prepare_block
-
-Progress = Callable[[int, int], None]
-"""Called with (pairs settled, pairs in all) after each block."""
+from fedassay.support.progress import Advance, no_progress
 
 QUERY_BLOCK = 1024
 GALLERY_BLOCK = 2048
 EXACT_BATCH = 64  # pairs that one thread evaluates in float64 at a time
-GROUPS = 64  # groups between two calls of a progress callback
 PRUNING_DEGREE = 5  # DCT frequencies kept in the bound: 20 of 48 coordinates for a 7x7 window
 MOST_SURVIVORS = 0.1  # share of pairs left after pruning from which the exact product is cheaper
 
@@ -50,7 +46,7 @@ def most_similar(
     *,
     exclude_self: bool = False,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
+    progress: Advance = no_progress,
 ) -> Matches:
     """The image of the gallery with the highest SSIM to each query.
 
@@ -80,7 +76,7 @@ def top_k(
     device: str | torch.device = "cpu",
     query_block: int = QUERY_BLOCK,
     gallery_block: int = GALLERY_BLOCK,
-    progress: Progress | None = None,
+    progress: Advance = no_progress,
 ) -> Matches:
     """The k images of the gallery with the highest SSIM to each query, best first.
 
@@ -132,8 +128,7 @@ def top_k(
                 degree = None
                 left = prepare_block(queries[start : start + query_block], side, degree, device)
             settled += bounds.size
-            if progress is not None:
-                progress(settled, pairs)
+            progress(settled, pairs)
         indices[start : start + query_block], values[start : start + query_block] = best
     return Matches(indices, values)
 
@@ -187,117 +182,3 @@ def _evaluate(
 
     values = parallel_map(evaluate, range(0, len(query), EXACT_BATCH), device)
     return np.concatenate([np.empty(0), *values])
-
-
-def near_duplicates(
-    private: NDArray[Any],
-    attacker: NDArray[Any],
-    drop: int,
-    *,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Splits private images into those to keep and the `drop` most similar to an attacker image.
-
-    The near-duplicate filter of the FedPFT reconstruction attack (appendix E there): it removes the
-    1,000 of 10,000 private images with the highest SSIM to any image the attacker trains on.
-
-    Args:
-        private: (N, H, W, C) images that will be scored.
-        attacker: (M, H, W, C) images the attacker holds.
-        drop: how many to drop, 0 to N. Equal SSIM: the lowest index is dropped first.
-        device: where to compute.
-        progress: called with (pairs settled, pairs in all).
-
-    Returns:
-        (keep, dropped): positions in `private`, each in rising order.
-
-    Raises:
-        ValueError: `drop` out of range, or as `top_k`.
-    """
-    if not 0 <= drop <= len(private):
-        raise ValueError(f"drop = {drop}: between 0 and the {len(private)} private images")
-    value = most_similar(private, attacker, device=device, progress=progress).values
-    order = np.argsort(-value, kind="stable")
-    return np.sort(order[drop:]), np.sort(order[:drop])
-
-
-def ssim_matrix(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    *,
-    device: str | torch.device = "cpu",
-    query_block: int = QUERY_BLOCK,
-    gallery_block: int = GALLERY_BLOCK,
-    progress: Progress | None = None,
-) -> NDArray[np.float32]:
-    """SSIM of all pairs: (N, M), float32, within 1e-5 of `ssim`.
-
-    For matrices that fit in memory; `most_similar` and `top_k` need none.
-
-    Args:
-        x: (N, H, W) or (N, H, W, C), uint8 or float in [0, 1].
-        y: (M, H, W) or (M, H, W, C), the same image size.
-        device: where to compute.
-        query_block: rows computed at a time.
-        gallery_block: columns computed at a time.
-        progress: called with (pairs settled, pairs in all).
-
-    Raises:
-        ValueError: images of another type, range or size.
-    """
-    x, y = check_images(x, "x"), check_images(y, "y")
-    check_same_size(x, y)
-    side = window_side(x.shape[1], x.shape[2])
-    largest = largest_block(x.shape[1:], side, None)
-    query_block, gallery_block = min(query_block, largest), min(gallery_block, largest)
-    matrix = np.empty((len(x), len(y)), dtype=np.float32)
-    settled = 0
-    for start in range(0, len(x), query_block):
-        rows = slice(start, start + query_block)
-        left = prepare_block(x[rows], side, None, device)
-        for first in range(0, len(y), gallery_block):
-            columns = slice(first, first + gallery_block)
-            _, matrix[rows, columns] = bound_block(left, y[columns], side, None, device)
-            settled += matrix[rows, columns].size
-            if progress is not None:
-                progress(settled, matrix.size)
-    return matrix
-
-
-def mean_pairwise_ssim(
-    groups: NDArray[Any], *, device: str | torch.device = "cpu", progress: Progress | None = None
-) -> NDArray[np.float64]:
-    """Mean SSIM over the k (k - 1) / 2 pairs inside each group.
-
-    The `attacker` selection ranks targets by how alike several reconstructions of each are.
-
-    Args:
-        groups: (N, k, H, W) or (N, k, H, W, C) with k at least 2, uint8 or float in [0, 1].
-        device: where to compute.
-        progress: called with (groups done, groups in all).
-
-    Returns:
-        (N,) in [-1, 1].
-
-    Raises:
-        ValueError: k under 2, images of another type or range.
-    """
-    if groups.ndim not in (4, 5) or groups.shape[1] < 2:
-        raise ValueError(f"groups: shape {groups.shape}; (N, k, H, W) or (N, k, H, W, C) with k >= 2")
-    count, k = groups.shape[:2]
-    flat = check_images(groups.reshape(count * k, *groups.shape[2:]), "groups")
-    side = window_side(flat.shape[1], flat.shape[2])
-    left, right = (torch.from_numpy(side_).to(device) for side_ in np.triu_indices(k, 1))
-
-    def mean(group: int) -> float:
-        known = moments(flat[group * k : (group + 1) * k], side, device)
-        return float(ssim_of_moments(known.select(left), known.select(right), side).mean())
-
-    values = np.empty(count)
-    for start in range(0, count, GROUPS):
-        stop = min(start + GROUPS, count)
-        values[start:stop] = parallel_map(mean, range(start, stop), device)
-        if progress is not None:
-            progress(stop, count)
-    return values

@@ -7,9 +7,7 @@ privacy is always one record.
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
-
-from fedassay.support.errors import PlanError
+from typing import Literal
 
 Adjacency = Literal["add_remove", "replace_one", "replace_one_same_label"]
 """One of the three relations described in `ADJACENCIES`."""
@@ -30,27 +28,6 @@ ADJACENCIES: dict[str, str] = {
     ),
 }
 """What each adjacency allows, and what it makes public."""
-
-
-def validate_adjacency(value: str, *, where: str = "adjacency") -> Adjacency:
-    """Return `value` as an `Adjacency`, or say what is allowed.
-
-    Args:
-        value: the name given by the user.
-        where: the key that the error message names.
-
-    Raises:
-        PlanError: if `value` is not one of the three names.
-    """
-    allowed = get_args(Adjacency)
-    if value not in allowed:
-        raise PlanError(f"{where}: {value!r} is not an adjacency; allowed: {', '.join(allowed)}")
-    return cast(Adjacency, value)
-
-
-def records_public(adjacency: Adjacency) -> bool:
-    """Whether a client's total number of records is the same on both sides of every neighbouring pair."""
-    return adjacency != "add_remove"
 
 
 def class_counts_public(adjacency: Adjacency) -> bool:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fedassay.support.text import plain
 
+_T = TypeVar("_T")
+
 Advance = Callable[[int, int], None]
 """Called with (done, total) as a step goes on."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """An `Advance` that tells nobody."""
 
 
 @dataclass(eq=False)
@@ -28,13 +34,20 @@ class Progress:
     def step(self, name: str) -> Iterator[Advance]:
         """A named step; yields the function to call with (done, total)."""
         if self.bars is None:
-            yield lambda done, total: None
+            yield no_progress
             return
         task = self.bars.add_task(plain(name), total=None)
         try:
             yield lambda done, total: self.bars.update(task, completed=done, total=total)
         finally:
             self.bars.remove_task(task)
+
+    def each(self, name: str, items: Sequence[_T]) -> Iterator[_T]:
+        """The items that a named step works on, one after the other."""
+        with self.step(name) as advance:
+            for done, item in enumerate(items):
+                advance(done, len(items))
+                yield item
 
 
 SILENT = Progress()

@@ -41,6 +41,7 @@ _GROUP = "fedassay"
 
 _T = TypeVar("_T")
 _registered: dict[tuple[str, str], Any] = {}
+_sizes: dict[tuple[str, str], object] = {}
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,14 @@ class Entry:
         return f"{self.kind} {self.name!r} of {self.package or self.module}"
 
 
-def register(kind: Kind, name: str) -> Callable[[_T], _T]:
+def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T]:
     """Register the decorated class or function as `name` among the `kind`s.
 
     Args:
         kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`.
         name: The name that plans use; a string literal, since it is found without importing.
+        size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; None: it is
+            not known beforehand.
 
     Raises:
         ValueError: The kind is unknown, or the name is taken by another object.
@@ -90,6 +93,7 @@ def register(kind: Kind, name: str) -> Callable[[_T], _T]:
         if taken is not None and getattr(taken, "__qualname__", None) != getattr(component, "__qualname__", None):
             raise ValueError(f"register: {kind} {name!r} is already defined by {taken!r}")
         _registered[kind, name] = component
+        _sizes[kind, name] = size
         return component
 
     return keep
@@ -98,9 +102,10 @@ def register(kind: Kind, name: str) -> Callable[[_T], _T]:
 def entries(kind: Kind) -> dict[str, Entry]:
     """Every registered name of a kind, in alphabetical order, without importing any of them."""
     found = {entry.name: entry for entry in _scan(kind)}
-    for point in _third_parties(kind):
-        name = point.name.partition(".")[2]
-        found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
+    for point in _points():
+        own, _, name = point.name.partition(".")
+        if own == kind:
+            found.setdefault(name, Entry(kind, name, point.module, f"from {point.module}", _package(point)))
     for (other, name), component in _registered.items():
         if other == kind and name not in found:
             doc = (component.__doc__ or "").strip().partition("\n")[0]
@@ -132,6 +137,16 @@ def lookup(kind: Kind, name: str) -> Any:
     return _registered[kind, name]
 
 
+def size_of(kind: Kind, name: str) -> object:
+    """The size that a data set or a backbone was registered with; None where it declares none.
+
+    Raises:
+        PlanError: As `lookup`.
+    """
+    lookup(kind, name)
+    return _sizes.get((kind, name))
+
+
 def misnamed() -> Iterator[str]:
     """Entry points of other packages that name no component, or one whose name is taken; a message each."""
     seen: dict[str, str] = {f"{kind}.{entry.name}": "fedassay" for kind in get_args(Kind) for entry in _scan(kind)}
@@ -148,10 +163,6 @@ def misnamed() -> Iterator[str]:
                 f"used; allowed: another name"
             )
         seen.setdefault(point.name, _package(point))
-
-
-def _third_parties(kind: Kind) -> list[EntryPoint]:
-    return [point for point in _points() if point.name.startswith(f"{kind}.")]
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import fit_direction, make_outliers, what_leaves
+from fedassay.audits.claim.reruns import fit_direction, outliers_of, what_leaves
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange.release import PrivacyClaim, Release, exact
@@ -192,7 +192,7 @@ def test_a_mechanism_whose_worst_neighbours_are_unknown_names_no_statistic(make_
 def test_outliers_are_neighbours(make_task: MakeTask, make_context: MakeContext, adjacency: Adjacency) -> None:
     context = make_context(make_task(clients=3, records=60, adjacency=adjacency), Sums())
     client = context.clients[1]
-    outliers = make_outliers(context, 1, adjacency)
+    outliers = outliers_of(context, context.clients[1], adjacency)
     assert len({outlier.name for outlier in outliers}) == 3
     for outlier in outliers:
         zero, one = outlier.without, outlier.within

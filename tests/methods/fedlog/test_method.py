@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import fedassay.methods.fedlog.method as fedlog_module
+import fedassay.methods.shared.rounds as rounds_module
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, ledger_rows
@@ -24,7 +24,15 @@ from fedassay.heads.exponential import map_head
 from fedassay.methods.fedlog.bodies import Shared, body_loss
 from fedassay.methods.fedlog.messages import as_sent, upload
 from fedassay.methods.fedlog.method import FedLog
-from fedassay.methods.fedlog.private import Body, Mechanism, clamped, class_means, protection
+from fedassay.methods.fedlog.private import (
+    Body,
+    BodyTraining,
+    Mechanism,
+    Statistic,
+    clamped,
+    class_means,
+    protection,
+)
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.rounds import summary
@@ -68,22 +76,11 @@ def _released(
 ) -> Transcript:
     """The transcript of one client's uploads, without any training: the ledger reads nothing else."""
     target = PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency)
-    protected = protection(
-        target,
-        mechanism=mechanism,
-        body=body,
-        central=False,
-        counts=records,
-        rounds=rounds,
-        width=width,
-        clip=2.0,
-        classes=10,
-        clients=3,
-        local_epochs=1,
-        batch=8,
-        dp_sgd=DpSgd(sampling_rate=1.0),
-        body_share=0.5,
+    statistic = Statistic(
+        rounds=rounds, width=width, clip=2.0, classes=10, clients=3, mechanism=mechanism, counts=records
     )
+    bodies = BodyTraining(body=body, epochs=1, batch=8, dp_sgd=DpSgd(sampling_rate=1.0), share=0.5)
+    protected = protection(target, statistic, bodies)
     client = Records(
         "client/0", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4), lambda images: images.reshape(4, -1)
     )
@@ -443,7 +440,7 @@ def test_accuracy_is_measured_when_it_is_due_and_at_the_end(
     every = _quick(rounds=5).run(make_task())
     seen = []
     monkeypatch.setattr(
-        fedlog_module, "summary", lambda history, target: seen.append(history) or summary(history, target)
+        rounds_module, "summary", lambda history, target: seen.append(history) or summary(history, target)
     )
     rare = _quick(rounds=5, measure_every=2).run(make_task())
     assert [entry.accuracy is not None for entry in seen[0]] == [False, True, False, True, True]
@@ -457,7 +454,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     task = make_task(epsilon=epsilon, records=90)
     method = _quick(variant=variant, rounds=4, body="private", counts="exact")
     whole = method.run(task)
-    kept = fedlog_module.keep_round
+    kept = rounds_module.keep_round
 
     def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 2:
@@ -465,7 +462,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
         kept(task, run, number, *rest)
 
     resumable = dataclasses.replace(task, scratch=tmp_path)
-    monkeypatch.setattr(fedlog_module, "keep_round", interrupted)
+    monkeypatch.setattr(rounds_module, "keep_round", interrupted)
     with pytest.raises(KeyboardInterrupt):
         method.run(resumable)
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedassay.methods.rivals.fedavg as fedavg_module
+import fedassay.methods.shared.rounds as rounds_module
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER, Message
@@ -90,7 +90,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
     task = make_task(records=60)
     method = _quick(share=share, rounds=3)
     whole = method.run(task)
-    keep = fedavg_module.keep_round
+    keep = rounds_module.keep_round
 
     def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 1:
@@ -98,7 +98,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
         keep(task, run, number, *rest)
 
     resumable = dataclasses.replace(task, scratch=tmp_path)
-    monkeypatch.setattr(fedavg_module, "keep_round", interrupted)
+    monkeypatch.setattr(rounds_module, "keep_round", interrupted)
     with pytest.raises(KeyboardInterrupt):
         method.run(resumable)
     monkeypatch.undo()

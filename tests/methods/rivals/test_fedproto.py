@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedassay.methods.rivals.fedproto as fedproto_module
+import fedassay.methods.shared.rounds as rounds_module
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
@@ -88,7 +89,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
 ) -> None:
     task = make_task(records=60)
     whole = _quick().run(task)
-    keep = fedproto_module.keep_round
+    keep = rounds_module.keep_round
 
     def interrupted(task: MethodInput, run: str, number: int, *rest: object) -> None:
         if number == 1:
@@ -96,7 +97,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(
         keep(task, run, number, *rest)  # type: ignore[arg-type]
 
     resumable = replace(task, scratch=tmp_path)
-    monkeypatch.setattr(fedproto_module, "keep_round", interrupted)
+    monkeypatch.setattr(rounds_module, "keep_round", interrupted)
     with pytest.raises(KeyboardInterrupt):
         _quick().run(resumable)
     monkeypatch.undo()

@@ -27,7 +27,7 @@ from fedassay.nets.generators import unchanged
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.support.hashing import digest_arrays
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Images, Ints
 
 
@@ -59,7 +59,7 @@ def train_generator_privately(
     seed: int,
     door: TrainingDoor,
     device: str = "cpu",
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
     checkpoint: Path | None = None,
 ) -> TrainedDenoiser:
     """Train a generator by DP-SGD, with AdamW on the noised gradients (which is post-processing).

@@ -19,7 +19,7 @@ from fedassay.nets.dp_sgd.record_gradients import CHECKED_STEPS
 from fedassay.nets.dp_sgd.tape import Training, digest, replayed, watch, write
 from fedassay.nets.dp_sgd.watch import TrainingWatch
 from fedassay.privacy.tape import running_tape
-from fedassay.support.progress import Advance
+from fedassay.support.progress import Advance, no_progress
 
 _KEPT_EVERY = 100
 
@@ -28,7 +28,7 @@ def train_with_noise(
     training: Training,
     *,
     known: bool = False,
-    progress: Advance | None = None,
+    progress: Advance = no_progress,
     checkpoint: Path | None = None,
     fingerprint: str = "",
 ) -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ def _take_steps(
     state: TrainingState,
     watching: TrainingWatch | None,
     done: int,
-    progress: Advance | None,
+    progress: Advance,
     checkpoint: Path | None,
     fingerprint: str,
 ) -> None:
@@ -87,8 +87,7 @@ def _take_steps(
         if watching is not None:
             watching.before(step, training.inputs, training.labels)
         checked += _take_step(step, training, clip, state, watching, check=checked < CHECKED_STEPS)
-        if progress is not None:
-            progress(step + 1, steps)
+        progress(step + 1, steps)
         if checkpoint is not None and ((step + 1) % _KEPT_EVERY == 0 or step + 1 == steps):
             write_checkpoint(
                 checkpoint, fingerprint, step + 1, state, None if watching is None else watching.state()

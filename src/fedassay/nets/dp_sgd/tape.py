@@ -129,13 +129,6 @@ class TrainingEntry:
             )
         return self.replay.sums_at(step, forced=forced, identities=identities)
 
-    def covers(self, values: NDArray[np.generic]) -> bool:
-        """Whether values are these weights to the bit: consecutive ones, in the order of the network."""
-        flat = np.ravel(values).astype(np.float32)
-        own = np.concatenate([each.ravel() for each in self.weights.values()] or [np.zeros(0, np.float32)])
-        starts = np.cumsum([0, *(each.size for each in self.weights.values())])
-        return any(np.array_equal(own[start : start + len(flat)], flat) for start in starts[:-1])
-
 
 def trainings(tape: Tape) -> dict[Key, TrainingEntry]:
     """The private trainings of a run."""

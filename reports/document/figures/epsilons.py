@@ -1,4 +1,4 @@
-"""The corridor plot: where the true epsilon of every release must lie.
+"""The epsilon plot: where the true epsilon of every release must lie.
 
 The lower wall is what an attack showed (observed), the upper wall what the ledger adds up to
 (accounted); the claim should stand at the upper wall or beyond it, and no observation to its right.
@@ -38,8 +38,8 @@ class Walls:
         return ceiling(self.mu)
 
 
-def corridor(record: RunRecord) -> Figure | None:
-    """The corridor plot of a run; None where no cell claims, accounts or observes anything finite."""
+def epsilons(record: RunRecord) -> Figure | None:
+    """The epsilon plot of a run; None where no cell claims, accounts or observes anything finite."""
     rows = [_walls(group) for group in groups(record)]
     finite = [
         value
@@ -54,7 +54,7 @@ def corridor(record: RunRecord) -> Figure | None:
     described = " ".join(_described(row, deltas) for row in rows)
     drawn = [
         drawing(name, width, _TOP + _ROW * len(rows) + 40, title, described, _body(rows, finite, width, deltas))
-        for name, width in (("corridor", 860.0), ("corridor-narrow", 350.0))
+        for name, width in (("epsilons", 860.0), ("epsilons-narrow", 350.0))
     ]
     ceilings = any(row.ceiling is not None for row in rows)
     note = (
@@ -91,7 +91,7 @@ def corridor(record: RunRecord) -> Figure | None:
         "ceiling",
         "verdict",
     )
-    return Figure("corridor", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
+    return Figure("epsilons", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
 def _walls(group: Group) -> Walls:
