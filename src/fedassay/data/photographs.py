@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.loading import DataRequest, DataSize, allow_only
 from fedassay.support.registry import register
 from fedassay.support.types import Images
 
