@@ -103,9 +103,13 @@ def run(
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
     from fedassay.console import plan_file
-    from fedassay.plan.resolve import load_scenario
+    from fedassay.plan.own_images import check_images
+    from fedassay.plan.resolve import load_plan, load_scenario
 
-    scenario = load_scenario(plan_file(plan), assignments)
+    plan = plan_file(plan)
+    # Before the components are looked at, which import torch: a wrong path is told of at once.
+    check_images(load_plan(plan, assignments), plan.resolve().parent)
+    scenario = load_scenario(plan, assignments)
     if dry_run:
         from fedassay.console import print_cells
 
@@ -293,15 +297,40 @@ def schema(what: str) -> int:
     return 0
 
 
-@cli.command()
-@click.argument("file", type=Output(), default=Path("plan.yaml"))
+@cli.command(short_help="Check plans or policies, without running anything.")
+@click.argument("what", type=click.Choice(["plan", "policy"]))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_quiet
 @_json
-def init(file: Path, quiet: bool, as_json: bool) -> int:
+def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> int:
+    """Check FILES, which are plans or policies; no data is looked at. Exit 2 where one is wrong."""
+    from fedassay.console import problem_in
+
+    problems = {str(file): problem_in(what, file) for file in files}
+    if as_json:
+        say_json(json.dumps(problems, indent=1))
+    for file, problem in problems.items():
+        if problem is not None:
+            say(f"fedassay: {problem}", err=True)
+        elif not (quiet or as_json):
+            say(f"{file}: a {what} that can be run" if what == "plan" else f"{file}: a policy")
+    return 2 if any(problem is not None for problem in problems.values()) else 0
+
+
+@cli.command()
+@click.argument("file", type=Output(), default=Path("plan.yaml"))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Your own images, a folder or an .npz file: the plan fits what is there.",
+)
+@_quiet
+@_json
+def init(file: Path, data: Path | None, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
     from fedassay.console import write_starter
 
-    write_starter(file)
+    write_starter(file, data)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:

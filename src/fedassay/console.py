@@ -15,7 +15,7 @@ from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario
 from fedassay.records.record import RunRecord
 from fedassay.support.atomic import write_text
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import FedassayError, PlanError
 from fedassay.support.registry import Kind
 from fedassay.support.terminal import Styled, say, say_json, say_lines
 
@@ -218,12 +218,34 @@ def _file(path: Path, instead: str) -> Path:
     raise PlanError(f"{path}: no such file; {instead}")
 
 
-def write_starter(file: Path) -> None:
-    """Write a commented plan.
+def problem_in(what: str, file: Path) -> str | None:
+    """What is wrong with a plan or a policy, in one message; None where nothing is."""
+    try:
+        if what == "plan":
+            from fedassay.plan.resolve import load_scenario
+
+            load_scenario(plan_file(file))
+        else:
+            from fedassay.reports.gate.policy import load_policy
+
+            load_policy(policy_file(file))
+    except FedassayError as error:
+        return str(error)
+    return None
+
+
+def write_starter(file: Path, data: Path | None) -> None:
+    """Write a commented plan; of the user's own images, one that fits them.
 
     Raises:
-        PlanError: The file exists.
+        PlanError: The file exists, or there is nothing at `data`.
+        DataError: What is there is no data set.
     """
     if file.exists():
         raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
-    write_text(file, (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8"))
+    plan = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
+    if data is not None:
+        from fedassay.plan.fitted import fitted_plan
+
+        plan = fitted_plan(data, file, plan)
+    write_text(file, plan)

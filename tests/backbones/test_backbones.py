@@ -63,6 +63,7 @@ _KINDS: list[tuple[str, dict[str, Any]]] = [
     ("pixels", {"input_size": 16}),
     ("small_cnn", {"weights": "random"}),
     ("small_cnn", {"weights": "random", "input_size": 24}),
+    ("small_cnn_rectified", {"weights": "random"}),
     ("cifar_resnet20", {"weights": "random"}),
     ("squeezenet1_1", {"weights": "random"}),
     ("mobilenet_v3_small", {"weights": "random", "input_size": 32}),
@@ -294,6 +295,6 @@ def test_names_agree_with_torchvisions_own_list() -> None:
 
 
 def test_the_registered_backbones() -> None:
-    names = ["cifar_resnet20", "cifar_resnet56", "pixels", "small_cnn", "squeezenet1_1"]
+    names = ["cifar_resnet20", "cifar_resnet56", "pixels", "small_cnn", "small_cnn_rectified", "squeezenet1_1"]
     assert list(entries("backbone")) == names
     assert all(entry.summary for entry in entries("backbone").values())

@@ -52,5 +52,5 @@ def test_the_seed_draws_the_points() -> None:
 
 
 def test_it_takes_no_file(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="neither root nor path"):
+    with pytest.raises(PlanError, match="none of root, path"):
         load(_request(root=tmp_path))

@@ -106,7 +106,7 @@ def test_limit_is_stratified_seeded_and_in_order() -> None:
     ("given", "message"),
     [
         ({"limit": 0}, "data.limit: 0 given; allowed: 1 or more"),
-        ({"path": Path("x.npz")}, "data.path: x.npz given, but data set digits takes neither root nor path"),
+        ({"path": Path("x.npz")}, "data.path: x.npz given, but data set digits takes none of root, path"),
         ({"root": Path("r")}, "data.root: r given"),
         ({"size": 3}, "data.size: 3 given"),
     ],

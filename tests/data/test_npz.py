@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.data import DataRequest, LoadedData, load
+from fedassay.data.npz import outline_of_npz
 from fedassay.support.errors import DataError, PlanError
 
 _RNG = np.random.default_rng(0)
@@ -79,11 +80,32 @@ def _with_nan(array: NDArray[Any]) -> NDArray[np.float64]:
     ("arrays", "message"),
     [
         ({"x": _X / 255, "y": _Y}, r"mine\.npz: x: holds float64; allowed: uint8"),
-        ({"x": _with_nan(_X), "y": _Y}, r"x: holds float64 with NaN; allowed: uint8"),
+        ({"x": _with_nan(_X), "y": _Y}, r"x: holds float64; allowed: uint8"),
         ({"x": _X.astype(np.int64), "y": _Y}, r"x: holds int64; allowed: uint8"),
-        ({"x": _X, "y": _with_nan(_Y)}, r"y: holds float64 with NaN; allowed: whole numbers"),
+        ({"x": _X, "y": _with_nan(_Y)}, r"y: holds float64; allowed: whole numbers"),
         ({"x": _X, "y": _Y[:5]}, r"y: has shape \(5,\), but there are 12 images"),
-        ({"x": _X, "y": _Y[:, None]}, r"y: has shape \(12, 1\)"),
+        ({"x": _X, "y": _Y[:, None, None]}, r"y: has shape \(12, 1, 1\), but there are 12 images"),
+        ({"x": _X, "y": _X[:, 0, :0, 0]}, r"y: has shape \(12, 0\)"),
+        (
+            {"x": _X, "y": _X[:, :2, 0, 0]},
+            r"y: has 2 labels a record; allowed: one, which data.label_column picks",
+        ),
+        (
+            {"train_images": _X, "train_labels": _Y[:5, None]},
+            r"train_labels: has shape \(5, 1\), but there are 12",
+        ),
+        ({"train_images": _X}, r"has no array train_labels"),
+        ({"train_images": _X, "train_labels": _Y, "val_images": _X}, r"only one of val_images and val_labels"),
+        ({"train_images": _X, "train_labels": _Y, "x": _X, "y": _Y}, r"both x and train_images"),
+        (
+            {"x": np.zeros((2, 1025, 8), np.uint8), "y": _Y[:2]},
+            r"1025x8 pixels; allowed: up to 1024x1024, to which",
+        ),
+        ({"x": np.zeros((300, 8, 8), np.uint8), "y": np.arange(300)}, r"300 records are of 300 classes; allowed"),
+        (
+            {"x": np.zeros((12, 28, 28, 28), np.uint8), "y": _Y},
+            r"shape \(12, 28, 28, 28\); allowed: 1 or 3 channels",
+        ),
         ({"x": _X, "y": np.array(["a"] * 12)}, r"y: holds <U1"),
         ({"x": _X[0, :, :, 0], "y": _Y}, r"x: has shape \(9, 10\)"),
         ({"x": _X.transpose(0, 3, 1, 2), "y": _Y}, r"1 or 3 channels \(channels come last\)"),
@@ -214,3 +236,65 @@ def test_size_resizes_every_set(tmp_path: Path) -> None:
     assert data.train.image_shape == data.test.image_shape == (12, 12, 3)
     with pytest.raises(PlanError, match=r"data\.size: 3 given"):
         load(DataRequest("npz", None, path, None, 0, tmp_path, size=3))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _medmnist(folder: Path, colour: bool, **changes: Any) -> Path:
+    """A file of MedMNIST's layout: labels (n, 1), three sets."""
+    pixels = _X if colour else _X[..., 0]
+    arrays = {
+        "train_images": pixels[:6],
+        "val_images": pixels[6:8],
+        "test_images": pixels[8:],
+        "train_labels": _Y[:6, None].astype(np.uint8),
+        "val_labels": _Y[6:8, None].astype(np.uint8),
+        "test_labels": _Y[8:, None].astype(np.uint8),
+    }
+    return _save(folder, True, **{**arrays, **changes})
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_medmnist_is_read_as_it_is(tmp_path: Path, colour: bool) -> None:
+    data = _load(_medmnist(tmp_path, colour))
+    assert data.test is not None
+    assert data.train.image_shape == (9, 10, 3 if colour else 1)
+    pixels = _X if colour else _X[..., :1]
+    assert np.array_equal(data.train.images, pixels[:8])
+    assert np.array_equal(data.test.images, pixels[8:])
+    assert data.train.labels.tolist() == _Y[:8].tolist()
+    assert data.test.labels.tolist() == _Y[8:].tolist()
+
+
+def test_one_of_several_labels_is_picked(tmp_path: Path) -> None:
+    several = np.stack([_Y == 0, _Y == 1, _Y * 0 + 1], axis=1).astype(np.uint8)
+    labels = {"train_labels": several[:6], "val_labels": several[6:8], "test_labels": several[8:]}
+    path = _medmnist(tmp_path, False, **labels)
+    assert _load(path, label_column=1).train.labels.tolist() == (_Y[:8] == 1).astype(int).tolist()
+    for wrong in (3, -1, "pneumonia"):
+        with pytest.raises(
+            DataError, match=f"data.label_column: {wrong} given; .* has 3 columns, allowed: 0 to 2"
+        ):
+            _load(path, label_column=wrong)
+    with pytest.raises(DataError, match="all records are of one class"):
+        _load(path, label_column=2)
+    with pytest.raises(DataError, match=r"label_column: 0 given, but mine\.npz: y has one label a record"):
+        _load(_save(tmp_path, x=_X, y=_Y), label_column=0)
+
+
+def test_an_outline_says_what_loading_would_find(tmp_path: Path) -> None:
+    for path in (
+        _medmnist(tmp_path, True),
+        _save(_made(tmp_path / "other"), x=_X, y=_Y, x_test=_X, y_test=_Y, domain=_Y[::-1]),
+    ):
+        data, seen = _load(path), outline_of_npz(DataRequest("npz", None, path, None, 0, tmp_path))
+        assert data.test is not None
+        assert seen.data.test is not None
+        assert seen.image == data.train.image_shape
+        assert np.array_equal(seen.data.train.labels, data.train.labels)
+        assert np.array_equal(seen.data.test.labels, data.test.labels)
+        assert seen.data.train.domain_names == data.train.domain_names
+        assert seen.data.train.images.nbytes == 0

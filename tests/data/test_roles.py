@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +136,43 @@ def test_stratified_sample_has_the_size_asked_for(labels: list[int], size: int, 
     assert np.all(np.diff(chosen) > 0)
     counts = np.bincount(array[chosen], minlength=6)
     assert np.abs(counts - np.bincount(array, minlength=6) * min(1, size / len(array))).max() < 2
+
+
+@given(
+    values=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3), st.integers(0, 20)), min_size=2, max_size=80),
+    seed=st.integers(0, 2**32),
+)
+def test_no_group_and_no_image_is_in_two_roles(values: list[tuple[int, int, int]], seed: int) -> None:
+    columns = np.array(values)
+    train = replace(_images(columns[:, 0], columns[:, 1]), groups=columns[:, 2].astype(np.int64))
+    roles = split_roles(LoadedData(train, None, ""), _SHARES, np.random.default_rng(seed))
+    sets = _sets(roles)
+    assert sum(len(part) for part in sets) == len(train)
+    for number, one in enumerate(sets):
+        for other in sets[number + 1 :]:
+            assert one.groups is not None
+            assert other.groups is not None
+            assert not set(one.groups.tolist()) & set(other.groups.tolist())
+            assert not _bytes(one) & _bytes(other)
+    assert roles.duplicates == len(train) - len(_bytes(train))
+
+
+def test_groups_of_one_record_each_change_nothing() -> None:
+    data = load(DataRequest("digits", None, None, 300, 0, Path(".")))
+    alone = replace(data, train=replace(data.train, groups=np.arange(300)[::-1].copy()))
+    one, other = (split_roles(part, _SHARES, np.random.default_rng(3)) for part in (data, alone))
+    for role in _SHARES:
+        assert np.array_equal(one.indices[role], other.indices[role])
+
+
+def test_an_attacker_holds_no_near_duplicate_of_a_private_photograph() -> None:
+    from fedassay.similarity.ssim_search import most_similar
+
+    data = load(DataRequest("photographs", None, None, None, 0, Path(".")))
+    roles = split_roles(data, _SHARES, np.random.default_rng(0))
+    nearest = most_similar(roles.private.images[::4], roles.attacker.images).values
+    assert nearest.max() < 0.97
+    assert np.median(nearest) < 0.5
+    for role, images in zip(_SHARES, _sets(roles), strict=True):
+        assert abs(len(images) - _SHARES[role] * len(data.train)) < 0.03 * len(data.train)
+        assert (np.bincount(images.labels, minlength=10) > 0).all()

@@ -1,4 +1,4 @@
-"""A convolutional network small enough to train on the public split in seconds."""
+"""Convolutional networks small enough to train on the public split in seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedassay.support.cache import Key, cached_arrays
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import register
 
-_WIDTH = 64
+_WIDTH, _RECTIFIED_WIDTH = 64, 256
 _VERSION = 1
 """Raise it when layers or training change: trained weights are cached."""
 
@@ -35,6 +35,7 @@ _WEIGHT_DECAY = 1e-3
 _SMOOTHING = 0.1
 _TEMPERATURE = 8.0
 """Multiplies unit-norm features before the linear head, which could not be confident otherwise."""
+_DESCRIPTIONS = {"small_cnn": "small CNN", "small_cnn_rectified": "small rectified CNN"}
 
 
 @register("backbone", "small_cnn", size=BackboneSize(64, 1.9e7, 28))
@@ -49,26 +50,45 @@ def small_cnn(request: BackboneRequest) -> Backbone:
     Raises:
         PlanError: Other weights, or `public` without public records.
     """
+    return _small_cnn(request, "small_cnn", _WIDTH)
+
+
+@register("backbone", "small_cnn_rectified", size=BackboneSize(256, 1.9e7, 28))
+def small_cnn_rectified(request: BackboneRequest) -> Backbone:
+    """Three convolutions to 256 features that are not negative, trained on the public split or random.
+
+    As `small_cnn`, but it ends in a rectifier, as the large networks do that are used as backbones. So what rests
+    on features that are not negative applies to it.
+
+    Weights: `public` (default) or `random`.
+
+    Raises:
+        PlanError: Other weights, or `public` without public records.
+    """
+    return _small_cnn(request, "small_cnn_rectified", _RECTIFIED_WIDTH)
+
+
+def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
     check_size(request)
     weights = "public" if request.weights is None else request.weights
     if weights not in ("public", "random"):
-        raise PlanError(f"backbone.weights: {weights} given; small_cnn takes public or random")
+        raise PlanError(f"backbone.weights: {weights} given; {name} takes public or random")
     height, width, channels = request.image_shape
     side = request.input_size or max(height, width)
-    trunk = initialised(lambda: _network(channels, side), request.seed)
+    trunk = initialised(lambda: _network(channels, side, features), request.seed)
     module = nn.Sequential(
         Preprocess(size=request.input_size, mean=(0.5,) * channels, std=(0.5,) * channels), trunk
     )
     if weights == "random":
-        return finish(request, module, "small CNN, random weights", "nothing")
+        return finish(request, module, f"{_DESCRIPTIONS[name]}, random weights", "nothing")
     public = request.public
     if public is None or len(np.unique(public.labels)) < 2:
         raise PlanError(
-            "backbone.weights: small_cnn with public weights is trained on the public split, which "
+            f"backbone.weights: {name} with public weights is trained on the public split, which "
             f"{'is empty' if not public else 'is all of one class'}; raise data.split.public, or use random"
         )
     key: Key = {
-        "what": "small_cnn",
+        "what": name,
         "version": _VERSION,
         "public": public.digest(),
         "classes": request.classes,
@@ -80,14 +100,15 @@ def small_cnn(request: BackboneRequest) -> Backbone:
     state = cached_arrays(
         key,
         lambda: {
-            name: tensor.cpu().numpy() for name, tensor in _train(module, public, request).state_dict().items()
+            key: tensor.cpu().numpy()
+            for key, tensor in _train(module, public, request, features).state_dict().items()
         },
     )
     module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     return finish(
         request,
         module,
-        f"small CNN trained on {len(public)} public records",
+        f"{_DESCRIPTIONS[name]} trained on {len(public)} public records",
         f"the public split ({len(public)} records)",
     )
 
@@ -100,8 +121,9 @@ class UnitNorm(nn.Module):
         return functional.normalize(features, dim=1)
 
 
-def _network(channels: int, side: int) -> nn.Module:
+def _network(channels: int, side: int, features: int) -> nn.Module:
     """Layers for images of about `side` pixels; group norm, so that no statistics are tracked."""
+    last = [nn.ReLU()] if features == _RECTIFIED_WIDTH else []
     return nn.Sequential(
         # Above 16 pixels, half the resolution at once: a quarter of the cost.
         nn.Conv2d(channels, 32, 3, padding=1, stride=2 if side > 16 else 1),
@@ -116,18 +138,19 @@ def _network(channels: int, side: int) -> nn.Module:
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(4),
         nn.Flatten(),
-        nn.Linear(64 * 4 * 4, _WIDTH),
+        nn.Linear(64 * 4 * 4, features),
+        *last,
         UnitNorm(),
     )
 
 
-def _train(module: nn.Module, public: ImageSet, request: BackboneRequest) -> nn.Module:
+def _train(module: nn.Module, public: ImageSet, request: BackboneRequest, features: int) -> nn.Module:
     """Train network and a linear head on the public records by cross-entropy; the head is dropped.
 
     AdamW with a one-cycle rate (Smith & Topin 2019); batches are shifted by up to an eighth of the
     image, edges repeated.
     """
-    head = initialised(lambda: nn.Linear(_WIDTH, request.classes), request.seed + 1).to(request.device)
+    head = initialised(lambda: nn.Linear(features, request.classes), request.seed + 1).to(request.device)
     module = module.to(request.device)
     fewest, most = _STEPS
     steps = min(max(fewest, _EPOCHS * len(public) // _BATCH), most)
@@ -141,8 +164,8 @@ def _train(module: nn.Module, public: ImageSet, request: BackboneRequest) -> nn.
         images = to_images(public.images[chosen], request.device)
         labels = torch.tensor(public.labels[chosen], device=request.device)
         down, right = rng.integers(-largest, largest + 1, size=2).tolist()
-        features = module(_shift(images, down, right, largest))
-        loss = functional.cross_entropy(head(features * _TEMPERATURE), labels, label_smoothing=_SMOOTHING)
+        made = module(_shift(images, down, right, largest))
+        loss = functional.cross_entropy(head(made * _TEMPERATURE), labels, label_smoothing=_SMOOTHING)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

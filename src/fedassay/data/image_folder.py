@@ -1,34 +1,26 @@
-"""The user's own images in folders, one per class."""
+"""The user's own images in folders: one folder a class, or a CSV of labels."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
 
+from fedassay.data.image_files import SUFFIXES, is_image, read_images, shared_shape
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import MIN_SIDE, DataRequest, allow_only, check_bytes, check_usable
+from fedassay.data.label_table import Columns, read_labels
+from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.sampling import stratified_sample
-from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
-from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
-from fedassay.support.text import cut, encodable
+from fedassay.support.text import encodable
+from fedassay.support.types import Images
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Files with other endings are ignored."""
-
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-_GREY = frozenset({"1", "L"})
-_COLOUR = frozenset({"P", "RGB", "RGBA", "CMYK", "YCbCr"})
-_LAYOUTS = "class/image, domain/class/image, or train/class/image with test/class/image"
+_LAYOUTS = "class/image, domain/class/image, or train/class/image with test/class/image; or data.labels, a CSV"
 
 
 @dataclass(frozen=True)
@@ -38,45 +30,104 @@ class _File:
     label: str
 
 
+@dataclass(frozen=True)
+class _Folder:
+    """Which files are read, in order, and every class that the folder has."""
+
+    root: Path
+    train: list[_File]
+    test: list[_File]
+    classes: list[str]
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of both sets."""
+        return [file.path for file in (*self.train, *self.test)]
+
+
 @register("dataset", "image_folder")
 def image_folder(request: DataRequest) -> LoadedData:
-    """Images of your own in folders: class/image, or domain/class/image.
+    """Images of your own in folders: class/image, or domain/class/image; or any folder with a CSV of labels.
 
     Two folders named `train` and `test` at the top, with classes inside, are the training set and
-    the official test set. Classes, domains and images come in the order of their names. All images
-    are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
+    the official test set. Classes, domains and images come in the order of their names. With `labels`, a CSV
+    (beside the plan or in the folder), folders mean nothing: every image at any depth has one row, which names it
+    (`file_column`) and its class (`label_column`); the columns are found by themselves where there is no doubt.
+    All images are grey (1 channel) if every file is, else all are RGB (transparency is ignored); they are
     turned upright by their EXIF orientation. Sizes must agree, unless `size` has them all resized
     to a square (Lanczos).
 
     Raises:
         PlanError: No path is given, or `size` is too small.
         DataError: A layout other than these, fewer than two classes, a broken or too small image,
-            two sizes; the message names the files.
+            two sizes, a table that does not belong to the images; the message names the files.
     """
-    allow_only(request, "path")
+    folder = _folder(request)
+    outline = _outline(folder)
+    images = read_images(folder.paths, folder.root, request.size)
+    split = len(folder.train)
+    return LoadedData(
+        _with(images[:split], outline.train),
+        None if outline.test is None else _with(images[split:], outline.test),
+        outline.source,
+    )
+
+
+def outline_of_image_folder(request: DataRequest) -> Outline:
+    """What names, the table of labels and the images' headers tell; no image is decoded.
+
+    Raises:
+        PlanError: As `image_folder`.
+        DataError: As `image_folder`, apart from broken images.
+    """
+    folder = _folder(request)
+    return Outline(_outline(folder), shared_shape(folder.paths, folder.root, request.size))
+
+
+def _folder(request: DataRequest) -> _Folder:
+    allow_only(request, "path", "labels", "file_column", "label_column")
     if request.path is None:
         raise PlanError("data.path: not given; data set image_folder needs the path of a folder")
     root = find(request.path, request.base, "data.path")
     if not root.is_dir():
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")
-    files = _files(root)
+    files = _files(root) if request.labels is None else _labelled(root, request)
     train, test = files, []
     if {file.domain for file in files} == {"train", "test"}:
         train = [file for file in files if file.domain == "train"]
         test = [file for file in files if file.domain == "test"]
     classes = sorted({file.label for file in files})
     if len(classes) < 2:
-        raise DataError(f"{root.name}: has one class folder, {classes[0]}; allowed: two or more ({_LAYOUTS})")
-    train, test = _limited(train, request), _limited(test, request)
-    images = _read([*train, *test], root, request.size)
-    domains = [] if test else sorted({file.domain for file in train} - {""})
-    sets = [
-        _image_set(part, files, classes, domains)
-        for part, files in ((images[: len(train)], train), (images[len(train) :], test))
-        if files
-    ]
-    check_usable(sets[0], root.name)
-    return LoadedData(sets[0], sets[1] if test else None, f"folder {root.name}")
+        what = "one class folder" if request.labels is None else "one class"
+        raise DataError(f"{root.name}: has {what}, {classes[0]}; allowed: two or more ({_LAYOUTS})")
+    return _Folder(root, _limited(train, request), _limited(test, request), classes)
+
+
+def _outline(folder: _Folder) -> LoadedData:
+    """Both sets without their pixels."""
+    domains = [] if folder.test else sorted({file.domain for file in folder.train} - {""})
+    train, test = (_image_set(files, folder.classes, domains) for files in (folder.train, folder.test))
+    return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}")
+
+
+def _labelled(root: Path, request: DataRequest) -> list[_File]:
+    """Every image of a folder, at any depth, with the class that the table gives it."""
+    assert request.labels is not None
+    beside = root / request.labels
+    table = beside if beside.exists() else find(request.labels, request.base, "data.labels")
+    paths = {
+        path.relative_to(root).as_posix(): path
+        for path in sorted(root.rglob("*"))
+        if is_image(path) and not any(part.startswith(".") for part in path.relative_to(root).parts)
+    }
+    if not paths:
+        raise DataError(f"{root.name}: no images in it ({', '.join(sorted(SUFFIXES))})")
+    if request.label_column is not None and not isinstance(request.label_column, str):
+        raise PlanError(
+            f"data.label_column: {request.label_column} given; allowed: the name of a column of the CSV"
+        )
+    labels = read_labels(table, paths, Columns(request.file_column, request.label_column))
+    return [_File(path, "", labels[name]) for name, path in paths.items()]
 
 
 def _files(root: Path) -> list[_File]:
@@ -118,11 +169,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+    return sorted(path for path in folder.iterdir() if is_image(path))
 
 
 def _limited(files: list[_File], request: DataRequest) -> list[_File]:
@@ -134,94 +181,15 @@ def _limited(files: list[_File], request: DataRequest) -> list[_File]:
     return [files[i] for i in stratified_sample(labels.astype(np.int64), request.limit, rng)]
 
 
-def _read(files: Sequence[_File], root: Path, size: int | None) -> NDArray[np.uint8]:
-    """All images in one array; modes and sizes are compared before anything is decoded."""
-    looked = [_look(file.path, root) for file in files]
-    mode = "L" if all(found in _GREY for found, _ in looked) else "RGB"
-    (width, height), first = looked[0][1], files[0].path
-    if size is not None:
-        width = height = size
-    else:
-        for file, (_, other) in zip(files, looked, strict=True):
-            if other != (width, height):
-                raise DataError(
-                    f"{root.name}: images of different sizes: {_name(first, root)} is {width}x{height}, "
-                    f"{_name(file.path, root)} is {other[0]}x{other[1]}; allowed: one size, or data.size to "
-                    "resize them all"
-                )
-    shape = (len(files), height, width, 1 if mode == "L" else 3)
-    check_bytes(shape, root.name)
-    images = np.empty(shape, dtype=np.uint8)
-    for row, file in enumerate(files):
-        images[row] = _decode(file.path, root, mode, (width, height)).reshape(images.shape[1:])
-    return images
-
-
-def _look(path: Path, root: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and upright size (width, height), from the file's header."""
-    try:
-        with _opened(path) as image:
-            mode, (width, height) = image.mode, image.size
-            # Orientations 5 to 8 exchange width and height.
-            if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):
-                width, height = height, width
-    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
-        raise _broken(path, root, error) from None
-    if mode not in _GREY | _COLOUR:
-        modes = ", ".join(sorted(_GREY | _COLOUR))
-        raise DataError(f"{_name(path, root)}: is of mode {mode}; allowed: 8 bits a channel ({modes})")
-    if min(width, height) < MIN_SIDE:
-        raise DataError(
-            f"{_name(path, root)}: is {width}x{height} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
-            "(the window of SSIM)"
-        )
-    return mode, (width, height)
-
-
-def _decode(path: Path, root: Path, mode: str, size: tuple[int, int]) -> NDArray[np.uint8]:
-    try:
-        with _opened(path) as image:
-            upright = ImageOps.exif_transpose(image).convert(mode)
-    except Exception as error:  # noqa: BLE001 - Pillow's readers raise whatever they run into
-        raise _broken(path, root, error) from None
-    if upright.size != size:
-        upright = upright.resize(size, Image.Resampling.LANCZOS)
-    return np.asarray(upright, dtype=np.uint8)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """An image file of bounded size whose header says that it unpacks to a bounded size.
-
-    Only the formats that `SUFFIXES` names are tried: others are read by programs that Pillow starts.
-    """
-    regular_size(path, limits.IMAGE_FILE_BYTES)
-    with warnings.catch_warnings():
-        # Pillow warns of large images; those beyond our own limit are refused.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        with Image.open(path, formats=_FORMATS) as image:
-            if image.width * image.height > limits.IMAGE_PIXELS:
-                raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
-            yield image
-
-
-def _broken(path: Path, root: Path, error: Exception) -> DataError:
-    reason = "no image format known" if isinstance(error, UnidentifiedImageError) else str(error)
-    reason = cut(reason, limits.NAME_LENGTH) or type(error).__name__
-    return DataError(f"{_name(path, root)}: cannot be read as an image ({reason})")
-
-
-def _name(path: Path, root: Path) -> str:
-    return str(path.relative_to(root.parent))
-
-
-def _image_set(
-    images: NDArray[np.uint8], files: Sequence[_File], classes: list[str], domains: list[str]
-) -> ImageSet:
-    return ImageSet(
-        images,
-        np.array([classes.index(file.label) for file in files], dtype=np.int64),
+def _image_set(files: Sequence[_File], classes: list[str], domains: list[str]) -> ImageSet:
+    position = {label: number for number, label in enumerate(classes)}
+    return without_pixels(
+        np.array([position[file.label] for file in files], dtype=np.int64),
         tuple(classes),
         np.array([domains.index(file.domain) for file in files], dtype=np.int64) if domains else None,
         tuple(domains),
     )
+
+
+def _with(images: Images, records: ImageSet) -> ImageSet:
+    return replace(records, images=images)

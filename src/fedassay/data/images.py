@@ -21,6 +21,8 @@ class ImageSet:
         class_names: One name per class, those without a record included.
         domains: (n,) int64, positions in `domain_names`; None where the set has no domains.
         domain_names: One name per domain.
+        groups: (n,) int64; records of one number belong together, and no two roles share a group. None: each
+            record is its own.
 
     Raises:
         ValueError: Shapes or types are others than these, or a label has no name.
@@ -31,6 +33,7 @@ class ImageSet:
     class_names: tuple[str, ...]
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
+    groups: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -38,6 +41,8 @@ class ImageSet:
         _check_positions("labels", self.labels, len(self.images), len(self.class_names))
         if self.domains is not None:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
+        if self.groups is not None and (self.groups.dtype != np.int64 or self.groups.shape != (len(self.images),)):
+            raise ValueError(f"groups are {_describe(self.groups)}; must be int64 ({len(self.images)},)")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -61,13 +66,16 @@ class ImageSet:
             self.class_names,
             None if self.domains is None else self.domains[indices],
             self.domain_names,
+            None if self.groups is None else self.groups[indices],
         )
 
     def digest(self) -> str:
-        """Content hash of images, labels and domains, 64 hexadecimal digits."""
+        """Content hash of images, labels, domains and groups, 64 hexadecimal digits."""
         arrays: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
         if self.domains is not None:
             arrays["domains"] = self.domains
+        if self.groups is not None:
+            arrays["groups"] = self.groups
         return digest_arrays(arrays)
 
 

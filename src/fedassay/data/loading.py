@@ -20,7 +20,14 @@ from fedassay.support.registry import lookup
 MIN_SIDE = 7
 """Smallest height and width accepted: the window of SSIM is 7 x 7 pixels."""
 
-Source = Literal["root", "path"]
+MAX_SIDE = 1024
+"""Largest height and width accepted, after `size`: all pairs of images are compared, pixel by pixel."""
+MAX_CLASSES = 10_000
+"""Most classes accepted."""
+MANY_CLASSES = 100
+"""From so many classes on, there must be two records a class on average: else they are numbers, not classes."""
+
+Source = Literal["root", "path", "labels", "file_column", "label_column"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,9 @@ class DataRequest:
         base: Folder of the plan; relative paths are looked up beside it first.
         size: Height and width that images are resized to (Lanczos; proportions change, nothing is cropped
             away); None: as they are.
+        labels: CSV of labels of an `image_folder`; None: its folders are the classes.
+        file_column: Column of file names in it; None: it is found.
+        label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
     """
 
     name: str
@@ -63,6 +73,9 @@ class DataRequest:
     seed: int | None
     base: Path
     size: int | None = None
+    labels: Path | None = None
+    file_column: str | None = None
+    label_column: str | int | None = None
 
 
 def load(request: DataRequest) -> LoadedData:
@@ -75,10 +88,7 @@ def load(request: DataRequest) -> LoadedData:
         PlanError: No such data set, or a key that it does not take.
         DataError: A file is missing, broken or not what the data set is.
     """
-    if request.limit is not None and request.limit < 1:
-        raise PlanError(f"data.limit: {request.limit} given; allowed: 1 or more")
-    if request.size is not None and request.size < MIN_SIDE:
-        raise PlanError(f"data.size: {request.size} given; allowed: {MIN_SIDE} or more (the window of SSIM)")
+    check_request(request)
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
     data = loader(request)
     if request.size is not None:
@@ -87,7 +97,7 @@ def load(request: DataRequest) -> LoadedData:
             train=resized(data.train, request.size),
             test=None if data.test is None else resized(data.test, request.size),
         )
-    check_usable(data.train, f"data set {request.name}")
+    check_usable(data.train, data.train.image_shape, data.source)
     if request.limit is None:
         return data
     return dataclasses.replace(
@@ -95,6 +105,20 @@ def load(request: DataRequest) -> LoadedData:
         train=limited(data.train, request.limit, request.seed),
         test=None if data.test is None else limited(data.test, request.limit, request.seed),
     )
+
+
+def check_request(request: DataRequest) -> None:
+    """Refuse numbers that no data set can be read with.
+
+    Raises:
+        PlanError: `limit` or `size` is out of range.
+    """
+    if request.limit is not None and request.limit < 1:
+        raise PlanError(f"data.limit: {request.limit} given; allowed: 1 or more")
+    if request.size is not None and not MIN_SIDE <= request.size <= MAX_SIDE:
+        raise PlanError(
+            f"data.size: {request.size} given; allowed: {MIN_SIDE} (the window of SSIM) to {MAX_SIDE} pixels"
+        )
 
 
 def resized(images: ImageSet, size: int) -> ImageSet:
@@ -139,32 +163,56 @@ def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
 
 
 def allow_only(request: DataRequest, *allowed: Source) -> None:
-    """Refuse those of `root` and `path` that the data set has no use for.
+    """Refuse those of the keys of some data sets that this one has no use for.
 
     Raises:
         PlanError: One of them is given.
     """
-    for key, value in (("root", request.root), ("path", request.path)):
+    given: dict[Source, object] = {
+        "root": request.root,
+        "path": request.path,
+        "labels": request.labels,
+        "file_column": request.file_column,
+        "label_column": request.label_column,
+    }
+    for key, value in given.items():
         if value is not None and key not in allowed:
-            takes = ", ".join(allowed) or "neither root nor path"
+            takes = ", ".join(allowed) or f"none of {', '.join(given)}"
             raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
 
 
-def check_usable(images: ImageSet, where: str) -> None:
+def check_usable(records: ImageSet, image: tuple[int, int, int], where: str) -> None:
     """Refuse sets that nothing can be measured on.
 
+    Args:
+        records: The training set; its images are not looked at.
+        image: Height, width and channels of its images.
+        where: The data set, for errors.
+
     Raises:
-        DataError: No records, images smaller than `MIN_SIDE`, or fewer than two classes.
+        DataError: No records, images smaller than `MIN_SIDE` or larger than `MAX_SIDE`, fewer than two classes,
+            more than `MAX_CLASSES`, or labels that are no classes.
     """
-    height, width, channels = images.image_shape
-    if len(images) == 0:
+    height, width, channels = image
+    if len(records) == 0:
         raise DataError(f"{where}: holds no images")
     if min(height, width) < MIN_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
             "(the window of SSIM)"
         )
+    if max(height, width) > MAX_SIDE:
+        raise DataError(
+            f"{where}: images of {height}x{width} pixels; allowed: up to {MAX_SIDE}x{MAX_SIDE}, to which "
+            "data.size resizes them"
+        )
     if channels not in (1, 3):
         raise DataError(f"{where}: images with {channels} channels; allowed: 1 (grey) or 3 (red, green, blue)")
-    if len(np.unique(images.labels)) < 2:
+    classes = len(np.unique(records.labels))
+    if classes < 2:
         raise DataError(f"{where}: all records are of one class; allowed: two classes or more")
+    if classes > MAX_CLASSES or (classes > MANY_CLASSES and 2 * classes > len(records)):
+        raise DataError(
+            f"{where}: {len(records)} records are of {classes} classes; allowed: up to {MAX_CLASSES:,}, of two "
+            "records or more on average (labels are classes, not numbers or names of records)"
+        )

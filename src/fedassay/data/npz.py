@@ -1,215 +1,191 @@
-"""The user's own images in one NumPy archive."""
+"""The user's own images in one NumPy archive, MedMNIST's files as they are among them."""
 
 from __future__ import annotations
 
-import math
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, allow_only, check_usable
-from fedassay.support import limits
+from fedassay.data.archive import Archive, Header, open_archive
+from fedassay.data.images import LoadedData
+from fedassay.data.loading import DataRequest, allow_only
+from fedassay.data.outline import Outline, without_pixels
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
-from fedassay.support.reading import regular_size
 from fedassay.support.registry import register
-from fedassay.support.text import cut
 
-_WANTED = {f"{name}.npy" for name in ("x", "y", "x_train", "y_train", "x_test", "y_test", "domain")}
-_ALLOWED = "arrays x and y, or x_train and y_train; x uint8 (n, height, width) or (n, height, width, channels)"
+_ALLOWED = (
+    "arrays x and y, x_train and y_train, or MedMNIST's train_images and train_labels; images uint8 "
+    "(n, height, width) or (n, height, width, channels)"
+)
+
+
+class _Pair(NamedTuple):
+    images: str
+    labels: str
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Names of arrays: the training set's (those of a later pair are put behind), and the official test set's."""
+
+    train: _Pair
+    more: _Pair | None
+    test: _Pair
+
+
+_LAYOUTS = (
+    _Layout(_Pair("x", "y"), None, _Pair("x_test", "y_test")),
+    _Layout(_Pair("x_train", "y_train"), None, _Pair("x_test", "y_test")),
+    _Layout(
+        _Pair("train_images", "train_labels"),
+        _Pair("val_images", "val_labels"),
+        _Pair("test_images", "test_labels"),
+    ),
+)
+_NAMES = {name for layout in _LAYOUTS for pair in (layout.train, layout.more, layout.test) for name in pair or ()}
 
 
 @register("dataset", "npz")
 def npz(request: DataRequest) -> LoadedData:
-    """Images of your own in a NumPy archive: arrays x, y and optionally x_test, y_test.
+    """Images of your own in a NumPy archive (x, y, optionally x_test, y_test), or a file of MedMNIST.
 
-    `x_train`, `y_train` are accepted for `x`, `y`. Images are uint8, (n, height, width) or
-    (n, height, width, channels) with 1 or 3 channels; labels are any whole numbers, numbered anew
-    in ascending order (their values become the class names). An array `domain` of whole numbers, one for
-    each training image, says where it comes from, for `clients.partition: domains` and
-    `data.test_domain`. Other arrays are ignored. Nothing is unpickled, and sizes are checked before
-    anything is unpacked.
+    `x_train`, `y_train` are accepted for `x`, `y`. Of a file of MedMNIST, `train_images` and behind them
+    `val_images` are the training set, `test_images` the official test set. Images are uint8, (n, height, width)
+    or (n, height, width, channels) with 1 or 3 channels; labels are any whole numbers, (n,) or (n, 1), numbered
+    anew in ascending order (their values become the class names). Of several labels a record, (n, k),
+    `label_column` picks one. An array `domain` of whole numbers, one for each training image, says where it
+    comes from, for `clients.partition: domains` and `data.test_domain`. Other arrays are ignored. Nothing is
+    unpickled, and sizes are checked before anything is unpacked.
 
     Raises:
         PlanError: No path is given.
         DataError: The file is missing, empty, no archive, too large, or holds something else.
     """
-    allow_only(request, "path")
+    path = _path(request)
+    with open_archive(path, _NAMES | {"domain"}, _ALLOWED) as archive:
+        train, test = _pairs(archive)
+        known = _outline(archive, train, test, request).data
+        data = replace(known, train=replace(known.train, images=_images(archive, train)))
+        if known.test is not None:
+            data = replace(data, test=replace(known.test, images=_images(archive, test)))
+    return data
+
+
+def outline_of_npz(request: DataRequest) -> Outline:
+    """What an archive's headers and labels tell; no image is unpacked.
+
+    Raises:
+        PlanError: As `npz`.
+        DataError: As `npz`.
+    """
+    with open_archive(_path(request), _NAMES | {"domain"}, _ALLOWED) as archive:
+        return _outline(archive, *_pairs(archive), request)
+
+
+def _path(request: DataRequest) -> Path:
+    allow_only(request, "path", "label_column")
     if request.path is None:
         raise PlanError("data.path: not given; data set npz needs the path of an .npz file")
-    path = find(request.path, request.base, "data.path")
-    arrays = _read(path)
-    where = path.name
-    x, y = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
-    for name in (x, y):
-        if name not in arrays:
-            raise DataError(f"{where}: has no array {name}; allowed: {_ALLOWED}")
-    if ("x_test" in arrays) != ("y_test" in arrays):
-        raise DataError(f"{where}: has only one of x_test and y_test; allowed: both or neither")
-    parts = [(x, y)] + ([("x_test", "y_test")] if "x_test" in arrays else [])
-    images = [_images(arrays[name], f"{where}: {name}") for name, _ in parts]
+    return find(request.path, request.base, "data.path")
+
+
+def _pairs(archive: Archive) -> tuple[list[_Pair], list[_Pair]]:
+    """The arrays of the training set and of the official test set."""
+    there, where = archive.headers, archive.where
+    layouts = [layout for layout in _LAYOUTS if layout.train.images in there]
+    if len(layouts) > 1:
+        both = " and ".join(layout.train.images for layout in layouts)
+        raise DataError(f"{where}: has both {both}; allowed: one of them")
+    if not layouts:
+        raise DataError(f"{where}: has no array x, x_train or train_images; allowed: {_ALLOWED}")
+    layout = layouts[0]
+    if layout.train.labels not in there:
+        raise DataError(f"{where}: has no array {layout.train.labels}; allowed: {_ALLOWED}")
+    for pair in (layout.more, layout.test):
+        if pair is not None and (pair.images in there) != (pair.labels in there):
+            raise DataError(f"{where}: has only one of {pair.images} and {pair.labels}; allowed: both or neither")
+    train = [pair for pair in (layout.train, layout.more) if pair is not None and pair.images in there]
+    return train, [layout.test] if layout.test.images in there else []
+
+
+def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: DataRequest) -> Outline:
+    """The labels, and everything that headers can be wrong about."""
+    where = archive.where
+    shapes = {}
+    for pair in (*train, *test):
+        shapes[pair.images] = _image_shape(archive.headers[pair.images], f"{where}: {pair.images}")
+    first = train[0].images
+    for name, shape in shapes.items():
+        if shape[1:] != shapes[first][1:]:
+            raise DataError(f"{where}: {name} holds images of {shape[1:]}, {first} of {shapes[first][1:]}")
     values = [
-        _labels(arrays[name], len(part), f"{where}: {name}") for part, (_, name) in zip(images, parts, strict=True)
+        np.concatenate(
+            [_labels(archive, pair.labels, shapes[pair.images][0], request.label_column) for pair in part]
+        )
+        for part in (train, test)
+        if part
     ]
-    if images[-1].shape[1:] != images[0].shape[1:]:
-        raise DataError(f"{where}: x_test holds images of {images[-1].shape[1:]}, {x} of {images[0].shape[1:]}")
     known = np.unique(np.concatenate(values))
     names = tuple(str(value) for value in known)
-    sets = [
-        ImageSet(part, np.searchsorted(known, value).astype(np.int64), names)
-        for part, value in zip(images, values, strict=True)
-    ]
-    if "domain" in arrays:
-        of_record = _labels(arrays["domain"], len(images[0]), f"{where}: domain")
-        origins, positions = np.unique(of_record, return_inverse=True)
+    sets = [without_pixels(np.searchsorted(known, value).astype(np.int64), names) for value in values]
+    if "domain" in archive.headers:
+        origins, positions = np.unique(_labels(archive, "domain", len(values[0]), None), return_inverse=True)
         sets[0] = replace(
             sets[0], domains=positions.astype(np.int64), domain_names=tuple(str(origin) for origin in origins)
         )
-    check_usable(sets[0], where)
-    return LoadedData(sets[0], sets[1] if len(sets) > 1 else None, f"file {where}")
+    height, width, channels = shapes[first][1:]
+    data = LoadedData(sets[0], sets[1] if test else None, f"file {where}")
+    return Outline(data, (height, width, channels))
 
 
-@dataclass(frozen=True)
-class _Header:
-    """What a member of the archive says it is, before it is read."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-def declared(path: Path) -> tuple[dict[str, tuple[int, ...]], NDArray[Any] | None]:
-    """The shapes of the arrays that are used, from their headers, and the training labels; images are not read.
-
-    Raises:
-        DataError: As `npz`.
-    """
-    with _opened(path) as (archive, members):
-        shapes = {_name(member): _header(archive, member, path.name).shape for member in members}
-        labels = next((member for member in members if _name(member) in {"y", "y_train"}), None)
-        return shapes, None if labels is None else _read_member(archive, labels, path.name)
+def _image_shape(header: Header, where: str) -> tuple[int, int, int, int]:
+    """Records, height, width and channels of an array of images."""
+    shape = header.shape
+    if header.dtype != np.uint8:
+        raise DataError(f"{where}: holds {header.dtype}; allowed: uint8, grey levels from 0 to 255")
+    if len(shape) not in (3, 4):
+        raise DataError(f"{where}: has shape {shape}; allowed: (n, height, width) or (n, height, width, channels)")
+    if len(shape) == 4 and shape[3] not in (1, 3):
+        first = " (channels come last)" if shape[1] in (1, 3) else ""
+        raise DataError(f"{where}: has shape {shape}; allowed: 1 or 3 channels{first}")
+    return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays that are used, after checks of what the archive declares."""
-    with _opened(path) as (archive, members):
-        return {_name(member): _read_member(archive, member, path.name) for member in members}
+def _images(archive: Archive, pairs: list[_Pair]) -> NDArray[np.uint8]:
+    arrays = [archive.read(pair.images) for pair in pairs]
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return np.ascontiguousarray(joined if joined.ndim == 4 else joined[..., np.newaxis])
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]]:
-    """An archive and those of its members that are used, after checks of their number and their sizes."""
-    size = regular_size(path, limits.ARRAY_BYTES)
-    if size == 0:
-        raise DataError(f"{path.name}: is empty (0 bytes); allowed: {_ALLOWED}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if member.filename in _WANTED]
-            _check_members(archive, members, size, path.name)
-            yield archive, members
-    except DataError:
-        raise
-    # An encrypted archive, an unknown compression, a broken checksum, fields of the zip format that make no sense:
-    # zipfile and NumPy raise whatever they run into.
-    except Exception as error:  # noqa: BLE001
-        raise DataError(f"{path.name}: is no sound .npz archive ({error}); allowed: {_ALLOWED}") from None
+def _labels(archive: Archive, name: str, records: int, column: str | int | None) -> NDArray[np.int64]:
+    header, where = archive.headers[name], f"{archive.where}: {name}"
+    shape = header.shape
+    if header.dtype.kind not in "iu":
+        raise DataError(f"{where}: holds {header.dtype}; allowed: whole numbers")
+    if len(shape) not in (1, 2) or shape[0] != records or shape[1:] == (0,):
+        raise DataError(f"{where}: has shape {shape}, but there are {records} images; allowed: ({records},)")
+    labels: NDArray[Any] = archive.read(name)
+    if labels.ndim == 2:
+        labels = labels[:, _column(shape[1], column, where)]
+    elif column is not None:
+        raise DataError(f"data.label_column: {column} given, but {where} has one label a record")
+    if records and int(labels.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: holds {labels.max()}; allowed: whole numbers below 2^63")
+    return labels.astype(np.int64)
 
 
-def _check_members(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int, where: str) -> None:
-    if len(archive.infolist()) > limits.MEMBERS:
-        raise DataError(f"{where}: holds {len(archive.infolist()):,} files; allowed: {limits.MEMBERS:,}")
-    if "x_train.npy" in (names := {member.filename for member in members}) and "x.npy" in names:
-        raise DataError(f"{where}: has both x and x_train; allowed: one of them")
-    if len(names) < len(members):
-        raise DataError(f"{where}: holds an array twice")
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > limits.ARRAY_BYTES:
+def _column(columns: int, asked: str | int | None, where: str) -> int:
+    if asked is None and columns > 1:
         raise DataError(
-            f"{where}: unpacks to {unpacked / limits.GIB:.1f} GiB; allowed: {limits.ARRAY_BYTES // limits.GIB} GiB"
+            f"{where}: has {columns} labels a record; allowed: one, which data.label_column picks (a number from "
+            f"0 to {columns - 1})"
         )
-    if unpacked > max(limits.UNPACKED_FREELY, limits.RATIO * size):
+    if asked is not None and not (isinstance(asked, int) and 0 <= asked < columns):
         raise DataError(
-            f"{where}: unpacks from {size:,} to {unpacked:,} bytes; allowed: {limits.RATIO} times as many"
+            f"data.label_column: {asked} given; {where} has {columns} columns, allowed: 0 to {columns - 1}"
         )
-
-
-def _name(member: zipfile.ZipInfo) -> str:
-    return member.filename.removesuffix(".npy")
-
-
-def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> _Header:
-    """What a member declares, which is checked against the size that it has."""
-    where = f"{where}: {_name(member)}"
-    with archive.open(member) as stream:
-        try:
-            header = _header_of(stream)
-        # The header is a Python literal, which its parser refuses in several ways.
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
-            raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
-        if header.dtype.hasobject:
-            raise DataError(
-                f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers"
-            )
-        # A header may promise more than the member holds, and memory is taken by the promise.
-        if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != member.file_size:
-            shape = cut(str(header.shape), 100)
-            raise DataError(f"{where}: declares {shape} {header.dtype}, which is not the size it has")
-    return header
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    _header(archive, member, where)
-    with archive.open(member) as stream:
-        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    return array
-
-
-def _header_of(stream: IO[bytes]) -> _Header:
-    """The header of an .npy file, from its start; the values are not read.
-
-    Raises:
-        ValueError: It is no .npy file, or declares what no array can be.
-    """
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"format version {version[0]}.{version[1]}")
-    if len(shape) > limits.SIDES or any(type(side) is not int or side < 0 for side in shape):
-        raise ValueError(f"shape {cut(str(shape), 100)}")
-    return _Header(shape, dtype)
-
-
-def _images(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    if array.dtype != np.uint8:
-        nan = array.dtype.kind == "f" and bool(np.isnan(array).any())
-        raise DataError(
-            f"{where}: holds {array.dtype}{' with NaN' if nan else ''}; allowed: uint8, grey levels from 0 to 255"
-        )
-    if array.ndim not in (3, 4):
-        raise DataError(
-            f"{where}: has shape {array.shape}; allowed: (n, height, width) or (n, height, width, channels)"
-        )
-    if array.ndim == 4 and array.shape[3] not in (1, 3):
-        first = " (channels come last)" if array.shape[1] in (1, 3) else ""
-        raise DataError(f"{where}: has shape {array.shape}; allowed: 1 or 3 channels{first}")
-    return np.ascontiguousarray(array if array.ndim == 4 else array[..., np.newaxis])
-
-
-def _labels(array: NDArray[Any], records: int, where: str) -> NDArray[np.int64]:
-    if array.dtype.kind not in "iu":
-        nan = array.dtype.kind == "f" and bool(np.isnan(array).any())
-        raise DataError(f"{where}: holds {array.dtype}{' with NaN' if nan else ''}; allowed: whole numbers")
-    if array.ndim != 1 or len(array) != records:
-        raise DataError(f"{where}: has shape {array.shape}, but there are {records} images; allowed: ({records},)")
-    if records and int(array.max()) > np.iinfo(np.int64).max:
-        raise DataError(f"{where}: holds {array.max()}; allowed: whole numbers below 2^63")
-    return array.astype(np.int64)
+    return asked if isinstance(asked, int) else 0

@@ -50,7 +50,7 @@ def partition(
         PlanError: No clients, more clients than the records can serve, alpha not positive, more dominant
             classes than there are, or a client left with fewer than `min_records`.
     """
-    _check(len(private), count, alpha, min_records)
+    check_clients(len(private), count, alpha, min_records)
     match kind:
         case "iid":
             parts = iid(len(private), count, rng)
@@ -199,7 +199,12 @@ def domains(of_record: NDArray[np.int64], count: int, rng: np.random.Generator) 
     return [shared[client % len(groups)][client // len(groups)] for client in range(count)]
 
 
-def _check(records: int, count: int, alpha: float, min_records: int) -> None:
+def check_clients(records: int, count: int, alpha: float, min_records: int) -> None:
+    """Refuse clients that so many private records cannot serve, whatever the partition.
+
+    Raises:
+        PlanError: No clients, too many for the records, or alpha not positive.
+    """
     if count < 1:
         raise PlanError(f"clients.count: {count} given; allowed: 1 or more")
     if min_records < 0:

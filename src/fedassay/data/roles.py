@@ -16,6 +16,8 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.sampling import apportion, by_class
@@ -54,11 +56,12 @@ class Roles:
 
 
 def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
-    """Share records out to roles, class by class, keeping identical images together.
+    """Share records out to roles, class by class, keeping identical images and the set's groups together.
 
-    Identical images form one group (with the label of the first); groups are drawn in random
-    order and each class is divided by the shares, rounding carried over between classes. Shares
-    count groups, so roles may be off by a few records where there are duplicates.
+    Identical images form one group (with the label of the first), and so do the records of one of the set's
+    own groups; groups that share an image are one. They are drawn in random order and each class is divided
+    by the shares, rounding carried over between classes. Shares count groups, so roles may be off by a few
+    records where groups are larger than one.
 
     Args:
         data: A loaded data set.
@@ -72,8 +75,9 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
         PlanError: An unknown role, a share outside [0, 1], shares that sum to more than 1, or a
             test share where the data set has an official test set.
     """
-    _check(shares, official_test=data.test is not None)
-    groups, first = _group_duplicates(data.train.images)
+    check_shares(shares, official_test=data.test is not None)
+    same = _same_images(data.train.images)
+    groups, first = _joined(same, data.train.groups)
     names = get_args(Role)
     parts = np.array([shares.get(role, 0.0) for role in names] + [0.0])
     parts[-1] = max(0.0, 1.0 - parts.sum())
@@ -98,12 +102,17 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
         test=test,
         control=data.train.take(indices["control"]),
         indices=indices,
-        duplicates=len(groups) - len(first),
+        duplicates=len(same) - len(np.unique(same)),
         dropped=dropped,
     )
 
 
-def _check(shares: Mapping[Role, float], official_test: bool) -> None:
+def check_shares(shares: Mapping[Role, float], official_test: bool) -> None:
+    """Refuse shares that no data set, or one with an official test set, can be divided by.
+
+    Raises:
+        PlanError: As `split_roles`.
+    """
     for role, share in shares.items():
         if role not in get_args(Role):
             raise PlanError(f"data.split: {role!r} given; allowed: {', '.join(get_args(Role))}")
@@ -118,12 +127,26 @@ def _check(shares: Mapping[Role, float], official_test: bool) -> None:
         )
 
 
-def _group_duplicates(images: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Group of each record (identical images share one), and the first record of each group."""
+def _same_images(images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """A number for each record, which identical images share, in the order in which they first appear."""
     seen: dict[bytes, int] = {}
-    groups = np.array([seen.setdefault(key, len(seen)) for key in digest_records(images)], dtype=np.int64)
-    _, first = np.unique(groups, return_index=True)
-    return groups, first.astype(np.int64)
+    return np.array([seen.setdefault(key, len(seen)) for key in digest_records(images)], dtype=np.int64)
+
+
+def _joined(
+    same: NDArray[np.int64], groups: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The group of each record, by its image and its own group, and the first record of each group."""
+    joined = same
+    if groups is not None and len(groups):
+        # Images and groups are nodes; a record is an edge between its image and its group.
+        _, own = np.unique(groups, return_inverse=True)
+        nodes = int(same.max()) + 1 + int(own.max()) + 1
+        edges = coo_array((np.ones(len(same)), (same, own + int(same.max()) + 1)), shape=(nodes, nodes))
+        joined = connected_components(edges, directed=False)[1][same]
+    _, first, position = np.unique(joined, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[position].astype(np.int64), first[order].astype(np.int64)
 
 
 def _unseen(train: NDArray[np.uint8], test: NDArray[np.uint8]) -> NDArray[np.int64]:

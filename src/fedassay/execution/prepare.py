@@ -12,12 +12,13 @@ import numpy as np
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
 from fedassay.data.domains import leave_out
-from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, load
+from fedassay.data.images import ImageSet
+from fedassay.data.loading import load
 from fedassay.data.partition import partition
 from fedassay.data.records import Records
 from fedassay.data.roles import Role, Roles, split_roles
-from fedassay.plan.schema import DataSpec, Plan
+from fedassay.plan.own_images import data_seeds, request_of, shares_of
+from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
@@ -61,11 +62,11 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         PlanError: A role that is needed has no records, or the partition cannot be made.
         DataError: A file cannot be used.
     """
-    seeds = Seeds(0 if seed is None else seed).child("data")
-    data = _load(plan.data, base, seeds)
+    seeds = data_seeds(seed)
+    data = load(request_of(plan.data, base, seeds))
     if plan.data.test_domain is not None:
         data = leave_out(data, plan.data.test_domain)
-    roles = split_roles(data, _shares(plan.data, data), seeds.numpy("roles"))
+    roles = split_roles(data, shares_of(plan.data, test_set=data.test is not None), seeds.numpy("roles"))
     for role in ("private", "test"):
         if len(getattr(roles, role)) == 0:
             raise PlanError(f"data.split.{role}: no records; the plan needs some in this role")
@@ -130,30 +131,11 @@ def _backbone_request(plan: Plan, roles: Roles, seed: int, device: str, base: Pa
     )
 
 
-def _load(spec: DataSpec, base: Path, seeds: Seeds) -> LoadedData:
-    return load(
-        DataRequest(
-            name=spec.name,
-            root=None if spec.root is None else Path(spec.root).expanduser(),
-            path=None if spec.path is None else Path(spec.path).expanduser(),
-            limit=spec.limit,
-            seed=seeds.integer("limit"),
-            base=base,
-            size=spec.size,
-        )
-    )
-
-
-def _shares(spec: DataSpec, data: LoadedData) -> dict[Role, float]:
-    # The default split has a test share; it gives way to an official test set.
-    return spec.split.shares(test_set="split" not in spec.model_fields_set and data.test is not None)
-
-
 def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[ImageSet | None, str]:
     held, source = own, "the data set's attacker role"
     other = plan.data.attacker_from
     if other is not None:
-        loaded = _load(DataSpec(**other.model_dump()), base, seeds.child("attacker"))
+        loaded = load(request_of(other, base, seeds.child("attacker")))
         held, source = loaded.train, f"out of distribution: {loaded.source}"
         if held.image_shape != own.image_shape:
             raise PlanError(

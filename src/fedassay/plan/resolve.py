@@ -51,9 +51,17 @@ def load_scenario(path: Path, assignments: Sequence[str] = ()) -> Scenario:
     Raises:
         PlanError: The first thing that is wrong with it.
     """
-    content = override(read_yaml(path), assignments)
-    scenario = resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
+    scenario = resolve(load_plan(path, assignments), path.resolve().parent, str(path))
     return replace(scenario, source=source_of(path, [method.label for method in scenario.methods]))
+
+
+def load_plan(path: Path, assignments: Sequence[str] = ()) -> Plan:
+    """Read, override and validate a plan file, without a look at its components.
+
+    Raises:
+        PlanError: The first thing that is wrong with it.
+    """
+    return parse_plan(override(read_yaml(path), assignments), str(path))
 
 
 def resolve(plan: Plan, base: Path, where: str) -> Scenario:

@@ -94,6 +94,13 @@ class ImageSource(Parameters):
     """Keep at most so many records of the training and of the test set each, drawn at random by class."""
     size: int | None = Field(default=None, gt=0, le=limits.IMAGE_SIDE)
     """Resize all images to a square of this side, in pixels; `null`: as they are."""
+    labels: str | None = None
+    """CSV of the labels of an `image_folder`, in the folder or beside the plan; `null`: folders are classes."""
+    file_column: str | None = None
+    """Column of that CSV that names the files; `null`: the one that does."""
+    label_column: str | int | None = None
+    """Column of that CSV that holds the labels, or number of a column of an `npz`'s labels where a record has
+    several (the first is 0); `null`: the only one, or that called `label`."""
 
 
 class AttackerData(ImageSource):

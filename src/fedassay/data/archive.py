@@ -1,0 +1,135 @@
+"""Other people's NumPy archives: what their members declare is checked first, and nothing is unpickled."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.support import limits
+from fedassay.support.errors import DataError, FedassayError
+from fedassay.support.reading import regular_size
+from fedassay.support.text import cut
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a member of an archive says it is, before it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An open archive.
+
+    Attributes:
+        where: The file's name, for errors.
+        headers: What the wanted arrays that are there declare, by name.
+    """
+
+    where: str
+    headers: dict[str, Header]
+    _file: zipfile.ZipFile = field(repr=False)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """One of the arrays in `headers`."""
+        with self._file.open(f"{name}.npy") as stream:
+            array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+
+@contextmanager
+def open_archive(path: Path, wanted: Collection[str], allowed: str) -> Iterator[Archive]:
+    """Open an archive and read the headers of the arrays that are wanted; others are never looked at.
+
+    Args:
+        path: An existing file.
+        wanted: Names of arrays.
+        allowed: What the archive should hold, for errors.
+
+    Raises:
+        DataError: No regular file, an empty one, no archive, a damaged one, one that holds an array twice or
+            unpacks to too much, or an array that is a pickle or not of the size that it declares. This holds for
+            what is read in the body of the `with` as well.
+    """
+    where, size = path.name, regular_size(path, limits.ARRAY_BYTES)
+    if size == 0:
+        raise DataError(f"{where}: is empty (0 bytes); allowed: {allowed}")
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = [member for member in file.infolist() if _name(member) in wanted]
+            _check_members(file, members, size, where)
+            yield Archive(where, {_name(member): _declared(file, member, where) for member in members}, file)
+    except FedassayError:
+        raise
+    # An encrypted archive, an unknown compression, a broken checksum, fields of the zip format that make no sense:
+    # zipfile and NumPy raise whatever they run into.
+    except Exception as error:  # noqa: BLE001
+        raise DataError(f"{where}: is no sound .npz archive ({error}); allowed: {allowed}") from None
+
+
+def _check_members(file: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int, where: str) -> None:
+    if len(file.infolist()) > limits.MEMBERS:
+        raise DataError(f"{where}: holds {len(file.infolist()):,} files; allowed: {limits.MEMBERS:,}")
+    if len({member.filename for member in members}) < len(members):
+        raise DataError(f"{where}: holds an array twice")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > limits.ARRAY_BYTES:
+        raise DataError(
+            f"{where}: unpacks to {unpacked / limits.GIB:.1f} GiB; allowed: {limits.ARRAY_BYTES // limits.GIB} GiB"
+        )
+    if unpacked > max(limits.UNPACKED_FREELY, limits.RATIO * size):
+        raise DataError(
+            f"{where}: unpacks from {size:,} to {unpacked:,} bytes; allowed: {limits.RATIO} times as many"
+        )
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")
+
+
+def _declared(file: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Header:
+    """What a member declares, which is checked against the size that it has."""
+    where = f"{where}: {_name(member)}"
+    with file.open(member) as stream:
+        try:
+            header = _header(stream)
+        # The header is a Python literal, which its parser refuses in several ways.
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, KeyError, IndexError) as error:
+            raise DataError(f"{where}: is no NumPy array ({str(error).partition(chr(10))[0]})") from None
+        if header.dtype.hasobject:
+            raise DataError(
+                f"{where}: holds pickled Python objects, which are never loaded; allowed: plain numbers"
+            )
+        # A header may promise more than the member holds, and memory is taken by the promise.
+        if stream.tell() + math.prod(header.shape) * header.dtype.itemsize != member.file_size:
+            shape = cut(str(header.shape), 100)
+            raise DataError(f"{where}: declares {shape} {header.dtype}, which is not the size it has")
+    return header
+
+
+def _header(stream: IO[bytes]) -> Header:
+    """The header of an .npy file, from its start; the values are not read.
+
+    Raises:
+        ValueError: It is no .npy file, or declares what no array can be.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"format version {version[0]}.{version[1]}")
+    if len(shape) > limits.SIDES or any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError(f"shape {cut(str(shape), 100)}")
+    return Header(shape, dtype)

@@ -1,0 +1,33 @@
+"""What a user's own data set holds, as far as names, headers and labels tell: no image is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.data.images import ImageSet, LoadedData
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A data set before its images are read.
+
+    Attributes:
+        data: Labels, classes and domains of the records; the images have no pixels.
+        image: Height, width and channels of every image, as they will be read.
+    """
+
+    data: LoadedData
+    image: tuple[int, int, int]
+
+
+def without_pixels(
+    labels: NDArray[np.int64],
+    class_names: tuple[str, ...],
+    domains: NDArray[np.int64] | None = None,
+    domain_names: tuple[str, ...] = (),
+) -> ImageSet:
+    """A set of records whose images have not been read: 0 pixels high, wide and deep."""
+    return ImageSet(np.empty((len(labels), 0, 0, 0), np.uint8), labels, class_names, domains, domain_names)

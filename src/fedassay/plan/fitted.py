@@ -1,0 +1,196 @@
+"""A plan to start from that fits the user's own images: what `fedassay init --data` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedassay.data.outline import Outline
+from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
+from fedassay.plan.schema import DataSpec, Plan, parse_plan
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.text import plain
+
+FEWEST = 20
+"""Fewest records that a plan is written for."""
+LARGEST_SIDE = 32
+"""Images with a longer side are resized to squares of this one, which two cores manage in minutes."""
+MOST_RECORDS = 4_000
+"""More records than this are limited to it, for a first run."""
+_CLIENTS, _RECORDS_A_CLIENT = 5, 10
+_NAMED = 8
+
+
+def fitted_plan(data: Path, file: Path, starter: str) -> str:
+    """The starting plan with sections `data`, `clients` and `backbone` that fit what lies at `data`.
+
+    Args:
+        data: A folder of images, or an `.npz` file.
+        file: Where the plan will be written; the path in it is relative to that, where it can be.
+        starter: The starting plan; what follows its section `backbone` is kept as it is.
+
+    Returns:
+        YAML, with what was found in comments.
+
+    Raises:
+        PlanError: Nothing is there.
+        DataError: No way of reading it gives a data set; the message is that of the likeliest way.
+    """
+    if not data.exists():
+        raise PlanError(f"--data: {data} does not exist; allowed: a folder of images, or an .npz file")
+    base = file.resolve().parent
+    source, whole = _readable(data, base)
+    sections: dict[str, Any] = {
+        "name": _name(data),
+        "seeds": [0],
+        "data": _data(source, whole),
+        "methods": [{"raw_features": {}}],
+    }
+    found = _outline(sections["data"], base)
+    sections |= _clients_and_backbone(sections["data"], found)
+    check_images(_plan(sections), base)
+    start = starter.index("\nprivacy:") + 1
+    return "\n".join([*_head(sections, whole), *_sections(sections, found), "", starter[start:]])
+
+
+def _plan(sections: dict[str, Any]) -> Plan:
+    return parse_plan(sections, "the plan")
+
+
+def _outline(section: dict[str, Any], base: Path) -> Outline:
+    spec = DataSpec.model_validate(section)
+    found = outline(request_of(spec, base, data_seeds(0)))
+    assert found is not None
+    return found
+
+
+def _readable(data: Path, base: Path) -> tuple[dict[str, Any], Outline]:
+    """The first way of reading what lies there that gives a data set.
+
+    Raises:
+        DataError: There is none.
+    """
+    reasons: list[DataError] = []
+    for source in _ways(data, base):
+        try:
+            return source, _outline(source, base)
+        except DataError as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
+def _ways(data: Path, base: Path) -> Iterator[dict[str, Any]]:
+    """Ways of reading a folder or file, likeliest first: as it is, resized; by folders, by each CSV in it."""
+    path = data.resolve()
+    shown = str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
+    if not path.is_dir():
+        yield {"name": "npz", "path": shown}
+        yield {"name": "npz", "path": shown, "size": LARGEST_SIDE}
+        # Of several labels a record, the first that has two classes.
+        for column in range(100):
+            yield {"name": "npz", "path": shown, "label_column": column, "size": LARGEST_SIDE}
+        return
+    tables = sorted(
+        entry.name for entry in os.scandir(path) if entry.is_file() and entry.name.lower().endswith(".csv")
+    )
+    for labels in [*({"labels": table} for table in tables), {}]:
+        yield {"name": "image_folder", "path": shown, **labels}
+        yield {"name": "image_folder", "path": shown, **labels, "size": LARGEST_SIDE}
+
+
+def _data(source: dict[str, Any], whole: Outline) -> dict[str, Any]:
+    """The section `data`: size and limit where they are needed, and shares of the roles."""
+    section = dict(source)
+    height, width, _ = whole.image
+    if max(height, width) > LARGEST_SIDE:
+        section["size"] = LARGEST_SIDE
+    records = len(whole.data.train)
+    if records < FEWEST:
+        raise DataError(f"{whole.data.source}: holds {records} records to share out; allowed: {FEWEST} or more")
+    if records > MOST_RECORDS:
+        section["limit"] = MOST_RECORDS
+    if whole.data.test is None:
+        section["split"] = {"private": 0.3, "attacker": 0.4, "public": 0.15, "test": 0.15}
+    else:
+        section["split"] = {"private": 0.4, "attacker": 0.4, "public": 0.2}
+    return section
+
+
+def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, Any]:
+    """As many clients as the private records serve, and a backbone that the public ones can train."""
+    sizes = role_sizes(DataSpec.model_validate(section), found)
+    domains = len(found.data.train.domain_names)
+    count = max(1, min(_CLIENTS, sizes.private // _RECORDS_A_CLIENT))
+    clients: dict[str, Any] = {"count": count, "partition": "dirichlet", "alpha": 0.5}
+    clients["min_records"] = min(_RECORDS_A_CLIENT, sizes.private // (2 * count))
+    if domains > 1 and sizes.private >= domains * _RECORDS_A_CLIENT:
+        clients = {"count": domains, "partition": "domains"}
+    enough = sizes.public >= max(FEWEST, 2 * found.data.train.classes)
+    return {"clients": clients, "backbone": {"name": "small_cnn", "weights": "public" if enough else "random"}}
+
+
+def _head(sections: dict[str, Any], whole: Outline) -> list[str]:
+    height, width, channels = whole.image
+    train, test = whole.data.train, whole.data.test
+    counts = np.bincount(train.labels, minlength=train.classes)
+    classes = [f"{name} ({count})" for name, count in zip(train.class_names, counts, strict=True)]
+    more = f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""
+    colour = "grey" if channels == 1 else "colour"
+    size = "" if sections["data"].get("size") is None else f" (resized to {sections['data']['size']})"
+    lines = [
+        f"# A plan for {whole.data.source}: {len(train)} {colour} images of {width}x{height} pixels{size}"
+        f"{'' if test is None else f', and {len(test)} of an official test set'}.",
+        f"# {len(classes)} classes: {', '.join(classes[:_NAMED])}{more}.",
+    ]
+    if train.domain_names:
+        lines.append(f"# {len(train.domain_names)} domains: {', '.join(train.domain_names[:_NAMED])}.")
+    if "label_column" in sections["data"]:
+        lines.append(
+            "# Every record has several labels; label_column says which of them is the class: look at it."
+        )
+    steps = [
+        "#",
+        "#   fedassay run THIS_FILE --dry-run     check it, list what would be run, and how long it takes",
+        "#",
+    ]
+    return [plain(line) for line in (*lines, *steps)]
+
+
+_COMMENTS = {
+    "size": "resized to squares of this side; larger ones take longer",
+    "limit": "records of a first run, drawn at random, all classes alike",
+    "split": "clients, adversary, everybody (trains the backbone), accuracy",
+    "label_column": "number of the column of labels",
+    "partition": "iid, dirichlet, disjoint_labels, domains",
+    "weights": "public: trained on the public split; random: too few public records for that",
+}
+
+
+def _sections(sections: dict[str, Any], found: Outline) -> Iterator[str]:
+    sizes = role_sizes(DataSpec.model_validate(sections["data"]), found)
+    for name, value in sections.items():
+        if name == "methods":
+            continue
+        if not isinstance(value, dict):
+            yield f"{name}: {json.dumps(value)}"
+            continue
+        yield ""
+        yield f"{name}:"
+        for key, item in value.items():
+            # JSON is YAML, and quotes whatever a path may hold.
+            line = f"  {key}: {json.dumps(item)}"
+            comment = _COMMENTS.get(key)
+            if key == "split":
+                comment = f"{comment}: {', '.join(str(size) for size in sizes)} records"
+            yield line if comment is None else f"{line}   # {comment}"
+
+
+def _name(data: Path) -> str:
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", data.resolve().stem).strip("-._")
+    return words or "my-plan"

@@ -1,0 +1,140 @@
+"""The user's own images before they are read: what headers tell is checked against the plan, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import numpy as np
+
+from fedassay.data.domains import leave_out
+from fedassay.data.image_folder import outline_of_image_folder
+from fedassay.data.loading import DataRequest, check_request, check_usable, limited
+from fedassay.data.npz import outline_of_npz
+from fedassay.data.outline import Outline
+from fedassay.data.partition import check_clients
+from fedassay.data.roles import Role, check_shares
+from fedassay.data.sampling import apportion
+from fedassay.plan.schema import DataSpec, ImageSource, Plan
+from fedassay.support.errors import PlanError
+from fedassay.support.seeds import Seeds
+
+
+class RoleSizes(NamedTuple):
+    """Records of each role, in the order of `Role`."""
+
+    private: int
+    attacker: int
+    public: int
+    test: int
+    control: int
+
+
+def data_seeds(seed: int | None) -> Seeds:
+    """The streams that a seed of the plan draws roles, clients and a limit from; a null seed is 0 here."""
+    return Seeds(0 if seed is None else seed).child("data")
+
+
+def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
+    """What is asked of a data set by `data` or `data.attacker_from`."""
+    return DataRequest(
+        name=source.name,
+        root=None if source.root is None else Path(source.root).expanduser(),
+        path=None if source.path is None else Path(source.path).expanduser(),
+        limit=source.limit,
+        seed=seeds.integer("limit"),
+        base=base,
+        size=source.size,
+        labels=None if source.labels is None else Path(source.labels).expanduser(),
+        file_column=source.file_column,
+        label_column=source.label_column,
+    )
+
+
+def outline(request: DataRequest) -> Outline | None:
+    """What headers tell of the user's own images, after `size` and `limit`; None for any other data set.
+
+    Raises:
+        PlanError: A key is missing, or none of the data set's.
+        DataError: The files cannot be used.
+    """
+    match request.name:
+        case "npz":
+            read = outline_of_npz
+        case "image_folder":
+            read = outline_of_image_folder
+        case _:
+            return None
+    check_request(request)
+    whole = read(request)
+    data, image = whole.data, whole.image
+    if request.size is not None:
+        image = (request.size, request.size, image[2])
+    check_usable(data.train, image, data.source)
+    if request.limit is not None:
+        train = limited(data.train, request.limit, request.seed)
+        test = None if data.test is None else limited(data.test, request.limit, request.seed)
+        data = type(data)(train, test, data.source)
+    return Outline(data, image)
+
+
+def check_images(plan: Plan, base: Path) -> None:
+    """Refuse own images that the plan could not be run on, as far as headers, names and labels tell.
+
+    Data sets that are known by name are not looked at, and nothing is downloaded.
+
+    Raises:
+        PlanError: A role or a client is left without records, or the attacker's images are of another shape.
+        DataError: A missing file or folder, wrong arrays or layouts, labels that do not belong to the images.
+    """
+    # Only a limit makes what is read depend on the seed.
+    for seed in plan.seeds if plan.data.limit is not None else plan.seeds[:1]:
+        seeds = data_seeds(seed)
+        found = outline(request_of(plan.data, base, seeds))
+        if found is not None:
+            _check_roles(plan, found)
+        other = plan.data.attacker_from
+        held = None if other is None else outline(request_of(other, base, seeds.child("attacker")))
+        if found is not None and held is not None and held.image != found.image:
+            raise PlanError(
+                f"data.attacker_from: images of {held.data.source} are {held.image}, the private ones "
+                f"{found.image}; they must be equal"
+            )
+
+
+def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:
+    """Records of each role, to within duplicates, which stay together.
+
+    Raises:
+        PlanError: The shares do not fit the data set, or a domain that is not there is left out.
+    """
+    data = found.data if spec.test_domain is None else leave_out(found.data, spec.test_domain)
+    shares = shares_of(spec, test_set=data.test is not None)
+    check_shares(shares, official_test=data.test is not None)
+    parts = np.array([shares.get(role, 0.0) for role in get_args(Role)] + [0.0])
+    parts[-1] = max(0.0, 1.0 - parts.sum())
+    counts = apportion(np.bincount(data.train.labels, minlength=data.train.classes), parts).sum(axis=0)
+    sizes = RoleSizes(*(int(count) for count in counts[:-1]))
+    return sizes if data.test is None else sizes._replace(test=len(data.test))
+
+
+def shares_of(spec: DataSpec, *, test_set: bool) -> dict[Role, float]:
+    """The share of every role; the test share of the default split gives way to an official test set."""
+    return spec.split.shares(test_set="split" not in spec.model_fields_set and test_set)
+
+
+def _check_roles(plan: Plan, found: Outline) -> None:
+    sizes = role_sizes(plan.data, found)
+    split = plan.data.split
+    total = f"{len(found.data.train)} records of {found.data.source}"
+    for role, share in (("private", split.private), ("attacker", split.attacker), ("public", split.public)):
+        if share > 0 and sizes._asdict()[role] == 0:
+            raise PlanError(f"data.split.{role}: {share:g} of {total} is no record; allowed: a larger share")
+    if sizes.test == 0:
+        raise PlanError(
+            f"data.split.test: no records; allowed: a share above 0 of the {total}, which have no test set of "
+            "their own"
+        )
+    check_clients(sizes.private, plan.clients.count, plan.clients.alpha, plan.clients.min_records)
+    if plan.clients.partition == "domains" and found.data.train.domains is None:
+        raise PlanError(f"clients.partition: domains given, but {found.data.source} has none")

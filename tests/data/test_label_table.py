@@ -1,0 +1,109 @@
+"""A folder of images with a CSV of labels: rows and files belong together, or it is said which do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedassay.data import DataRequest, ImageSet, load
+from fedassay.support.errors import DataError, PlanError
+
+_FILES = ("scan_1.png", "scan_2.png", "deep/scan_3.png", "deep/er/scan_4.png")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "scans"
+    for number, name in enumerate(_FILES):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 9), 10 * number, np.uint8)).save(root / name)
+    (root / ".hidden.png").write_text("no image")
+    return root
+
+
+def _load(root: Path, table: str, **given: Any) -> ImageSet:
+    (root.parent / "labels.csv").write_text(table, encoding="utf-8")
+    request = DataRequest("image_folder", None, root, None, 0, root.parent, labels=Path("labels.csv"), **given)
+    return load(request).train
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "image,label\nscan_2.png,well\nscan_1.png,ill\nscan_4.png,ill\nscan_3.png,well\n",
+        "\ufefffile;diagnosis\nscan_1;ill\nscan_2;well\ndeep/scan_3;well\ndeep/er/scan_4.png;ill\n\n",
+        'age\tname\tDiagnosis\n40\t"scan_1"\till\n1\tscan_2\twell\n2\tscan_3\twell\n3\tscan_4\till\n',
+    ],
+)
+def test_files_by_path_by_name_and_without_ending(folder: Path, table: str) -> None:
+    records = _load(folder, table)
+    assert records.class_names == ("ill", "well")
+    # By path: deep/er/scan_4, deep/scan_3, scan_1, scan_2.
+    assert records.images[:, 0, 0, 0].tolist() == [30, 20, 0, 10]
+    assert records.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_a_table_in_the_folder_and_columns_by_name(folder: Path) -> None:
+    (folder / "meta.csv").write_text("a,b,c\nscan_1,x,1\nscan_2,y,1\nscan_3,x,2\nscan_4,y,2\n")
+    request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("meta.csv"))
+    with pytest.raises(DataError, match=r"not to be told; data\.label_column allows b, c"):
+        load(request)
+    for column, expected in (("b", [1, 0, 0, 1]), ("c", [1, 1, 0, 0])):
+        given = DataRequest(
+            "image_folder", None, folder, None, 0, folder, labels=Path("meta.csv"), label_column=column
+        )
+        assert load(given).train.labels.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("", r"its first line names the columns \(none\)"),
+        ("image,image\n", r"each of its own name"),
+        ("image,label\n", r"labels\.csv: has no rows"),
+        ("image,label\nscan_1,a,b\n", r"line 2: has 3 columns; allowed: 2"),
+        (
+            "image,label\nnobody,a\n",
+            r"no column names files of the folder \(image, label; the first row is nobody, a\)",
+        ),
+        ("image,label\nscan_1,a\nnobody,b\n", r"line 3: 'nobody' is not in the folder"),
+        ("image,label\nscan_1,a\nscan_1.png,b\n", r"line 3: scan_1\.png has a row already"),
+        ("image,label\nscan_1,a\nscan_2,b\n", r"2 of 4 images have no row: deep/er/scan_4\.png"),
+        ("image,label\nscan_1,a\nscan_2,\n", r"line 3: scan_2\.png has no label in column label"),
+        ("image,label\nscan_1,a\nscan_2,a\nscan_3,a\nscan_4,a\n", r"has one class, a; allowed: two or more"),
+        ('image,label\nscan_1,"a\n', r"is no CSV in UTF-8"),
+    ],
+)
+def test_tables_that_do_not_belong_to_the_images(folder: Path, table: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        _load(folder, table)
+
+
+def test_a_name_that_stands_for_two_files(folder: Path) -> None:
+    Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "deep" / "scan_1.png")
+    rows = "scan_2,a\nscan_3,b\nscan_4,b\nscan_1,a\n"
+    with pytest.raises(DataError, match=r"'scan_1' stands for several files of the folder"):
+        _load(folder, f"image,label\n{rows}")
+    assert len(_load(folder, f"image,label\n{rows}deep/scan_1.png,b\n".replace("\nscan_1,", "\nscan_1.png,"))) == 5
+
+
+def test_keys_of_a_table(folder: Path) -> None:
+    table = "image,label\nscan_1,a\nscan_2,b\nscan_3,a\nscan_4,b\n"
+    with pytest.raises(DataError, match=r"data\.file_column: name given; labels\.csv has image, label"):
+        _load(folder, table, file_column="name")
+    with pytest.raises(DataError, match=r"data\.label_column: kind given"):
+        _load(folder, table, label_column="kind")
+    with pytest.raises(PlanError, match=r"data\.label_column: 1 given; allowed: the name of a column"):
+        _load(folder, table, label_column=1)
+    (folder / "latin.csv").write_bytes(b"image,label\nscan_1,\xe9\n")
+    request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("latin.csv"))
+    with pytest.raises(DataError, match=r"latin\.csv: is no CSV in UTF-8"):
+        load(request)
+    with pytest.raises(DataError, match=r"data\.labels: none\.csv does not exist"):
+        load(DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("none.csv")))
+    with pytest.raises(PlanError, match=r"data\.labels: x\.csv given, but data set digits takes"):
+        load(DataRequest("digits", None, None, None, 0, folder, labels=Path("x.csv")))

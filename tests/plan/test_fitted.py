@@ -1,0 +1,172 @@
+"""`fedassay init --data`: whatever images there are, the plan that is written resolves and runs as it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from fedassay.plan.estimate import estimate
+from fedassay.plan.fitted import fitted_plan
+from fedassay.plan.own_images import check_images
+from fedassay.plan.resolve import load_scenario
+from fedassay.plan.schema import Plan
+from fedassay.support.errors import DataError, FedassayError, PlanError
+
+_RNG = np.random.default_rng(0)
+_STARTER = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
+
+
+def _pixels(*shape: int) -> Any:
+    return _RNG.integers(0, 256, shape, np.uint8)
+
+
+def _medmnist(folder: Path, several: int = 1, side: int = 28) -> Path:
+    def labels(count: int) -> Any:
+        return np.stack([np.arange(count) // (2**bit) % 2 for bit in range(several)], axis=1).astype(np.uint8)
+
+    arrays = {}
+    for part, count in (("train", 300), ("val", 40), ("test", 60)):
+        arrays |= {f"{part}_images": _pixels(count, side, side), f"{part}_labels": labels(count)}
+    np.savez(folder / "chest x.npz", **arrays)
+    return folder / "chest x.npz"
+
+
+def _folder(folder: Path, names: tuple[str, ...], count: int, sides: tuple[int, ...] = (16,)) -> Path:
+    root = folder / "scans: 2026 #1"
+    for name in names:
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            side = sides[number % len(sides)]
+            Image.fromarray(_pixels(side, side, 3)).save(root / name / f"{number}.png")
+    return root
+
+
+def _with_table(folder: Path) -> Path:
+    root = _folder(folder, ("pictures",), 60)
+    rows = "".join(f"{number}.png,{number},{'ill' if number % 3 else 'well'}\n" for number in range(60))
+    (root / "meta.csv").write_text(f"image,age,diagnosis\n{rows}")
+    return root
+
+
+_CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
+    "medmnist": (_medmnist, {"data.name": "npz", "clients.count": 5, "backbone.weights": "public"}),
+    "medmnist of 14 labels": (lambda folder: _medmnist(folder, several=14), {"data.label_column": 0}),
+    "medmnist of 224 pixels": (lambda folder: _medmnist(folder, side=224), {"data.size": 32}),
+    "class folders": (
+        lambda folder: _folder(folder, ("a", "b\x1b[2J", "#c"), 60),
+        {"data.name": "image_folder", "clients.count": 4},
+    ),
+    "few images": (
+        lambda folder: _folder(folder, ("a", "b"), 12),
+        {"clients.count": 1, "backbone.weights": "random"},
+    ),
+    "train and test": (
+        lambda folder: _folder(folder, ("train/a", "train/b", "test/a", "test/b"), 60),
+        {"data.split.public": 0.2},
+    ),
+    "two sizes": (lambda folder: _folder(folder, ("a", "b"), 60, (16, 20)), {"data.size": 32}),
+    "sites": (
+        lambda folder: _folder(folder, ("north/a", "north/b", "south/a", "south/b"), 60),
+        {"clients.partition": "domains", "clients.count": 2},
+    ),
+    "a table of labels": (_with_table, {"data.labels": "meta.csv"}),
+}
+
+
+def _write(case: str, folder: Path) -> Path:
+    plan = folder / "plan.yaml"
+    plan.write_text(fitted_plan(_CASES[case][0](folder), plan, _STARTER), encoding="utf-8")
+    return plan
+
+
+def _at(content: Any, path: str) -> Any:
+    for key in path.split("."):
+        content = content[key]
+    return content
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_plan_fits_resolves_and_is_estimated(case: str, tmp_path: Path) -> None:
+    plan = _write(case, tmp_path)
+    text = plan.read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    for path, expected in _CASES[case][1].items():
+        assert _at(content, path) == expected, path
+    scenario = load_scenario(plan)
+    check_images(scenario.plan, scenario.base)
+    found = estimate(scenario)
+    assert found.seconds is not None
+    assert 10 < found.seconds < 600
+    assert "\x1b" not in text
+    assert set(content) == set(yaml.safe_load(_STARTER))
+
+
+@pytest.mark.parametrize("case", ["medmnist of 14 labels", "few images", "a table of labels", "sites"])
+def test_the_records_of_the_plan_are_prepared_as_it_says(case: str, tmp_path: Path) -> None:
+    from fedassay.execution.prepare import prepare
+    from fedassay.support.progress import SILENT
+
+    plan: Plan = load_scenario(_write(case, tmp_path)).plan
+    prepared = prepare(plan, tmp_path, 0, "cpu", SILENT)
+    assert len(prepared.clients) == plan.clients.count
+    assert prepared.attacker is not None
+    assert min(len(client) for client in prepared.clients) >= plan.clients.min_records
+    assert np.isfinite(prepared.test.features).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["few images", "a table of labels", "medmnist"])
+def test_the_plan_runs_as_it_is(case: str, tmp_path: Path) -> None:
+    plan = _write(case, tmp_path)
+    command = [sys.executable, "-m", "fedassay", "run", str(plan), "-o", str(tmp_path / "out"), "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "out" / "record.json").read_text())
+    assert len(record["cells"]) == 5
+    assert record["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folder / "nowhere", "does not exist; allowed: a folder of images, or an .npz file"),
+        (lambda folder: folder, "has no folders in it"),
+        (lambda folder: _folder(folder, ("a", "b"), 4), "holds 8 records to share out; allowed: 20 or more"),
+        (lambda folder: _folder(folder, ("a",), 40), "has one class folder, a"),
+    ],
+)
+def test_what_no_plan_fits_is_refused(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(FedassayError) as refused:
+        fitted_plan(make(tmp_path / "data"), tmp_path / "plan.yaml", _STARTER)
+    assert message in str(refused.value)
+    assert isinstance(refused.value, (PlanError, DataError))
+
+
+def test_the_command_writes_one_file_and_nothing_where_it_refuses(tmp_path: Path) -> None:
+    root = _folder(tmp_path, ("a", "b"), 30)
+
+    def init(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fedassay", "init", *args]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = init("mine.yaml", "--data", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "fedassay run mine.yaml --dry-run" in done.stdout
+    assert load_scenario(tmp_path / "mine.yaml").plan.data.path == root.name
+    before = (tmp_path / "mine.yaml").read_text()
+    for refused in (init("mine.yaml", "--data", str(root)), init("other.yaml", "--data", "none")):
+        assert refused.returncode == 2
+        assert "Traceback" not in refused.stderr
+    assert (tmp_path / "mine.yaml").read_text() == before
+    assert not (tmp_path / "other.yaml").exists()
