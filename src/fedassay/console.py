@@ -226,4 +226,4 @@ def write_starter(file: Path) -> None:
     """
     if file.exists():
         raise PlanError(f"{file}: it exists and is not overwritten; allowed: another name")
-    write_text(file, (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8"))
+    write_text(file, (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8"), private=False)

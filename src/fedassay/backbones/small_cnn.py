@@ -67,7 +67,6 @@ def small_cnn(request: BackboneRequest) -> Backbone:
         "input_size": request.input_size,
         "seed": request.seed,
         "device": request.device,
-        "torch": torch.__version__,
     }
     state = cached_arrays(
         key,

@@ -23,7 +23,7 @@ from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, Mes
 from fedassay.exchange.release import Claim, NoClaim, Release
 from fedassay.exchange.shapes import MAX_CLASSES, shape_problem
 from fedassay.exchange.stored import UNREADABLE, Stored
-from fedassay.support.atomic import open_atomic, write_part
+from fedassay.support.atomic import make_folder, open_atomic, write_part
 from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
@@ -93,7 +93,7 @@ class Transcript:
         Raises:
             DataError: Messages are read from this very folder, under other names than they would be written to.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         inside = folder.resolve()
         lies = [_name_in(inside, message) for message in self.messages]
         for number, name in enumerate(lies):
