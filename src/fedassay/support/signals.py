@@ -1,7 +1,7 @@
 """Signals that ask a process to end: it ends in order, with a message, as on Ctrl-C.
 
-SIGTERM comes from batch systems, containers and `timeout`, SIGHUP from a terminal that is closed. By default both end
-a process where it stands; temporary folders and worker processes would stay behind.
+SIGTERM comes from batch systems, containers and `timeout`, SIGHUP from a terminal that is closed. By default both
+end a process where it stands; temporary folders and worker processes would stay behind.
 """
 
 from __future__ import annotations
