@@ -1,4 +1,4 @@
-"""kill -9 everywhere: 60 of them, spread over a run of four cells with two workers, and its record does not change.
+"""kill -9 everywhere: 60 of them, spread over runs of four cells with two workers, whose record stays the same.
 
 Every second kill is at a write (every process of the run counts the files that it flushes, together), the others
 are at instants. Most lie beyond the first cell. A killed run is resumed and killed again, further on each time.
@@ -31,7 +31,7 @@ methods:
   - fedpft: {label: third, components: 2}
   - fedcgs: {label: fourth, epsilon: 5}
 attacks: [label_distribution: {}, message_algebra: {}]
-audits: [message: {}, ledger: {}, dp_claim: {}]
+audits: [message: {}, ledger: {}]
 """
 KILLS = 60
 

@@ -129,8 +129,8 @@ def test_a_run_that_was_changed(whole: Path, change: Callable[[Path], None], wor
     problems = verify(whole).problems
     assert problems
     assert any(words in problem for problem in problems)
-    done = CliRunner().invoke(cli, ["verify", str(whole)], catch_exceptions=False)
-    assert done.exit_code == 1
+    done = CliRunner().invoke(cli, ["verify", str(whole)], catch_exceptions=False, standalone_mode=False)
+    assert done.return_value == 1
     assert done.output.splitlines()[-1] == "does not hold"
 
 

@@ -41,7 +41,8 @@ def test_gone_after_an_error(there: Path) -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_is_in_use_is_not(there: Path) -> None:
     code = (
         "import os, signal\nfrom fedassay.support.temporary import temporary_folder\n"
-        "with temporary_folder() as folder:\n    (folder / 'face.png').touch(); os.kill(os.getpid(), signal.SIGKILL)"
+        "with temporary_folder() as folder:\n"
+        "    (folder / 'face.png').touch(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ, "TMPDIR": str(there)})
     assert done.returncode == -signal.SIGKILL

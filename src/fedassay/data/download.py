@@ -58,8 +58,8 @@ def published_file(root: Path, name: str, urls: Sequence[str], md5: str) -> Path
     if path.exists():
         if not _is_published(path, md5):
             raise DataError(
-                f"{name}: is not the published file (its SHA-256 is not {SHA256.get(md5, 'known')}); delete it, or "
-                f"place the file from {(addresses or urls)[0]} there"
+                f"{name}: is not the published file (its SHA-256 is not {SHA256.get(md5, 'known')}); delete it, "
+                f"or place the file from {(addresses or urls)[0]} there"
             )
         return path
     sha256 = SHA256.get(md5)

@@ -60,7 +60,7 @@ def _content(folder: Path, envelope: bytes) -> dict[str, Any]:
         content = json.loads(envelope)
         signatures = content["signatures"]
         for number, signature in enumerate(signatures):
-            # Signers may leave out what key it was; what counts is whose signature it is.
+            # Signers may leave out what key it was.
             signature["keyid"] = f"{number}"
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{folder / ENVELOPE}: is no DSSE envelope") from None
@@ -70,9 +70,11 @@ def _content(folder: Path, envelope: bytes) -> dict[str, Any]:
 
 def _is_signed(public: Any, signature: Any, content: bytes) -> bool:
     from securesystemslib.exceptions import UnverifiedSignatureError, VerificationError
+    from securesystemslib.signer import Signature
 
     try:
-        public.verify_signature(signature, content)
+        # Under the name that the library gives the key: what counts is whose signature it is.
+        public.verify_signature(Signature(public.keyid, signature.signature), content)
     except (UnverifiedSignatureError, VerificationError):
         return False
     return True
