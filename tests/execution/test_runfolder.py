@@ -235,6 +235,18 @@ def test_an_altered_cell_is_refused(tmp_path: Path, name: str, change: Callable[
         runfolder.finished(tmp_path, "x")
 
 
+def test_half_written_files_of_a_killed_run_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    _a_run(tmp_path)
+    halves = ("tables/.verdicts.csv.abcd1234.tmp", "artifacts/cell/.audit-raw.png.abcd1234.tmp")
+    for name in (*halves, ".cells/.cell.json.abcd1234.tmp", ".record.json.abcd1234.tmp"):
+        _write(tmp_path, name, "half")
+    for name in (".thesis.tex.abcd1234.tmp", "tables/.important.csv.abcd1234.tmp"):
+        _write(tmp_path, name)
+    with runfolder.claim(tmp_path, PLAN, resume=True, force=False):
+        left = sorted(path.name for path in tmp_path.rglob("*.tmp"))
+    assert left == [".important.csv.abcd1234.tmp", ".thesis.tex.abcd1234.tmp"]
+
+
 def test_checkpoints_of_other_threads_or_libraries_are_not_continued(tmp_path: Path) -> None:
     runfolder.renew_scratch(tmp_path, "x", "one thread")
     (runfolder.scratch(tmp_path, "x") / "round").touch()

@@ -8,6 +8,7 @@ be audited as they are; see docs/transcript.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -128,7 +129,12 @@ def _said_of(message: Message, file: str) -> str:
         for name, item in message.fields.items()
     }
     record = _MessageRecord(
-        round=message.round, sender=message.sender, receiver=message.receiver, file=file, fields=fields
+        round=message.round,
+        sender=message.sender,
+        receiver=message.receiver,
+        file=file,
+        sha256=hashlib.sha256(message.serialized).hexdigest(),
+        fields=fields,
     )
     return record.model_dump_json(exclude_defaults=True)
 
@@ -152,6 +158,7 @@ class _MessageRecord(Frozen):
     sender: str = Field(min_length=1)
     receiver: str = SERVER
     file: str
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     fields: dict[str, _FieldRecord]
 
 
@@ -191,6 +198,8 @@ def load_transcript(folder: Path) -> Transcript:
     for file, record in zip(files, manifest.messages, strict=True):
         serialized = file.read_bytes()
         arrays = _load_arrays(file, serialized, record)
+        if record.sha256 is not None and hashlib.sha256(serialized).hexdigest() != record.sha256:
+            raise DataError(f"{file}: is not the file that {MANIFEST} describes (its SHA-256 is another)")
         held += sum(array.nbytes for array in arrays.values())
         message = _message(file, record, arrays, manifest.classes)
         lies = Stored(file, 0, len(serialized))

@@ -111,6 +111,7 @@ def claim(
         if held and force and not resume:
             manifest.remove(folder, tables)
         _refuse_in_the_way(folder)
+        manifest.remove_halves(folder)
         if redact:
             write_text(folder / CELLS / manifest.REDACTED, "")
         write_text(kept, digest + "\n")

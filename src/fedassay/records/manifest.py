@@ -73,6 +73,18 @@ def noted(folder: Path, owner: str | None = None) -> list[str]:
     return sorted(name for name in names if _PLACES.fullmatch(name))
 
 
+def remove_halves(folder: Path) -> None:
+    """Remove the half-written files that killed writers left in a run folder that nobody else writes to."""
+    own = {*noted(folder), *(f"{CELLS}/{path.name}" for path in _inside(folder / CELLS, "*"))}
+    folders = {folder, folder / CELLS, *((folder / name).parent for name in own)}
+    for place in folders:
+        for path in _inside(place, ".*.tmp"):
+            half = _HALF.fullmatch(path.name)
+            name = half and (place / half[1]).relative_to(folder).as_posix()
+            if name and (name in own or place.name == CELLS) and _is_file(path):
+                path.unlink()
+
+
 def is_run(folder: Path) -> bool:
     """Whether a folder shows itself to be a run's: by the digest of its plan, or by a record that can be read."""
     kept = folder / CELLS / PLAN
