@@ -29,7 +29,7 @@ _LONGEST = 60
 def pinned() -> dict[str, str]:
     """Versions by name, from locked.txt."""
     text = (ROOT / "locked.txt").read_text(encoding="utf-8")
-    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE))
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;+]+)", text, re.MULTILINE))
 
 
 def licence(about: Message) -> str:
@@ -75,7 +75,7 @@ def known() -> dict[str, str]:
     if not PAGE.is_file():
         return {}
     rows = re.findall(r"^\| (\S+) \| (\S+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return {f"{name} {version}": words for name, version, words in rows if words != "–"}
+    return {f"{name} {version}": words for name, version, words in rows if version[:1].isdigit() and words != "–"}
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
 """Makes constraints.txt, locked.txt, locked-cuda.txt and constraints-flower.txt from pyproject.toml; needs uv.
 
-    python docs/lock.py [--cpu-wheel TORCH.whl]... [--keep]
+    python docs/lock.py --cpu-wheel TORCH.whl... [--keep]
 
 `--keep` keeps every version that constraints.txt pins and only takes in what is missing; without it the newest
-versions are taken. `--cpu-wheel` adds the SHA-256 of a CPU build of torch, which PyTorch publishes on an index of
-its own: `torch==2.13.0` allows `2.13.0+cpu` as well, and with its hash in the lock so does `--require-hashes`.
+versions are taken. `--cpu-wheel` names CPU builds of torch for Linux, which PyTorch publishes on its own index:
+locked.txt holds their SHA-256, locked-cuda.txt the default build's and those of the libraries that it needs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ PINNED_TOO = ("dp-accounting", "numpy", "scipy")
 
 _CUDA = re.compile(r"(nvidia-|cuda-|triton==)")
 _HEAD = "# Made by docs/lock.py from pyproject.toml; do not edit.\n"
+_HOW = "# With hashes: pip install --require-hashes -r {} && pip install -e . --no-deps\n"
 
 
 def main() -> None:
     """Resolve, and write the four files."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cpu-wheel", action="append", type=Path, default=[])
+    parser.add_argument("--cpu-wheel", action="append", type=Path, required=True)
     parser.add_argument("--keep", action="store_true")
     given = parser.parse_args()
     old = _pins((ROOT / "constraints.txt").read_text()) if given.keep else []
@@ -42,16 +43,13 @@ def main() -> None:
         '# torch by a CUDA build of several gigabytes (see README, "Installing").\n' + "\n".join(pins) + "\n"
     )
     blocks = _blocks(resolved(["dev", "docs", "sign"], pins))
-    plain = [_with_cpu(block, given.cpu_wheel) for block in blocks if not _CUDA.match(block)]
-    cuda = [block for block in blocks if _CUDA.match(block)]
     (ROOT / "locked.txt").write_text(
-        _HEAD + "# With hashes: pip install --require-hashes -r locked.txt && pip install -e . --no-deps\n"
-        "# torch is its CPU build where pip finds that; for the default build use locked-cuda.txt.\n"
-        + "".join(plain)
+        f"{_HEAD}{_HOW.format('locked.txt')}# With the CPU build of torch on Linux, from PyTorch's own index.\n"
+        + "".join(_on_cpu(block, given.cpu_wheel) for block in blocks if not _CUDA.match(block))
     )
     (ROOT / "locked-cuda.txt").write_text(
-        _HEAD + "# As locked.txt, and what the default (CUDA) build of torch for Linux needs beside it.\n"
-        "-r locked.txt\n" + "".join(cuda)
+        f"{_HEAD}{_HOW.format('locked-cuda.txt')}# With the default build of torch, which is for CUDA on Linux.\n"
+        + "".join(blocks)
     )
     core = [pin for pin in pins if pin.split("==")[0] in {*PINNED, *PINNED_TOO}]
     (ROOT / "constraints-flower.txt").write_text(
@@ -95,13 +93,14 @@ def _blocks(text: str) -> list[str]:
     return re.findall(r"^[A-Za-z0-9].*?\n(?:[ \t]+.*\n)*", text, re.MULTILINE)
 
 
-def _with_cpu(block: str, wheels: Sequence[Path]) -> str:
-    if not block.startswith("torch=="):
+def _on_cpu(block: str, wheels: Sequence[Path]) -> str:
+    """A requirement as it is without CUDA: torch by the local version of its CPU build where there is one."""
+    if not (found := re.match(r"torch==(\S+)", block)):
         return block
-    for wheel in wheels:
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        block = block.rstrip("\n") + f" \\\n    --hash=sha256:{digest}\n"
-    return block
+    digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels]
+    hashes = " \\\n".join(f"    --hash=sha256:{digest}" for digest in digests)
+    elsewhere = block.replace(found[0], f"{found[0]} ; sys_platform != 'linux'", 1)
+    return f"{found[0]}+cpu ; sys_platform == 'linux' \\\n{hashes}\n{elsewhere}"
 
 
 if __name__ == "__main__":
