@@ -20,11 +20,12 @@ from fedassay.records.signature import signed_by
 from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, envelope_of, read_statement
 from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
-from fedassay.reports.gate.judging import Outcome, judge
-from fedassay.reports.gate.junit import junit
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.gate.sarif import sarif
 from fedassay.support.errors import DataError
+
+
+_FOLDERS = ("csv", "evidence")
+"""Formats of several files: tables are compared one by one, and evidence has digests of its own."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
     Args:
         run: The run folder, or its record.json.
         key: The public key (PEM) of whoever must have signed; None: nobody need have.
-        policy: What `check` held the run against when it wrote SARIF or JUnit there.
+        policy: What pages in the run were made with, or SARIF and JUnit by `check`; None: none.
 
     Raises:
         DataError: There is no record, or record, statement or envelope cannot be read.
@@ -136,17 +137,13 @@ def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[t
                 yield name, _read(folder / name) == text
         for format in DEFAULT_NAMES:
             name = default_name(format, redacted)
-            if format != "csv" and (folder / name).is_file():
+            if format not in _FOLDERS and (folder / name).is_file():
                 yield name, _read(folder / name) in _possible(folder, shown, format, policy)
 
 
 def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | None) -> list[str]:
-    """What a page may hold: the record's, and with a policy what `check` writes."""
-    texts = [render(folder, record, format)]  # type: ignore[arg-type]
-    if policy is not None and format in {"sarif", "junit"}:
-        outcome = Outcome(policy.name, tuple(judge(record, policy)))
-        texts.append(sarif(record, outcome) if format == "sarif" else junit(record, outcome))
-    return texts
+    """What a page may hold: what it is without a policy, and with the one that is given."""
+    return [render(folder, record, format, held) for held in dict.fromkeys((None, policy))]  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> str | None:
@@ -164,5 +161,5 @@ def _read(path: Path) -> str | None:
 def _unlike(name: str, record: RunRecord) -> str:
     maker = record.environment.get("fedassay", "an unknown version")
     by = "" if maker == __version__ else f"; it may be of fedassay {maker}, and this is {__version__}"
-    more = "; give the policy with --policy if `check` wrote it" if name.endswith((".sarif", ".xml")) else ""
+    more = "" if name.endswith(".csv") else "; if it was made with a policy, give that with --policy"
     return f"{name} does not follow from the record{by}{more}"
