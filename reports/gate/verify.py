@@ -23,7 +23,6 @@ from fedassay.reports.document.content import contents
 from fedassay.reports.gate.policy import Policy
 from fedassay.support.errors import DataError
 
-
 _FOLDERS = ("csv", "evidence")
 """Formats of several files: tables are compared one by one, and evidence has digests of its own."""
 

@@ -286,9 +286,7 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
 @click.option(
     "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
 )
-@click.option(
-    "--policy", type=click.Path(path_type=Path), help="What pages, SARIF or JUnit in RUN were made with."
-)
+@click.option("--policy", type=click.Path(path_type=Path), help="What pages in RUN were made with.")
 @_quiet
 @_json
 def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
