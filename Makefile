@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,sign]'
 	touch $(STAMP)
 
 quickstart: $(STAMP)
@@ -27,7 +27,7 @@ test-wheel: $(STAMP)
 # Flower pins versions of packages that fedassay uses too, so it gets an environment of its own.
 test-flower:
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]'
 	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/recorders/test_flower.py
 
 # Breaks the methods one way at a time, in copies of the package, and scores what the audits of claims say of each:
@@ -58,6 +58,12 @@ bench-full: $(STAMP)
 
 clean:
 	rm -rf $(VENV) .venv-flower site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Pins and hashes of everything, from pyproject.toml, and the page of licences; needs uv and an installed locked.txt.
+.PHONY: lock
+lock: $(STAMP)
+	python3 docs/lock.py $(LOCK)
+	$(BIN)/python docs/licences.py
 
 .PHONY: schema
 schema: $(STAMP)

@@ -48,6 +48,15 @@ DEFAULT_NAMES = {
 """Where `fedassay report` writes each format, beside the record."""
 
 
+def default_name(format: str, redacted: bool = False) -> str:
+    """Where `fedassay report` writes a format; `redacted`: beside pages that show everything."""
+    name = DEFAULT_NAMES.get(format, format)
+    if not redacted:
+        return name
+    stem, dot, suffix = name.partition(".")
+    return f"{stem}.redacted{dot}{suffix}"
+
+
 def render(run: Path, record: RunRecord, format: Format, policy: Policy | None = None) -> str:
     """One run as one document.
 

@@ -14,6 +14,7 @@ from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
+from fedassay.reports.document.private import notice
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.summary import Line, strip
@@ -91,6 +92,7 @@ def comparison(runs: Sequence[Run]) -> str:
     aligned = align(runs)
     return render(
         "compare.html.j2",
+        notice=notice([record for _, record in runs], ()),
         names=run_names(runs),
         runs=[(path, record, facts(record)) for path, record in runs],
         changes=changes([record for _, record in runs]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +22,7 @@ from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.pictures import galleries
 from fedassay.reports.document.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
 from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_table
+from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import several_deltas
@@ -40,13 +42,16 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         policy: What the decision holds it to; None: the shipped one that fits.
     """
     content = contents(record)
+    pictures = {
+        name: galleries(run, record, name) for name in (image_audit(), *(n for n, _ in section_five(record)))
+    }
     sections = [
         {
             "name": name,
             "title": title,
             "table": _printed(content.table(slug(name))),
             "figures": content.attacks[name],
-            "galleries": galleries(run, record, name),
+            "galleries": pictures[name],
             "folded": [printed(table) for table in folded_of(record, name)],
         }
         for name, title in section_five(record)
@@ -62,7 +67,8 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         deltas=several_deltas(record),
         content=content,
         table=lambda name: _printed(content.table(name)),
-        reconstruction=galleries(run, record, image_audit()),
+        reconstruction=pictures[image_audit()],
+        notice=notice([record], chain.from_iterable(pictures.values())),
         audits=sections,
         ledgers=_ledgers(record),
         controls=controls_sentence(record),

@@ -13,7 +13,8 @@ import click
 
 from fedassay import __version__
 from fedassay.support import limits
-from fedassay.support.errors import DataError, FedassayError, PlanError
+from fedassay.support.errors import DataError, FedassayError, PlanError, first_line, is_out_of_memory
+from fedassay.support.signals import Stopped, stop_in_order
 from fedassay.support.terminal import (
     Output,
     guard_standard_error,
@@ -35,8 +36,9 @@ _FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
 
 
 def main() -> None:
-    """Entry point: user errors end in one message and exit code 2, failed work in 1."""
+    """Entry point: user errors end in one message and exit code 2, failed work in 1, signals in 128 and theirs."""
     guard_standard_error()
+    stop_in_order()
     try:
         plain = False if "NO_COLOR" in os.environ else None
         code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
@@ -44,8 +46,11 @@ def main() -> None:
         say(cut(f"fedassay: {error}", _LONGEST_MESSAGE), err=True)
         sys.exit(2)
     except click.exceptions.Abort:
-        say("fedassay: stopped; what was finished is kept, continue with --resume", err=True)
+        say(f"fedassay: stopped; {_kept()}", err=True)
         sys.exit(130)
+    except Stopped as stopped:
+        say(f"fedassay: stopped by {stopped.name}; {_kept()}", err=True)
+        sys.exit(128 + stopped.number)
     except click.ClickException as error:
         say_problem(error)
         sys.exit(2)
@@ -53,11 +58,24 @@ def main() -> None:
         # Whoever read our output has had enough; Python would complain once more on closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        say(f"fedassay: {where}{error.strerror}; what was finished is kept", err=True)
+    except (OSError, MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            say(f"fedassay: out of memory ({first_line(error)}); {_kept()}", err=True)
+        elif isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            say(f"fedassay: {where}{error.strerror or error}; {_kept()}", err=True)
+        else:
+            raise
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _kept() -> str:
+    """What becomes of the work that a command did before it was stopped."""
+    command = sys.argv[1:2]
+    if "--redact" in sys.argv and command in (["run"], ["audit"]):
+        return "nothing private is kept; a run with --redact starts again"
+    return "what was finished is kept" + (", continue with --resume" if command == ["run"] else "")
 
 
 def _quiet(function: _F) -> _F:
@@ -66,6 +84,25 @@ def _quiet(function: _F) -> _F:
 
 def _json(function: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def _switch(name: str, variable: str, words: str) -> Callable[[_F], _F]:
+    """An option that sets an environment variable, which worker processes inherit."""
+
+    def turn_on(_context: click.Context, _option: click.Parameter, given: bool) -> None:
+        if given:
+            os.environ[variable] = "1"
+
+    return click.option(name, is_flag=True, expose_value=False, is_eager=True, callback=turn_on, help=words)
+
+
+_shared = _switch("--shared", "FEDASSAY_SHARED", "Let others read what is written, as far as your umask does.")
+_offline = _switch("--offline", "FEDASSAY_OFFLINE", "Download nothing: what is missing is an error.")
+_REDACT = "Leave out every private picture, transcript and class name, and say so on the page."
+
+
+def _redact(function: _F) -> _F:
+    return click.option("--redact", is_flag=True, help=_REDACT)(function)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -86,6 +123,9 @@ def cli() -> None:
 @click.option("--resume", is_flag=True, help="Continue the run in OUTPUT; finished cells are kept.")
 @click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
 @click.option("--dry-run", is_flag=True, help="Check the plan and print its cells; run nothing.")
+@_redact
+@_shared
+@_offline
 @_quiet
 @_json
 def run(
@@ -98,6 +138,7 @@ def run(
     resume: bool,
     force: bool,
     dry_run: bool,
+    redact: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -124,6 +165,7 @@ def run(
         engine="ray" if engine == "ray" else "local",
         resume=resume,
         force=force,
+        redact=redact,
         quiet=quiet,
         command=_command(),
     )
@@ -156,6 +198,9 @@ def run(
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--force", is_flag=True, help="Replace the run in OUTPUT.")
+@_redact
+@_shared
+@_offline
 @_quiet
 @_json
 def audit(
@@ -166,6 +211,7 @@ def audit(
     minutes: float,
     device: str,
     force: bool,
+    redact: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -180,7 +226,13 @@ def audit(
         )
     plan = None if plan is None else plan_file(plan)
     options = AuditOptions(
-        device=device, force=force, quiet=quiet, command=_command(), again=again, minutes=minutes
+        device=device,
+        force=force,
+        redact=redact,
+        quiet=quiet,
+        command=_command(),
+        again=again,
+        minutes=minutes,
     )
     folder, record = audit_transcript(transcript, plan, output, options)
     if as_json:
@@ -200,18 +252,32 @@ def audit(
     help="File, or - for standard output (for csv and evidence: folder); default beside the record.",
 )
 @click.option("--policy", type=click.Path(path_type=Path), help="Policy of the decision; default strict.yaml.")
+@_redact
+@_shared
 @_quiet
 @_json
-def report(run: Path, format_: str, output: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
+def report(
+    run: Path,
+    format_: str,
+    output: Path | None,
+    policy: Path | None,
+    redact: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Render the record of RUN again."""
     from fedassay.console import policy_file
     from fedassay.records.record import load_record
-    from fedassay.reports import write_report
+    from fedassay.records.redacted import redact as redacted
+    from fedassay.reports import default_name, write_report
     from fedassay.reports.gate.policy import load_policy
 
     held = None if policy is None else load_policy(policy_file(policy))
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
+    if redact and not record.redacted:
+        record = redacted(record)
+        output = output or folder / default_name(format_, redacted=True)
     _no_json_beside(as_json, output)
     _written(write_report(record, folder, format_, output, held), quiet, as_json)
     return 0
@@ -220,18 +286,48 @@ def report(run: Path, format_: str, output: Path | None, policy: Path | None, qu
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=Output(), default=Path("compare.html"), show_default=True)
+@_redact
+@_shared
 @_quiet
 @_json
-def compare(runs: tuple[Path, ...], output: Path, quiet: bool, as_json: bool) -> int:
+def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_json: bool) -> int:
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
+    from fedassay.records.redacted import redact as redacted
     from fedassay.reports.document.compare import write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
     _no_json_beside(as_json, output)
-    _written(write_comparison([(run, load_record(run)) for run in runs], output), quiet, as_json)
+    records = [(run, load_record(run)) for run in runs]
+    if redact:
+        records = [(run, redacted(record)) for run, record in records]
+    _written(write_comparison(records, output), quiet, as_json)
     return 0
+
+
+@cli.command(short_help="Whether RUN is what was written.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
+)
+@click.option("--policy", type=click.Path(path_type=Path), help="What pages in RUN were made with.")
+@_quiet
+@_json
+def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
+    """Whether RUN is what was written: files, tables and pages, and with --key its signature. Exit 0 or 1."""
+    from fedassay.console import policy_file
+    from fedassay.reports.gate.policy import load_policy
+    from fedassay.reports.gate.verify import verify as verified
+
+    found = verified(run, key, None if policy is None else load_policy(policy_file(policy)))
+    if as_json:
+        say_json(json.dumps(found.as_dict(), indent=1))
+    elif not quiet:
+        say_lines(found.text())
+    elif found.problems:
+        say_lines("\n".join(found.problems), err=True)
+    return 1 if found.problems else 0
 
 
 @cli.command(short_help="Hold RUN against a policy, for CI.")
@@ -250,10 +346,12 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
     from fedassay.console import policy_file
     from fedassay.records.record import load_record
+    from fedassay.records.statement import refuse_altered
     from fedassay.reports.gate.check import check_record
     from fedassay.reports.gate.policy import load_policy
 
     _no_json_beside(as_json, sarif, junit)
+    refuse_altered(run)
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:
         say_json(json.dumps(outcome.as_dict(), indent=1))
@@ -339,31 +437,41 @@ def init(file: Path, data: Path | None, quiet: bool, as_json: bool) -> int:
 
 
 @cli.command()
-@click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@click.argument("action", type=click.Choice(["info", "clear", "hold", "drop"]), default="info")
 @click.option("--limit", type=click.FloatRange(min=0), help="Remove what was unused longest, down to so many GiB.")
 @_quiet
 @_json
 def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
-    """Show or empty the cache of features and attacker models."""
+    r"""Show or empty the cache of features and attacker models.
+
+    \b
+    info   where it is and what it holds
+    clear  remove every entry
+    drop   remove the private entries (features of records), and keep none from now on
+    hold   keep private entries again, which is how it starts
+    """
     from dataclasses import asdict
 
     from fedassay.support import cache as store
 
-    if action == "clear" and limit is not None:
-        raise click.UsageError("clear empties the cache; --limit goes with info")
+    if action != "info" and limit is not None:
+        raise click.UsageError(f"{action} takes no --limit; it goes with info")
     if limit is None:
-        facts = asdict(store.clear() if action == "clear" else store.info())
+        facts = asdict({"clear": store.clear, "drop": store.drop, "hold": store.hold}.get(action, store.info)())
     else:
         facts = asdict(store.trim(int(limit * 2**30)))
     if as_json:
         say_json(json.dumps(facts, indent=1, default=str))
         return 0
-    if action == "clear":
+    if action == "drop":
+        facts = {name: facts[name] for name in ("folder", "private_entries", "private_bytes")}
+    if action in {"clear", "drop"}:
         if quiet:
             return 0
         say("removed:")
     for name, value in facts.items():
-        say(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+        words = name.replace("_", " ")
+        say(f"{words}: {value:,}" if isinstance(value, int) else f"{words}: {value}")
     return 0
 
 

@@ -248,4 +248,4 @@ def write_starter(file: Path, data: Path | None) -> None:
         from fedassay.plan.fitted import fitted_plan
 
         plan = fitted_plan(data, file, plan)
-    write_text(file, plan)
+    write_text(file, plan, private=False)

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.data import DataRequest, LoadedData, load
+from fedassay.data.download import SHA256
 from fedassay.data.torchvision_sets import parse_idx
 from fedassay.support.errors import DataError
 from fedassay.support.torchvision import import_torchvision
@@ -52,6 +53,9 @@ def mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, NDArray[
     listed = import_torchvision().datasets.FashionMNIST
     monkeypatch.setattr(listed, "resources", [(name, _md5((published / name).read_bytes())) for name in arrays])
     monkeypatch.setattr(listed, "mirrors", [f"file://{published}/"])
+    for name in arrays:
+        content = (published / name).read_bytes()
+        monkeypatch.setitem(SHA256, _md5(content), hashlib.sha256(content).hexdigest())
     return arrays
 
 
@@ -116,7 +120,7 @@ def test_a_failed_download_is_one_error_and_leaves_nothing(
 def test_a_download_with_another_hash_is_not_kept(tmp_path: Path, mnist: dict[str, NDArray[np.uint8]]) -> None:
     path = tmp_path / "published" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match="its MD5 is not"):
+    with pytest.raises(DataError, match="its SHA-256 is not"):
         _load("fashion_mnist", tmp_path / "root")
     assert _files(tmp_path / "root") == {}
 

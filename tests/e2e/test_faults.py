@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def test_a_full_disk_is_one_message_and_the_run_goes_on_later(
     plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     # The writes of the second cell's transcript.
-    hook = _at_write(8, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))")
+    hook = _at_write(10, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))")
     done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
@@ -214,3 +214,163 @@ engines.wait = interrupted
     assert list((tmp_path / "out" / ".cells").glob("*.json"))
     assert fedassay("run", plan, "-o", tmp_path / "out", "--resume", "--jobs", "2").returncode == 0
     assert comparable(tmp_path / "out") == unbroken
+
+
+def _stopped(plan: Path, out: Path, number: signal.Signals, *args: str) -> subprocess.CompletedProcess[str]:
+    """A run that gets a signal when its first cell is finished, as batch systems and closed terminals send it."""
+    hook = f"""
+import os, signal
+from fedassay.execution import runfolder
+keep = runfolder.keep
+def signalled(*arguments):
+    keep(*arguments)
+    os.kill({"os.getppid()" if "--jobs" in args else "os.getpid()"}, {int(number)})
+runfolder.keep = signalled
+"""
+    if "--jobs" in args:
+        return workers(plan, out, hook, expected=128 + number)
+    return fedassay("run", plan, "-o", out, *args, hook=hook)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_one_line_and_the_run_goes_on_later(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable, number: signal.Signals
+) -> None:
+    done = _stopped(plan, tmp_path / "out", number)
+    assert done.returncode == 128 + number
+    (line,) = done.stderr.strip().splitlines()
+    assert f"stopped by {number.name}; what was finished is kept, continue with --resume" in line
+    assert len(list((tmp_path / "out" / ".cells").glob("*.json"))) == 1
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_with_workers(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable, number: signal.Signals
+) -> None:
+    done = _stopped(plan, tmp_path / "out", number, "--jobs")
+    (line,) = done.stderr.strip().splitlines()
+    assert f"stopped by {number.name}" in line
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
+
+
+def test_a_hang_up_that_nohup_ignores_is_ignored(plan: Path, tmp_path: Path) -> None:
+    hook = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    hook += "import threading; threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGHUP)).start()"
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stopped_redacted_run_leaves_nothing_private(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    hook = f"import os; os.environ['TMPDIR'] = {str(tmp_path / 'tmp')!r}\n"
+    hook += (
+        "import os, signal\nfrom fedassay.execution import runfolder\n"
+        "runfolder.keep = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = fedassay("run", plan, "-o", tmp_path / "out", "--redact", hook=hook)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "nothing private is kept; a run with --redact starts again" in done.stderr
+    assert not list((tmp_path / "tmp").iterdir())
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+
+
+_NO_MEMORY = {
+    "numpy": "import numpy; numpy.zeros(1 << 60, dtype=numpy.uint8)",
+    "torch": "import torch; torch.zeros(1 << 60, dtype=torch.uint8)",
+}
+
+
+@pytest.mark.parametrize("library", sorted(_NO_MEMORY))
+def test_a_cell_that_memory_does_not_suffice_for_says_so_and_is_tried_again(
+    plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable, library: str
+) -> None:
+    hook = f"""
+import fedassay.execution.cell as cell_work
+attack = cell_work.Work._attack
+def greedy(self, seen):
+    if 'second' in self.case.entry.label:
+        with self.stages('greedy'):
+            {_NO_MEMORY[library]}
+    return attack(self, seen)
+cell_work.Work._attack = greedy
+"""
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode == 1
+    record = load_record(tmp_path / "out")
+    (error,) = record.errors
+    assert error.message.startswith("out of memory; --resume tries the cell again")
+    assert len(record.cells) == 3
+    assert fedassay("run", plan, "-o", tmp_path / "out", "--resume").returncode == 0
+    assert comparable(tmp_path / "out") == unbroken
+
+
+@pytest.mark.parametrize("library", sorted(_NO_MEMORY))
+def test_no_memory_before_the_first_cell_is_one_message(plan: Path, tmp_path: Path, library: str) -> None:
+    hook = f"""
+from fedassay.execution import runner
+def greedy(*arguments):
+    {_NO_MEMORY[library]}
+runner.prepare = greedy
+"""
+    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "out of memory" in line
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a file system of its own; skips where this process may not."""
+    mounted = []
+
+    def mount(options: str) -> Path:
+        folder = tmp_path / "disk"
+        folder.mkdir(exist_ok=True)
+        arguments = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if mounted:
+            arguments = ["mount", "-o", f"remount,{options}", str(folder)]
+        if subprocess.run(arguments, capture_output=True, check=False).returncode:
+            pytest.skip("file systems cannot be mounted here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    if mounted:
+        subprocess.run(["umount", "-l", str(mounted[0])], check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kib", [4, 40, 80, 120, 160, 200])
+def test_a_disk_that_is_really_full(
+    plan: Path,
+    unbroken: dict[str, Any],
+    tmp_path: Path,
+    comparable: Comparable,
+    small_disk: Callable[..., Path],
+    kib: int,
+) -> None:
+    out = small_disk(f"size={kib}k") / "out"
+    done = fedassay("run", plan, "-o", out)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "No space left on device" in line
+    assert not list(out.rglob("*.tmp"))
+    small_disk("size=64m")
+    again = "--resume" if (out / ".cells" / "plan.sha256").exists() else "--force"
+    done = fedassay("run", plan, "-o", out, again)
+    assert done.returncode == 0, done.stderr
+    assert comparable(out) == unbroken
+
+
+def test_a_read_only_disk(plan: Path, tmp_path: Path, small_disk: Callable[..., Path]) -> None:
+    small_disk("size=1m")
+    out = small_disk("ro") / "out"
+    done = fedassay("run", plan, "-o", out)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "Read-only file system" in line
+    assert str(out) in line

@@ -137,3 +137,19 @@ def test_a_gaussian_release_must_be_complete() -> None:
         Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0,))
     with pytest.raises(ValueError, match="2 values for 1 cells"):
         Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0, 2.0), sensitivity=(1.0,))
+
+
+def test_a_message_that_was_exchanged_for_another_is_noticed(tmp_path: Path) -> None:
+    _transcript().save(tmp_path)
+    content = json.loads((tmp_path / "transcript.json").read_text())
+    assert all(len(message["sha256"]) == 64 for message in content["messages"])
+    path = tmp_path / "00000.safetensors"
+    changed = bytearray(path.read_bytes())
+    changed[-1] ^= 1
+    path.write_bytes(bytes(changed))
+    with pytest.raises(DataError, match="its SHA-256 is another"):
+        load_transcript(tmp_path)
+    for message in content["messages"]:
+        del message["sha256"]  # which those who capture messages may leave out
+    (tmp_path / "transcript.json").write_text(json.dumps(content))
+    load_transcript(tmp_path)

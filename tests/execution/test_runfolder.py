@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedassay.execution import runfolder
+from fedassay.execution.runfolder import FinishedCell
 from fedassay.records import manifest
 from fedassay.records.record import CellRecord, Finding, Picture, RunRecord
 from fedassay.support.errors import PlanError
@@ -130,6 +134,17 @@ def test_a_run_that_died_before_it_wrote_anything_is_in_nobody_s_way(tmp_path: P
         pass
 
 
+def _cell(*findings: Finding) -> CellRecord:
+    return CellRecord.model_validate(
+        {
+            **{"params": {}, "params_given": {}, "utility": {}, "communication": {}},
+            **{"method": "m", "label": "m", "epsilon": "inf", "delta": 1e-5, "adjacency": "add_remove", "seed": 0},
+            "privacy": {"claimed": None, "accounted": None, "verdict": "not_run"},
+            "findings": findings,
+        }
+    )
+
+
 def test_force_removes_an_older_run_by_what_its_record_and_cells_name(tmp_path: Path) -> None:
     """Runs of earlier versions kept no manifest."""
     _a_run(tmp_path)
@@ -137,14 +152,7 @@ def test_force_removes_an_older_run_by_what_its_record_and_cells_name(tmp_path: 
         path.unlink()
     picture = Picture(file="artifacts/cell/audit-raw.png", title="", tile=(1, 1), rows=(), columns=())
     finding = Finding(audit="message", verdict="leak", reason="", pictures=(picture,))
-    cell = CellRecord.model_validate(
-        {
-            **{"params": {}, "params_given": {}, "utility": {}, "communication": {}},
-            **{"method": "m", "label": "m", "epsilon": "inf", "delta": 1e-5, "adjacency": "add_remove", "seed": 0},
-            "privacy": {"claimed": None, "accounted": None, "verdict": "not_run"},
-            "findings": [finding],
-        }
-    )
+    cell = _cell(finding)
     RunRecord(plan={}, environment={}, cells=(cell,)).save(tmp_path)
     for name in FOREIGN:
         _write(tmp_path, name)
@@ -174,11 +182,92 @@ def test_resume_wants_the_same_plan(tmp_path: Path) -> None:
         pass
 
 
-def test_a_damaged_cell_counts_as_not_run(tmp_path: Path) -> None:
-    (tmp_path / ".cells").mkdir()
-    (tmp_path / ".cells" / "x.json").write_text('{"cell": {"method"')
-    assert runfolder.finished(tmp_path, "x") is None
+def _kept(folder: Path) -> FinishedCell:
+    """A finished cell in a run folder, with a picture and a transcript."""
+    cell = _cell(Finding(audit="message", verdict="leak", reason=""))
+    done = FinishedCell(cell=cell)
+    for name in ("artifacts/x/a.png", "transcripts/x/transcript.json"):
+        manifest.note(folder, "x", [name])
+        _write(folder, name, "ours")
+    runfolder.keep(folder, "x", done)
+    return done
+
+
+def test_a_finished_cell_is_read_back_as_it_was(tmp_path: Path) -> None:
+    done = _kept(tmp_path)
+    assert runfolder.finished(tmp_path, "x") == done
     assert runfolder.finished(tmp_path, "y") is None
+
+
+def _flip(path: Path) -> None:
+    path.write_text(path.read_text().replace('"verdict":"leak"', '"verdict":"no_leak_found"'))
+
+
+def _again(path: Path) -> None:
+    """As an older fedassay wrote it, without a digest."""
+    path.write_text(json.dumps(json.loads(path.read_text())["kept"]["finished"]))
+
+
+def _half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _rewritten(path: Path) -> None:
+    path.write_text("theirs")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (".cells/x.json", _flip),
+        (".cells/x.json", _again),
+        (".cells/x.json", _half),
+        (".cells/x.json", _rewritten),
+        ("artifacts/x/a.png", _rewritten),
+        ("artifacts/x/a.png", Path.unlink),
+        ("transcripts/x/transcript.json", _rewritten),
+    ],
+)
+def test_an_altered_cell_is_refused(tmp_path: Path, name: str, change: Callable[[Path], None]) -> None:
+    _kept(tmp_path)
+    change(tmp_path / name)
+    with pytest.raises(PlanError, match=rf"--resume, but {re.escape(name)} .*allowed: remove \.cells/x\.json"):
+        runfolder.finished(tmp_path, "x")
+
+
+def test_half_written_files_of_a_killed_run_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    _a_run(tmp_path)
+    halves = ("tables/.verdicts.csv.abcd1234.tmp", "artifacts/cell/.audit-raw.png.abcd1234.tmp")
+    for name in (*halves, ".cells/.cell.json.abcd1234.tmp", ".record.json.abcd1234.tmp"):
+        _write(tmp_path, name, "half")
+    for name in (".thesis.tex.abcd1234.tmp", "tables/.important.csv.abcd1234.tmp"):
+        _write(tmp_path, name)
+    with runfolder.claim(tmp_path, PLAN, resume=True, force=False):
+        left = sorted(path.name for path in tmp_path.rglob("*.tmp"))
+    assert left == [".important.csv.abcd1234.tmp", ".thesis.tex.abcd1234.tmp"]
+
+
+def test_checkpoints_of_other_threads_or_libraries_are_not_continued(tmp_path: Path) -> None:
+    runfolder.renew_scratch(tmp_path, "x", "one thread")
+    (runfolder.scratch(tmp_path, "x") / "round").touch()
+    runfolder.renew_scratch(tmp_path, "x", "one thread")
+    assert (runfolder.scratch(tmp_path, "x") / "round").exists()
+    runfolder.renew_scratch(tmp_path, "x", "two threads")
+    assert not (runfolder.scratch(tmp_path, "x") / "round").exists()
+
+
+def test_a_redacted_run_is_not_resumed_and_is_replaced(tmp_path: Path) -> None:
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=False, redact=True):
+        pass
+    with (
+        pytest.raises(PlanError, match="made with --redact"),
+        runfolder.claim(tmp_path, PLAN, resume=True, force=False),
+    ):
+        pass
+    with runfolder.claim(tmp_path, PLAN, resume=False, force=True):
+        pass
+    with runfolder.claim(tmp_path, PLAN, resume=True, force=False):
+        pass
 
 
 def test_an_output_that_is_a_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from skimage import data
 
 from fedassay.similarity import lpips
 from fedassay.similarity.lpips import CaffeInput, Lpips, Unavailable, load_lpips
+from fedassay.support import weights
 from fedassay.support.errors import DataError
 from fedassay.support.torchvision import import_torchvision
 
@@ -22,10 +23,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty hub folder and no network."""
 
     def refuse(*arguments: object, **options: object) -> None:
-        raise OSError("no network in this test")
+        raise DataError("the download failed (no network in this test)")
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
+    monkeypatch.setattr(weights, "download", refuse)
     folder = tmp_path / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     return folder

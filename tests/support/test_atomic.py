@@ -64,14 +64,27 @@ def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shared", "private", "modes"),
+    [
+        ("", True, (0o700, 0o600)),
+        ("0", True, (0o700, 0o600)),
+        ("1", True, (0o750, 0o640)),
+        ("", False, (0o750, 0o640)),
+    ],
+)
+def test_files_and_folders_are_their_owners_alone_unless_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, private: bool, modes: tuple[int, int]
+) -> None:
+    monkeypatch.setenv("FEDASSAY_SHARED", shared)
     mask = os.umask(0o027)
     try:
-        write_bytes(tmp_path / "file", b"")
+        write_text(tmp_path / "a" / "b" / "file", "", private=private)
         assert os.umask(0o027) == 0o027  # and the mask is as it was
     finally:
         os.umask(mask)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    found = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a/b/file")]
+    assert found == [modes[0], *modes]
 
 
 def _make(path: Path, kind: str) -> None:

@@ -128,7 +128,7 @@ class Backbone:
         return features
 
     def features(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """`extract`, through the cache: the same images under the same backbone are extracted once.
+        """`extract`, through the cache, as private entries: the same images are extracted once.
 
         A backbone without weights is not cached: it is as fast to compute as to read.
         """
@@ -139,9 +139,8 @@ class Backbone:
             "backbone": self.fingerprint,
             "images": digest_arrays({"images": images}),
             "device": self.device,
-            "torch": torch.__version__,
         }
-        kept: NDArray[np.float32] = cached_arrays(key, lambda: {"features": self.extract(images)})["features"]
+        kept = cached_arrays(key, lambda: {"features": self.extract(images)}, private=True)["features"]
         return kept
 
 

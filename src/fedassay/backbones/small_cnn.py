@@ -95,7 +95,6 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
         "input_size": request.input_size,
         "seed": request.seed,
         "device": request.device,
-        "torch": torch.__version__,
     }
     state = cached_arrays(
         key,

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from fedassay.exchange.message import Message
 from fedassay.exchange.stored import Stored
-from fedassay.support.atomic import named_on_error
+from fedassay.support.atomic import make_folder, named_on_error
 
 LIMIT = 16 << 20
 """Bytes of arrays that a run's messages may take in memory."""
@@ -71,7 +71,7 @@ class Spool:
         return Stored(self._path, offset, len(serialized), self)
 
     def _open(self, folder: Path) -> BinaryIO:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle, name = tempfile.mkstemp(prefix="messages-", dir=folder)
         self._path, self._stream = Path(name), os.fdopen(handle, "wb")
         weakref.finalize(self, _remove, self._stream, self._path)

@@ -8,6 +8,7 @@ be audited as they are; see docs/transcript.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from fedassay.exchange.release import Claim, NoClaim, Release
 from fedassay.exchange.shapes import declared_problem, shape_problem
 from fedassay.exchange.stored import UNREADABLE, Stored, declared_arrays
 from fedassay.support import limits
-from fedassay.support.atomic import open_atomic, write_part
+from fedassay.support.atomic import make_folder, open_atomic, write_part
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, read_regular
 from fedassay.support.text import cut, shown
@@ -97,7 +98,7 @@ class Transcript:
         Raises:
             DataError: Messages are read from this very folder, under other names than they would be written to.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         inside = folder.resolve()
         lies = [_name_in(inside, message) for message in self.messages]
         for number, name in enumerate(lies):
@@ -132,7 +133,12 @@ def _said_of(message: Message, file: str) -> str:
         for name, item in message.fields.items()
     }
     record = _MessageRecord(
-        round=message.round, sender=message.sender, receiver=message.receiver, file=file, fields=fields
+        round=message.round,
+        sender=message.sender,
+        receiver=message.receiver,
+        file=file,
+        sha256=hashlib.sha256(message.serialized).hexdigest(),
+        fields=fields,
     )
     return record.model_dump_json(exclude_defaults=True)
 
@@ -159,6 +165,7 @@ class _MessageRecord(Frozen):
     sender: _Name
     receiver: _Name = SERVER
     file: _Name
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     fields: dict[_Name, _FieldRecord] = Field(max_length=limits.ARRAYS)
 
 
@@ -197,6 +204,8 @@ def load_transcript(folder: Path) -> Transcript:
     for file, record in zip(files, manifest.messages, strict=True):
         serialized = read_regular(file, limits.MESSAGE_BYTES, follow=False)
         arrays = _load_arrays(file, serialized, record)
+        if record.sha256 is not None and hashlib.sha256(serialized).hexdigest() != record.sha256:
+            raise DataError(f"{file}: is not the file that {MANIFEST} describes (its SHA-256 is another)")
         held += sum(array.nbytes for array in arrays.values())
         message = _message(file, record, arrays, manifest.classes)
         lies = Stored(file, 0, len(serialized))

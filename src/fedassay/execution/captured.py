@@ -24,12 +24,13 @@ from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
 from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
+from fedassay.execution.workplace import workplace, write_run
 from fedassay.plan.estimate import in_words
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
-from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import table_names, write_report, write_tables
+from fedassay.records.redacted import redact
+from fedassay.reports import table_names
 from fedassay.support import limits
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import DataError, PlanError
@@ -45,10 +46,11 @@ _WORTH_SAYING = 30.0
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How to audit; none of it changes the result."""
+    """How to audit; none of it changes the result, but `redact` leaves the private part of it out."""
 
     device: str = "auto"
     force: bool = False
+    redact: bool = False
     quiet: bool = False
     command: list[str] = field(default_factory=list)
     minutes: float = limits.CAPTURED_MINUTES
@@ -87,16 +89,18 @@ def audit_transcript(
         raise PlanError(
             f"-o {out}: it lies in the transcript's folder, or holds it; allowed: a folder beside {folder}"
         )
-    with console(options.quiet) as progress:
+    with workplace(out, options.redact) as work, console(options.quiet) as progress:
         prepared = None
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
-        case = case_of_transcript(transcript, scenario, prepared, Place(out, device, progress), again)
+        case = case_of_transcript(transcript, scenario, prepared, Place(work, device, progress), again)
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
-        with runfolder.claim(out, resolved, resume=False, force=options.force, tables=table_names):
+        with runfolder.claim(
+            out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
+        ):
             done = Work(case).run()
-            runfolder.drop_scratch(out, case.key)
+            runfolder.drop_scratch(work, case.key)
             record = RunRecord(
                 plan=resolved,
                 environment=describe(device, options.command, started),
@@ -104,10 +108,8 @@ def audit_transcript(
                 cells=(done.cell,),
                 errors=done.errors,
             )
-            manifest.note(out, manifest.OF_THE_RUN, (f"tables/{table}" for table in table_names(record)))
-            write_tables(record, out / "tables")
-            record.save(out)
-            write_report(record, out, "html", out / "report.html")
+            record = redact(record) if options.redact else record
+            write_run(out, record)
     return out, record
 
 

@@ -228,7 +228,9 @@ class Work:
             ),
             seconds={stage: round(value, 3) for stage, value in self.stages.seconds.items()},
         )
-        return FinishedCell(cell=record, errors=tuple(self.stages.errors))
+        return FinishedCell(
+            cell=record, errors=tuple(self.stages.errors), out_of_memory=bool(self.stages.out_of_memory)
+        )
 
     def _privacy(
         self, findings: Sequence[Finding], produced: Produced | None, accounted: Accounted | None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedassay.plan.resources import Resources
 from fedassay.support.errors import PlanError
+from fedassay.support.signals import leave_to_parent
 from fedassay.support.terminal import guard_standard_error
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def _environment(threads: int) -> Iterator[None]:
 
 
 def _start_worker(threads: int) -> None:
-    # Ctrl-C reaches every process of the terminal; the one that started the workers ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     guard_standard_error()
     import torch

@@ -20,6 +20,7 @@ from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.plan.own_images import data_seeds, request_of, shares_of
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import PlanError
+from fedassay.support.numerics import at_threads
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -52,8 +53,13 @@ class Prepared:
     facts: dict[str, Any]
 
 
-def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Progress) -> Prepared:
+def prepare(
+    plan: Plan, base: Path, seed: int | None, device: str, progress: Progress, threads: int | None = None
+) -> Prepared:
     """Prepare the records of one seed.
+
+    `threads` is what backbone and features are computed with, in every process of a run alike; None: as many as
+    this process has.
 
     A null seed leaves only the noise unseeded: split, partition and initialisation then use seed 0,
     so that a killed run can be resumed.
@@ -81,10 +87,11 @@ def prepare(plan: Plan, base: Path, seed: int | None, device: str, progress: Pro
         rng=seeds.numpy("partition"),
     )
     public = roles.public if len(roles.public) else None
-    backbone = build(_backbone_request(plan, roles, seeds.integer("backbone"), device, base))
+    with at_threads(threads):
+        backbone = build(_backbone_request(plan, roles, seeds.integer("backbone"), device, base))
 
     def extract(images: Images) -> Floats:
-        with progress.step("features"):
+        with progress.step("features"), at_threads(threads):
             return backbone.features(images)
 
     private = _records("private", roles.private, extract)

@@ -6,35 +6,60 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from fedassay.records import manifest
+from fedassay.records.digests import altered, digests
 from fedassay.records.manifest import CELLS, PLAN, Tables
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
-from fedassay.support.atomic import refuse_unusual, write_text
+from fedassay.records.statement import ENVELOPE, STATEMENT
+from fedassay.support.atomic import make_folder, refuse_unusual, write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 
 _FOLDERS = ("tables", "transcripts", "artifacts", CELLS)
-_OWN = (FILE, "report.html", *_FOLDERS)
+_FILES = (FILE, "report.html", STATEMENT)
+_OWN = (*_FILES, *_FOLDERS)
+_KEPT = re.compile(rb'\{"sha256":"([0-9a-f]{64})","kept":(.*)\}\n', re.DOTALL)
+"""How a finished cell is written: its SHA-256 covers the bytes after `kept`."""
 
 
 class FinishedCell(Frozen):
-    """A cell that need not be run again, with what failed in it."""
+    """A cell that need not be run again, with what failed in it.
+
+    Attributes:
+        cell: Its record.
+        errors: What failed.
+        out_of_memory: Whether memory was what failed, so that a resumed run is to try it again.
+    """
 
     cell: CellRecord
     errors: tuple[ErrorRecord, ...] = ()
+    out_of_memory: bool = Field(default=False, exclude=True)
+
+
+class _Kept(Frozen):
+    """A finished cell as it is stored, with the SHA-256 of the files that it wrote."""
+
+    finished: FinishedCell
+    files: dict[str, str]
 
 
 @contextmanager
 def claim(
-    folder: Path, plan: dict[str, Any], resume: bool, force: bool, tables: Tables = lambda record: ()
+    folder: Path,
+    plan: dict[str, Any],
+    resume: bool,
+    force: bool,
+    tables: Tables = lambda record: (),
+    redact: bool = False,
 ) -> Iterator[Path]:
     """Take a run folder for one run.
 
@@ -44,6 +69,7 @@ def claim(
         resume: Keep the finished cells that the folder holds.
         force: Remove what an earlier run wrote there (and nothing else).
         tables: Names of a record's tables, to remove those of a run that kept no manifest.
+        redact: Whether the run keeps nothing private, so that nobody can go on with it.
 
     Raises:
         PlanError: The folder holds a run, or something in the way of one that no run wrote; another process writes
@@ -63,8 +89,8 @@ def claim(
             f"-o {folder}: --force replaces a run, and the folder holds {', '.join(held)} but no sign of a run "
             f"that wrote them; allowed: another folder, or move them away"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
+    make_folder(folder)
+    lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,6 +98,11 @@ def claim(
             raise PlanError(f"-o {folder}: another fedassay run is writing to it") from None
         # The file stays: removing it would let a third run lock a new one beside ours.
         kept = folder / CELLS / PLAN
+        if resume and os.path.lexists(folder / CELLS / manifest.REDACTED):
+            raise PlanError(
+                f"-o {folder}: --resume, but the run there was made with --redact, which keeps nothing to go on "
+                f"with; allowed: another folder, or --force"
+            )
         if resume and held and (not kept.is_file() or kept.read_text().strip() != digest):
             raise PlanError(
                 f"-o {folder}: --resume, but the run there was made from another plan; allowed: the same "
@@ -80,8 +111,11 @@ def claim(
         if held and force and not resume:
             manifest.remove(folder, tables)
         _refuse_in_the_way(folder)
+        manifest.remove_halves(folder)
+        if redact:
+            write_text(folder / CELLS / manifest.REDACTED, "")
         write_text(kept, digest + "\n")
-        manifest.note(folder, manifest.OF_THE_RUN, (FILE, "report.html"))
+        manifest.note(folder, manifest.OF_THE_RUN, (*_FILES, ENVELOPE))
         yield folder
     finally:
         os.close(lock)
@@ -93,29 +127,59 @@ def _refuse_in_the_way(folder: Path) -> None:
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise PlanError(f"-o {folder}: {name} in it is no folder of its own; allowed: another folder")
-    for name in (FILE, "report.html"):
+    for name in _FILES:
         refuse_unusual(folder / name)
 
 
 def finished(folder: Path, key: str) -> FinishedCell | None:
-    """The stored result of a cell, or None where there is none that can be read."""
-    path = folder / CELLS / f"{key}.json"
+    """The stored result of a cell, or None where there is none.
+
+    Raises:
+        PlanError: It, or a file that the cell wrote, is not what the run wrote.
+    """
     try:
-        return FinishedCell.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        found = _KEPT.fullmatch((folder / CELLS / f"{key}.json").read_bytes())
+    except FileNotFoundError:
         return None
+    try:
+        if found is None or hashlib.sha256(found[2]).hexdigest() != found[1].decode():
+            raise _altered(folder, key, f"{CELLS}/{key}.json is not what was written")
+        kept = _Kept.model_validate_json(found[2])
+    except ValidationError:
+        raise _altered(folder, key, f"{CELLS}/{key}.json is of another fedassay") from None
+    if problems := altered(folder, kept.files):
+        raise _altered(folder, key, problems[0])
+    return kept.finished
+
+
+def _altered(folder: Path, key: str, problem: str) -> PlanError:
+    return PlanError(
+        f"-o {folder}: --resume, but {problem}; allowed: remove {CELLS}/{key}.json, so that the cell is run "
+        f"again, another folder, or --force"
+    )
 
 
 def keep(folder: Path, key: str, done: FinishedCell) -> None:
-    """Store the result of a cell, whole or not at all."""
-    write_text(folder / CELLS / f"{key}.json", done.model_dump_json(by_alias=True) + "\n")
+    """Store the result of a cell and the digests of its files, whole or not at all."""
+    kept = _Kept(finished=done, files=digests(folder, manifest.noted(folder, key)))
+    body = kept.model_dump_json(by_alias=True)
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    write_text(folder / CELLS / f"{key}.json", f'{{"sha256":"{digest}","kept":{body}}}\n')
 
 
 def scratch(folder: Path, key: str) -> Path:
     """A folder for checkpoints of a cell, inside the run folder."""
     path = folder / CELLS / f"{key}.scratch"
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     return path
+
+
+def renew_scratch(folder: Path, key: str, facts: str) -> None:
+    """Remove the checkpoints of an earlier try that were computed under other facts (`numerics`)."""
+    kept = scratch(folder, key) / "numerics.json"
+    if not kept.is_file() or kept.read_text(encoding="utf-8", errors="replace") != facts:
+        drop_scratch(folder, key)
+        write_text(kept, facts)
 
 
 def drop_scratch(folder: Path, key: str) -> None:

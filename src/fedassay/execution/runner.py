@@ -20,25 +20,28 @@ from fedassay.execution.cell import Work
 from fedassay.execution.of_plan import case_of_plan
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
+from fedassay.execution.workplace import workplace, write_run
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
-from fedassay.records import manifest
 from fedassay.records.record import RunRecord
-from fedassay.reports import table_names, write_report, write_tables
+from fedassay.records.redacted import redact
+from fedassay.reports import table_names
 from fedassay.support.environment import choose_device, describe
 from fedassay.support.errors import PlanError
+from fedassay.support.numerics import numerics, threads_now
 from fedassay.support.progress import SILENT, Progress, console
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run a scenario; none of it changes the result."""
+    """How to run a scenario; none of it changes the result, but `redact` leaves the private part of it out."""
 
     device: str = "auto"
     jobs: int = 1
     engine: Literal["local", "ray"] = "local"
     resume: bool = False
     force: bool = False
+    redact: bool = False
     quiet: bool = False
     command: list[str] = field(default_factory=list)
 
@@ -53,22 +56,37 @@ def run_scenario(scenario: Scenario, output: Path | None, options: RunOptions) -
         PlanError: The folder is in use, or the plan cannot be carried out at all.
         DataError: The data cannot be used.
     """
-    with threads_limited(scenario.plan.resources.threads):
-        return _run(scenario, output, options)
-
-
-def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[Path, RunRecord]:
+    _refuse_with_redact(options)
     started = datetime.now(UTC)
-    device = _device_here(scenario, options)
     folder = output or Path("runs") / f"{scenario.plan.name}-{started:%Y%m%dT%H%M%SZ}"
+    with threads_limited(scenario.plan.resources.threads), workplace(folder, options.redact) as work:
+        return folder, _run(scenario, folder, work, options, started)
+
+
+def _refuse_with_redact(options: RunOptions) -> None:
+    if options.redact and options.resume:
+        raise PlanError("--redact --resume: a redacted run keeps nothing to go on with; allowed: one of them")
+    if options.redact and options.engine == "ray":
+        raise PlanError(
+            "--redact --engine ray: nobody could say that every machine of a cluster removed its private files; "
+            "allowed: --engine local"
+        )
+
+
+def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, started: datetime) -> RunRecord:
+    """Run into `folder`; cells work in `work`, which is another folder where nothing private is kept."""
+    device = _device_here(scenario, options)
+    threads = threads_now()
     # Wrong data must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
         for seed in dict.fromkeys(scenario.plan.seeds):
-            prepared = _prepared(scenario.plan, scenario.base, seed, device, progress)
+            prepared = _prepared(scenario.plan, scenario.base, seed, device, progress, threads)
             facts["null" if seed is None else str(seed)] = prepared.facts
-        with runfolder.claim(folder, _that_counts(scenario), options.resume, options.force, table_names):
-            done = _run_cells(scenario, folder, device, options, progress)
+        with runfolder.claim(
+            folder, _that_counts(scenario), options.resume, options.force, table_names, options.redact
+        ):
+            done = _run_cells(scenario, work, device, options, progress)
             record = RunRecord(
                 plan=scenario.resolved(),
                 environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
@@ -76,11 +94,9 @@ def _run(scenario: Scenario, output: Path | None, options: RunOptions) -> tuple[
                 cells=tuple(item.cell for item in done),
                 errors=tuple(error for item in done for error in item.errors),
             )
-            manifest.note(folder, manifest.OF_THE_RUN, (f"tables/{name}" for name in table_names(record)))
-            write_tables(record, folder / "tables")
-            record.save(folder)
-            write_report(record, folder, "html", folder / "report.html")
-    return folder, record
+            record = redact(record) if options.redact else record
+            write_run(folder, record)
+    return record
 
 
 def _that_counts(scenario: Scenario) -> dict[str, Any]:
@@ -112,7 +128,8 @@ def _run_cells(
     keys = [cell.key for cell in waiting]
     # Workers may have another current folder, and those of a cluster another device.
     there = options.device if options.engine == "ray" else device
-    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=there)
+    threads = threads_now()
+    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=there, threads=threads)
     needs = scenario.plan.resources
     jobs = needs.workers(min(options.jobs, max(1, len(waiting))), device)
     if options.engine == "ray":
@@ -120,41 +137,46 @@ def _run_cells(
     elif jobs > 1:
         results = engines.run_local(keys, elsewhere, jobs, needs.threads_of(jobs))
     else:
-        here = partial(run_cell, scenario, folder=folder, device=device, progress=progress)
+        here = partial(run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress)
         results = engines.run_here(keys, here)
     with progress.step("cells") as advance:
         advance(0, len(waiting))
         for number, (key, result) in enumerate(results, 1):
-            done[key] = result or _lost(scenario, key, folder, device, progress)
+            done[key] = result or _lost(scenario, key, Place(folder, device, progress), threads)
             advance(number, len(waiting))
     return [done[cell.key] for cell in scenario.cells]
 
 
-def _lost(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress) -> FinishedCell:
+def _lost(scenario: Scenario, key: str, place: Place, threads: int) -> FinishedCell:
     """The record of a cell whose worker died twice. It is not stored, so that `--resume` tries it again."""
-    return Work(_case(scenario, key, Place(folder, device, progress))).lost(
+    return Work(_case(scenario, key, place, threads)).lost(
         "its worker process died, and again when the cell ran alone: killed, or out of memory; "
         "--resume tries the cell again"
     )
 
 
-def run_cell(scenario: Scenario, key: str, folder: Path, device: str, progress: Progress = SILENT) -> FinishedCell:
-    """Run one cell and store its result in the run folder."""
-    done = Work(_case(scenario, key, Place(folder, choose_device(device), progress))).run()
-    runfolder.keep(folder, key, done)
-    runfolder.drop_scratch(folder, key)
+def run_cell(
+    scenario: Scenario, key: str, folder: Path, device: str, threads: int, progress: Progress = SILENT
+) -> FinishedCell:
+    """Run one cell and store its result in the run folder; `threads` as in `prepare`."""
+    place = Place(folder, choose_device(device), progress)
+    runfolder.renew_scratch(folder, key, numerics(place.device))
+    done = Work(_case(scenario, key, place, threads)).run()
+    if not done.out_of_memory:
+        runfolder.keep(folder, key, done)
+        runfolder.drop_scratch(folder, key)
     return done
 
 
-def _case(scenario: Scenario, key: str, place: Place) -> Case:
+def _case(scenario: Scenario, key: str, place: Place, threads: int) -> Case:
     cell = next(cell for cell in scenario.cells if cell.key == key)
-    prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress)
+    prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress, threads)
     return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place)
 
 
 @lru_cache(maxsize=4)
-def _prepared(plan: Plan, base: Path, seed: int | None, device: str, progress: Progress) -> Prepared:
-    return prepare(plan, base, seed, device, progress)
+def _prepared(plan: Plan, base: Path, seed: int | None, device: str, progress: Progress, threads: int) -> Prepared:
+    return prepare(plan, base, seed, device, progress, threads)
 
 
 @lru_cache(maxsize=4)

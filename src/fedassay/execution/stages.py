@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 import traceback
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedassay.records.record import ErrorRecord
-from fedassay.support.errors import FedassayError
+from fedassay.support.atomic import OF_THE_DISK
+from fedassay.support.errors import FedassayError, first_line, is_out_of_memory
 from fedassay.support.progress import Progress
 from fedassay.support.text import cut, encodable
 
@@ -29,6 +29,7 @@ class Stages:
         progress: Where stages are shown.
         seconds: Wall seconds by stage.
         errors: What failed.
+        out_of_memory: Names of the stages that memory did not suffice for.
     """
 
     cell: str
@@ -36,21 +37,25 @@ class Stages:
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
     errors: list[ErrorRecord] = field(default_factory=list)
+    out_of_memory: list[str] = field(default_factory=list)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """One stage.
 
         Raises:
-            OSError: The disk is full: the next write would fail as well, and a resumed run must do this again.
+            OSError: The disk is full or read-only: the next write would fail as well, and a resumed run must do
+                this again.
         """
         started = time.perf_counter()
         try:
             with self.progress.step(f"{self.label}: {name}"):
                 yield
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in OF_THE_DISK:
                 raise
+            if is_out_of_memory(error):
+                self.out_of_memory.append(name)
             self.errors.append(
                 ErrorRecord(cell=self.cell, stage=name, message=cut(encodable(_message(error)), _LONGEST))
             )
@@ -61,5 +66,7 @@ class Stages:
 def _message(error: Exception) -> str:
     if isinstance(error, FedassayError):
         return str(error)
+    if is_out_of_memory(error):
+        return f"out of memory; --resume tries the cell again ({first_line(error)})"
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"

@@ -9,6 +9,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.support.atomic import make_folder
+
 LIMIT = 64 << 20
 """Bytes that stay in memory."""
 
@@ -38,7 +40,7 @@ class Overflow:
             self._held += array.nbytes
             return array
         if self._stream is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._stream = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
         offset = self._stream.seek(0, 2)
         self._stream.write(np.ascontiguousarray(array).data)

@@ -19,11 +19,14 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from fedassay.records.record import FILE, CellRecord, RunRecord, load_record
+from fedassay.support.atomic import make_folder
 from fedassay.support.errors import DataError
 
 CELLS = ".cells"
 """The folder inside a run folder that holds what only fedassay reads."""
 PLAN = "plan.sha256"
+REDACTED = "redacted"
+"""Shows the folder of a run with `--redact`, which cannot be resumed."""
 OF_THE_RUN = "run"
 """Whose files the record, the report and the tables are."""
 
@@ -32,7 +35,7 @@ Tables = Callable[[RunRecord], Sequence[str]]
 
 # Where a run may write at all: a manifest that came from elsewhere cannot name anything else.
 _PLACES = re.compile(
-    r"record\.json|report\.html|tables/[^/]+\.csv|transcripts/[^/]+/(transcript\.json|\d{5,}\.safetensors)"
+    r"record\.json|report\.html|statement(\.dsse)?\.json|tables/[^/]+\.csv|transcripts/[^/]+/(transcript\.json|\d{5,}\.safetensors)"
     r"|artifacts/([^/]+/)?[^/]+\.png"
 )
 _HALF = re.compile(r"\.(.+)\.[a-z0-9_]{8}\.tmp")
@@ -47,9 +50,9 @@ def note(folder: Path, owner: str, names: Iterable[str]) -> None:
         owner: Key of the cell that they belong to, or `OF_THE_RUN`.
         names: Paths relative to the run folder, with `/`.
     """
-    (folder / CELLS).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / CELLS)
     handle = os.open(
-        folder / CELLS / f"{owner}.files", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644
+        folder / CELLS / f"{owner}.files", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
     )
     try:
         # A line end first as well: a process that was killed here may have left half a line.
@@ -57,6 +60,29 @@ def note(folder: Path, owner: str, names: Iterable[str]) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def noted(folder: Path, owner: str | None = None) -> list[str]:
+    """The names of files that were noted, by one owner or all, as far as a run may write there."""
+    cells = folder / CELLS
+    paths = _inside(cells, "*.files") if owner is None else [cells / f"{owner}.files"]
+    names: set[str] = set()
+    for path in paths:
+        if _is_file(path):
+            names.update(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return sorted(name for name in names if _PLACES.fullmatch(name))
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove the half-written files that killed writers left in a run folder that nobody else writes to."""
+    own = {*noted(folder), *(f"{CELLS}/{path.name}" for path in _inside(folder / CELLS, "*"))}
+    folders = {folder, folder / CELLS, *((folder / name).parent for name in own)}
+    for place in folders:
+        for path in _inside(place, ".*.tmp"):
+            half = _HALF.fullmatch(path.name)
+            name = half and (place / half[1]).relative_to(folder).as_posix()
+            if name and (name in own or place.name == CELLS) and _is_file(path):
+                path.unlink()
 
 
 def is_run(folder: Path) -> bool:
@@ -84,9 +110,7 @@ def remove(folder: Path, tables: Tables) -> None:
     """
     cells = folder / CELLS
     owners = {path.name.removesuffix(".files") for path in _inside(cells, "*.files") if _is_file(path)}
-    names = {"report.html"}
-    for owner in owners:
-        names.update((cells / f"{owner}.files").read_text(encoding="utf-8", errors="replace").splitlines())
+    names = {"report.html", *noted(folder)}
     keys = owners - {OF_THE_RUN}
     if not owners:
         keys = {path.stem for path in _inside(cells, "*.json")} | {
@@ -96,6 +120,7 @@ def remove(folder: Path, tables: Tables) -> None:
     for name in sorted(names - {FILE}):
         if _PLACES.fullmatch(name):
             _remove_file(folder, name)
+    _remove_file(folder, f"{CELLS}/{REDACTED}")
     # What names others goes after them, so that a removal that is interrupted can be done again.
     _remove_file(folder, FILE)
     for key in keys:

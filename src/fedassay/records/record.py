@@ -303,6 +303,7 @@ class RunRecord(Frozen):
         data: What the roles and clients held (counts), and what was dropped and why.
         cells: One entry per method entry, epsilon, delta and seed.
         errors: What failed; other cells are unaffected.
+        redacted: Whether pictures, class names and transcripts were left out (`--redact`).
     """
 
     schema_: int = Field(default=SCHEMA, alias="schema")
@@ -311,6 +312,7 @@ class RunRecord(Frozen):
     data: Plain = Field(default_factory=dict)
     cells: Annotated[tuple[CellRecord, ...], FailFast()]
     errors: tuple[ErrorRecord, ...] = ()
+    redacted: bool = False
 
     def save(self, folder: Path) -> None:
         """Write record.json into `folder`, whole or not at all."""

@@ -3,6 +3,9 @@
 Each writer fills a temporary file in the target's own folder, flushes it to the disk and renames
 it over the target, so that an interrupted run (Ctrl-C, kill -9, a full disk) leaves the old file
 or none. Temporary names end in `.tmp` and start with a dot.
+
+What a run writes shows people's images and features, so files are their owner's alone (0600, folders 0700), unless
+`FEDASSAY_SHARED` is 1: then they get the permissions of any other new file.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from typing import Any, BinaryIO
 
 from fedassay.support.errors import PlanError
 
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+SHARED = "FEDASSAY_SHARED"
+"""Environment variable: 1 where others may read what is written."""
+
+OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""Errors that the next write would meet as well."""
+
 KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
@@ -32,19 +40,20 @@ KINDS = {
 
 
 @contextmanager
-def open_atomic(path: Path, *, wait: bool = True) -> Iterator[BinaryIO]:
+def open_atomic(path: Path, *, wait: bool = True, private: bool = True) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends well, and vanishes otherwise.
 
     Args:
         path: The target; its folder is made if need be.
         wait: Until the disk has the file, so that it survives a loss of power too.
+        private: False for what shows nothing of anybody, such as a plan to start from.
 
     Raises:
         PlanError: Something stands there that is no regular file.
         OSError: The folder cannot be written, or the disk is full.
     """
     refuse_unusual(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, private=private)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
@@ -53,13 +62,35 @@ def open_atomic(path: Path, *, wait: bool = True) -> Iterator[BinaryIO]:
             stream.flush()
             if wait:
                 os.fsync(stream.fileno())
-        # mkstemp makes private files; results get the permissions of any other new file.
-        temporary.chmod(0o666 & ~_umask())
+        # mkstemp makes private files.
+        if not private or is_shared():
+            temporary.chmod(0o666 & ~_umask())
         refuse_unusual(path)
         temporary.replace(path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def make_folder(path: Path, *, private: bool = True) -> None:
+    """Make a folder, and those above it that are missing; one that is there keeps its permissions.
+
+    Raises:
+        OSError: It cannot be made, or a file stands there.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent, private=private)
+    try:
+        path.mkdir(mode=0o700 if private and not is_shared() else 0o777)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def is_shared() -> bool:
+    """Whether others may read what is written, as far as the umask lets them."""
+    return os.environ.get(SHARED, "") not in {"", "0"}
 
 
 def refuse_unusual(path: Path) -> None:
@@ -84,7 +115,7 @@ def named_on_error(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         # Whatever feeds the file (a download) has errors of its own, which are not about it.
-        if error.filename is None and error.errno in _OF_THE_DISK:
+        if error.filename is None and error.errno in OF_THE_DISK:
             error.filename = str(path)
         raise
 
@@ -105,9 +136,10 @@ def write_part(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` as UTF-8, whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
+def write_text(path: Path, text: str, *, private: bool = True) -> None:
+    """Write `text` to `path` as UTF-8, whole or not at all; `private` as in `open_atomic`."""
+    with open_atomic(path, private=private) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -5,6 +5,10 @@ what came out. Reading checks both, so that a truncated, tampered or foreign fil
 absent and is made again. Writing is atomic; several processes may share a cache. When the folder
 outgrows its limit, the entries that have been unused for longest go first.
 
+Entries that show records (their features) are private: they lie in a folder of their own, `private`, which `drop`
+empties, and from then on they live in a temporary folder as long as a run does. Everything that changes numbers
+but is no part of the question (threads, kernels, versions) is part of every key; see `fedassay.support.numerics`.
+
 The folder is `FEDASSAY_CACHE`, else `fedassay` under the user's cache folder (`XDG_CACHE_HOME`,
 else `~/.cache`). The limit is `FEDASSAY_CACHE_LIMIT` in GiB, by default 4.
 """
@@ -18,8 +22,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +33,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedassay.support.atomic import write_bytes
+from fedassay.support.atomic import write_bytes, write_text
 from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_arrays
+from fedassay.support.numerics import numerics
+from fedassay.support.temporary import temporary_folder
 
-_FORMAT = 1
+_FORMAT = 2
+_PRIVATE = "private"
+_DROPPED = "private.dropped"
+_ELSEWHERE = "FEDASSAY_PRIVATE_CACHE"
+"""Set while private entries live in a temporary folder; workers inherit it."""
 _ENTRY = re.compile(r"[0-9a-f]{64}\.safetensors")
 _LEFTOVER = re.compile(r"\.[0-9a-f]{64}\.safetensors\..*\.tmp")
 _LEFTOVER_AGE = 86_400.0
@@ -47,20 +57,37 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Where the cache is, what it holds and how much it may hold (bytes)."""
+    """Where the cache is, what it holds and how much it may hold (bytes).
+
+    Attributes:
+        folder: Of the cache.
+        entries: Number of entries, private ones among them.
+        bytes: Their bytes.
+        private_entries: Number of those that show records.
+        private_bytes: Their bytes.
+        private: Whether such entries are kept: `hold` or `drop`.
+        limit: Bytes that all entries may take.
+    """
 
     folder: Path
     entries: int
     bytes: int
+    private_entries: int
+    private_bytes: int
+    private: str
     limit: int
 
 
-def cached_arrays(key: Key, build: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def cached_arrays(
+    key: Key, build: Callable[[], dict[str, NDArray[Any]]], *, private: bool = False
+) -> dict[str, NDArray[Any]]:
     """Return the arrays kept under `key`, or build and keep them.
 
     Args:
-        key: Everything the result depends on, versions of the code that makes it included.
+        key: Everything the result depends on, versions of the code that makes it included; threads, kernels and
+            versions of libraries are added.
         build: Makes the arrays; called when there is no sound entry.
+        private: The arrays show records.
 
     Returns:
         The arrays, equal bit for bit whether they were built or read.
@@ -69,15 +96,19 @@ def cached_arrays(key: Key, build: Callable[[], dict[str, NDArray[Any]]]) -> dic
         ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
         PlanError: `FEDASSAY_CACHE_LIMIT` is not a number of GiB.
     """
-    text = json.dumps({"format": _FORMAT, **key}, sort_keys=True, allow_nan=False)
+    whole = {"format": _FORMAT, "numerics": numerics(str(key.get("device", "cpu"))), **key}
+    text = json.dumps(whole, sort_keys=True, allow_nan=False)
     if any(not isinstance(part, str | int | float | bool | None) for part in key.values()):
         raise ValueError(f"cache key {text}: values must be text, numbers, booleans or None")
     name = hashlib.sha256(text.encode()).hexdigest()
-    path = folder() / name[:2] / f"{name}.safetensors"
-    kept = _read(path, text)
+    home = _private_home() if private else folder()
+    path = None if home is None else home / name[:2] / f"{name}.safetensors"
+    kept = None if path is None else _read(path, text)
     if kept is not None:
         return kept
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in build().items()}
+    if path is None:
+        return arrays
     try:
         _write(path, text, arrays)
     except OSError as error:
@@ -95,22 +126,82 @@ def folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "fedassay"
 
 
+def _private_home() -> Path | None:
+    """The folder of private entries; None: they are not kept."""
+    if elsewhere := os.environ.get(_ELSEWHERE):
+        return Path(elsewhere)
+    return folder() / _PRIVATE if holds_private() else None
+
+
+@contextmanager
+def private_elsewhere() -> Iterator[Path]:
+    """Private entries live in a temporary folder while the block lasts, in this process and those it starts.
+
+    Yields:
+        The folder, which is the caller's to put other private files into.
+    """
+    before = os.environ.get(_ELSEWHERE)
+    with temporary_folder() as temporary:
+        os.environ[_ELSEWHERE] = str(temporary / "cache")
+        try:
+            yield temporary
+        finally:
+            os.environ.pop(_ELSEWHERE, None)
+            if before is not None:
+                os.environ[_ELSEWHERE] = before
+
+
+def holds_private() -> bool:
+    """Whether private entries are kept from run to run."""
+    return not (folder() / _DROPPED).exists()
+
+
+def hold() -> CacheInfo:
+    """Keep private entries from now on."""
+    (folder() / _DROPPED).unlink(missing_ok=True)
+    return info()
+
+
+def drop() -> CacheInfo:
+    """Remove every private entry, and keep none from now on; return what there was."""
+    before = info()
+    write_text(
+        folder() / _DROPPED,
+        "fedassay cache drop: private entries are not kept; `fedassay cache hold` keeps them\n",
+    )
+    _remove_all([folder() / _PRIVATE])
+    return before
+
+
 def info() -> CacheInfo:
     """Count the entries and their bytes."""
-    sizes = [size for _, size, _ in _entries()]
-    return CacheInfo(folder(), len(sizes), sum(sizes), _limit())
+    every = _entries()
+    private = [size for path, size, _ in every if path.parent.parent.name == _PRIVATE]
+    return CacheInfo(
+        folder(),
+        len(every),
+        sum(size for _, size, _ in every),
+        len(private),
+        sum(private),
+        "hold" if holds_private() else "drop",
+        _limit(),
+    )
 
 
 def clear() -> CacheInfo:
     """Remove every entry, and no file that the cache did not write; return what there was."""
     before = info()
-    for path, _, _ in _entries():
-        path.unlink(missing_ok=True)
-    _remove_leftovers(older_than=0.0)
-    for shelf in _shelves():
-        with suppress(OSError):  # not empty: somebody else's file is in it
-            shelf.rmdir()
+    _remove_all(_homes())
     return before
+
+
+def _remove_all(homes: list[Path]) -> None:
+    for path, _, _ in _entries(homes):
+        path.unlink(missing_ok=True)
+    _remove_leftovers(older_than=0.0, homes=homes)
+    for emptied in (*_shelves(homes), *(home for home in homes if home.name == _PRIVATE)):
+        with suppress(OSError):  # not empty, or not there: somebody else's file is in it
+            emptied.rmdir()
 
 
 def trim(limit: int) -> CacheInfo:
@@ -174,17 +265,23 @@ def _limit() -> int:
     return int(limit * 2**30)
 
 
-def _shelves() -> list[Path]:
-    try:
-        return [path for path in folder().iterdir() if re.fullmatch("[0-9a-f]{2}", path.name)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def _homes() -> list[Path]:
+    """The folders that hold shelves of entries."""
+    return [folder(), folder() / _PRIVATE]
 
 
-def _entries() -> list[tuple[Path, int, float]]:
+def _shelves(homes: list[Path] | None = None) -> list[Path]:
+    found: list[Path] = []
+    for home in _homes() if homes is None else homes:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found += [path for path in home.iterdir() if re.fullmatch("[0-9a-f]{2}", path.name)]
+    return found
+
+
+def _entries(homes: list[Path] | None = None) -> list[tuple[Path, int, float]]:
     """Path, size and time of last use of each entry; another process may remove some meanwhile."""
     found = []
-    for shelf in _shelves():
+    for shelf in _shelves(homes):
         with suppress(OSError):
             for path in shelf.iterdir():
                 if _ENTRY.fullmatch(path.name):
@@ -194,9 +291,9 @@ def _entries() -> list[tuple[Path, int, float]]:
     return found
 
 
-def _remove_leftovers(older_than: float) -> None:
+def _remove_leftovers(older_than: float, homes: list[Path] | None = None) -> None:
     now = time.time()
-    for shelf in _shelves():
+    for shelf in _shelves(homes):
         with suppress(OSError):
             for path in shelf.iterdir():
                 if _LEFTOVER.fullmatch(path.name) and now - path.stat().st_mtime >= older_than:

@@ -5,6 +5,8 @@ Everything else that goes wrong inside a cell is recorded there and ends in exit
 
 from __future__ import annotations
 
+import errno
+
 
 class FedassayError(Exception):
     """Base of the errors that are shown as one message, without a traceback."""
@@ -23,3 +25,24 @@ class DataError(FedassayError):
 
 class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason."""
+
+
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+"""How libraries that do not raise MemoryError say that they found none."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory, of the machine or of a GPU, is what an error is about."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # torch.OutOfMemoryError is a RuntimeError; torch is not imported to ask.
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or any(words in str(error) for words in _NO_MEMORY)
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line; its type where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

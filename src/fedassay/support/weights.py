@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import pickle
 import re
 import zipfile
@@ -16,14 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedassay.support import limits
+from fedassay.support.download import download
 from fedassay.support.errors import DataError
 from fedassay.support.reading import regular_size
 from fedassay.support.text import cut, shown
 
 _NAMED = 4
 """How many keys an error names before it counts the rest."""
-
-_log = logging.getLogger(__name__)
 
 
 def load_state(path: Path) -> dict[str, Tensor]:
@@ -120,14 +118,14 @@ def hub_file(url: str) -> Path:
     match = re.search(r"-([0-9a-f]{8,64})\.", name)
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     if not path.exists():
-        _log.info("downloading %s to %s", url, path.parent)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            torch.hub.download_url_to_file(url, str(path), match and match[1], progress=False)
-        # OSError covers urllib's URLError and HTTPError; RuntimeError is a wrong hash.
-        except (OSError, RuntimeError) as error:
+            # Without digits in its name nothing could be held against the file.
+            if match is None:
+                raise DataError("its name does not hold its SHA-256")
+            download(path, [url], match[1])
+        except DataError as error:
             raise DataError(
-                f"weights {name}: not in torch's hub folder and the download failed ({_first_line(error)}); "
+                f"weights {name}: not in torch's hub folder, and {_first_line(error)}; "
                 f"allowed: place the file from {url} in $TORCH_HOME/hub/checkpoints (by default "
                 "~/.cache/torch/hub/checkpoints)"
             ) from None

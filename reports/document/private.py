@@ -1,0 +1,29 @@
+"""What a page says first of the private images on it, or of their absence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedassay.records.record import RunRecord
+from fedassay.reports.document.pictures import Gallery
+
+REDACTED = (
+    "Redacted: private pictures, transcripts and class names were left out (--redact). The numbers are those of "
+    "the whole run."
+)
+
+
+def notice(records: Iterable[RunRecord], shown: Iterable[Gallery]) -> str:
+    """The line at the top of a page; empty where it neither shows pictures nor lacks any.
+
+    Args:
+        records: Of the runs on the page.
+        shown: The picture grids on it.
+    """
+    tiles = sum(len(strip.tiles) for gallery in shown for strip in gallery.strips)
+    if tiles:
+        return (
+            f"This page contains private images: {tiles} pictures of clients' records and what attacks made of "
+            "them. Pass it on as you would the images themselves, or make it again with --redact."
+        )
+    return REDACTED if any(record.redacted for record in records) else ""

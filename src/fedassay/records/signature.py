@@ -1,0 +1,80 @@
+"""The signature of a run's statement: a DSSE envelope, read and checked by securesystemslib.
+
+Whoever signs (securesystemslib itself, in-toto, cosign) writes the envelope; fedassay makes no signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, Statement, signed_statement
+from fedassay.support.errors import DataError, PlanError
+
+
+def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
+    """The statement in an envelope, if this key signed it.
+
+    Args:
+        folder: The run folder, for errors.
+        envelope: The content of `statement.dsse.json`.
+        key: A public key, PEM (RSA, ECDSA or Ed25519).
+
+    Returns:
+        The statement that was signed; None where no signature is this key's.
+
+    Raises:
+        DataError: The envelope is none, or holds no statement of ours.
+        PlanError: The key cannot be read, or securesystemslib is not installed.
+    """
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from securesystemslib.dsse import Envelope
+        from securesystemslib.exceptions import FormatError
+        from securesystemslib.signer import SSlibKey
+    except ImportError:
+        raise PlanError("--key: securesystemslib is not installed; install fedassay[sign]") from None
+    try:
+        public = SSlibKey.from_crypto(load_pem_public_key(key.read_bytes()))
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise PlanError(
+            f"--key {key}: no public key in it ({str(error).partition(chr(10))[0]}); allowed: a PEM file"
+        ) from None
+    content = _content(folder, envelope)
+    try:
+        read = Envelope.from_dict(content)
+    except (KeyError, TypeError, ValueError, AttributeError, FormatError):
+        raise DataError(f"{folder / ENVELOPE}: is no DSSE envelope") from None
+    if read.payload_type != PAYLOAD_TYPE:
+        raise DataError(f"{folder / ENVELOPE}: holds {read.payload_type!r}; allowed: {PAYLOAD_TYPE}")
+    if not any(_is_signed(public, signature, read.pae()) for signature in read.signatures.values()):
+        return None
+    return signed_statement(base64.b64encode(read.payload), folder)
+
+
+def _content(folder: Path, envelope: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(envelope)
+        signatures = content["signatures"]
+        for number, signature in enumerate(signatures):
+            # Signers may leave out what key it was.
+            signature["keyid"] = f"{number}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(f"{folder / ENVELOPE}: is no DSSE envelope") from None
+    assert isinstance(content, dict)
+    return content
+
+
+def _is_signed(public: Any, signature: Any, content: bytes) -> bool:
+    from securesystemslib.exceptions import UnverifiedSignatureError, VerificationError
+    from securesystemslib.signer import Signature
+
+    try:
+        # Under the name that the library gives the key: what counts is whose signature it is.
+        public.verify_signature(Signature(public.keyid, signature.signature), content)
+    except (UnverifiedSignatureError, VerificationError):
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""What a run vouches for: an in-toto statement of the SHA-256 of its record, transcripts and pictures.
+
+The statement lies in the run folder as `statement.json` (in-toto Attestation Framework, Statement v1). By itself
+it shows accidents and edits by hand. Against a forger, who would write it again, it is signed: as the payload of
+a DSSE envelope, `statement.dsse.json`, which any signer of in-toto statements makes. Tables and pages are not
+listed: they follow from the record, and are held against it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from fedassay import __version__
+from fedassay.records import manifest
+from fedassay.records.digests import altered, digests
+from fedassay.records.record import FILE, RunRecord
+from fedassay.support.atomic import write_text
+from fedassay.support.errors import DataError
+from fedassay.support.types import Frozen
+
+STATEMENT = "statement.json"
+ENVELOPE = "statement.dsse.json"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+_LARGEST = 256 << 20
+
+
+class Subject(Frozen):
+    """A file, and its digests by algorithm."""
+
+    name: str
+    digest: dict[str, str]
+
+
+class Statement(Frozen):
+    """An in-toto statement about a run.
+
+    Attributes:
+        type_: Version of the statement.
+        subject: Record, transcripts and pictures, with their SHA-256.
+        predicate_type: Ours.
+        predicate: Which fedassay made the run, its name, and whether private content was left out.
+    """
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field("https://in-toto.io/Statement/v1", alias="_type")
+    subject: tuple[Subject, ...]
+    predicate_type: Literal["urn:fedassay:run:1"] = Field("urn:fedassay:run:1", alias="predicateType")
+    predicate: dict[str, Any]
+
+    def expected(self) -> dict[str, str]:
+        """SHA-256 of each file, by name."""
+        return {subject.name: subject.digest.get("sha256", "") for subject in self.subject}
+
+
+def write_statement(folder: Path, record: RunRecord) -> None:
+    """Write the statement of a run whose files are all written."""
+    names = (name for name in manifest.noted(folder) if name.startswith(("transcripts/", "artifacts/")))
+    found = digests(folder, [FILE, *names])
+    plan = record.plan if isinstance(record.plan, dict) else {}
+    statement = Statement(
+        subject=tuple(Subject(name=name, digest={"sha256": digest}) for name, digest in found.items()),
+        predicate={"fedassay": __version__, "name": plan.get("name"), "redacted": record.redacted},
+    )
+    # What was signed before speaks of another run.
+    (folder / ENVELOPE).unlink(missing_ok=True)
+    write_text(folder / STATEMENT, statement.model_dump_json(by_alias=True, indent=1) + "\n")
+
+
+def read_statement(folder: Path) -> Statement | None:
+    """The statement of a run, or None where there is none.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    content = _read(folder / STATEMENT)
+    return None if content is None else _parsed(content, folder / STATEMENT)
+
+
+def envelope_of(folder: Path) -> bytes | None:
+    """The signed envelope of a run, or None where there is none.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    return _read(folder / ENVELOPE)
+
+
+def signed_statement(payload: bytes, folder: Path) -> Statement:
+    """The statement in an envelope.
+
+    Args:
+        payload: As it stands in the envelope, base64.
+        folder: The run folder, for the error.
+
+    Raises:
+        DataError: It is no statement of ours.
+    """
+    try:
+        content = base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise DataError(f"{folder / ENVELOPE}: its payload is not base64") from None
+    return _parsed(content, folder / ENVELOPE)
+
+
+def refuse_altered(run: Path) -> None:
+    """Refuse a run whose files are not what its statement says; one without a statement passes.
+
+    Raises:
+        DataError: They are not.
+    """
+    folder = run if run.is_dir() else run.parent
+    statement = read_statement(folder)
+    if statement is not None and (problems := altered(folder, statement.expected())):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise DataError(f"{run}: {problems[0]}{more}; `fedassay verify {run}` says what it finds")
+
+
+def _read(path: Path) -> bytes | None:
+    if not path.is_file() or path.is_symlink():
+        return None
+    if path.stat().st_size > _LARGEST:
+        raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_LARGEST} are refused")
+    return path.read_bytes()
+
+
+def _parsed(content: bytes, path: Path) -> Statement:
+    try:
+        return Statement.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise DataError(f"{path}: {where or 'no in-toto statement'}: {problem['msg']}") from None

@@ -1,0 +1,144 @@
+"""Downloads: over https, announced, resumed where they broke off, kept only with the SHA-256 that is expected.
+
+What has come so far waits beside the target as `.NAME.part`. With `FEDASSAY_OFFLINE=1` nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from email.message import Message
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlparse
+
+from fedassay.support.atomic import make_folder, named_on_error, refuse_unusual
+from fedassay.support.errors import DataError
+
+OFFLINE = "FEDASSAY_OFFLINE"
+"""Environment variable: 1 where nothing may be downloaded."""
+
+_SCHEMES = ("https", "file")
+_TIMEOUT = 30.0
+_CHUNK = 2**20
+
+_log = logging.getLogger(__name__)
+
+
+def is_offline() -> bool:
+    """Whether nothing may be downloaded."""
+    return os.environ.get(OFFLINE, "") not in {"", "0"}
+
+
+def download(path: Path, urls: Sequence[str], sha256: str) -> None:
+    """Download a file that is not there yet.
+
+    Args:
+        path: Where to; its folder is made if need be.
+        urls: Where it is published; tried in turn.
+        sha256: The file's SHA-256 in hexadecimal, or its first digits where no more was published.
+
+    Raises:
+        DataError: Offline, or no address gives a file with this SHA-256; the message says why.
+        PlanError: Something stands at `path`, or where its parts are kept, that is no file.
+    """
+    if is_offline():
+        raise DataError(f"--offline: it would be downloaded from {urls[0]}")
+    make_folder(path.parent, private=False)
+    part = path.with_name(f".{path.name}.part")
+    refuse_unusual(path)
+    refuse_unusual(part)
+    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(handle, "r+b") as stream:
+        # Another process may be at the same file: it goes first, and its file is ours.
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        if path.exists():
+            return
+        reasons = [reason for url in urls if (reason := _from(url, stream, path, sha256)) is not None]
+        if len(reasons) < len(urls):
+            part.replace(path)
+            return
+        kept = stream.seek(0, os.SEEK_END)
+        if not kept:
+            part.unlink()
+    more = f"; {kept:,} bytes are kept, and the next try goes on from there" if kept else ""
+    raise DataError(f"the download failed ({'; '.join(reasons)}{more})")
+
+
+def _from(url: str, stream: IO[bytes], path: Path, sha256: str) -> str | None:
+    """Complete the part from one address; return why it is not whole, or None where it is."""
+    if hashes_to(stream, sha256):
+        return None
+    start = stream.seek(0, os.SEEK_END)
+    try:
+        with _answer(url, start) as response:
+            if start and getattr(response, "status", None) != 206:
+                start = stream.seek(0)
+                stream.truncate()
+            _announce(url, path, start, response.headers, sha256)
+            _copy(response, stream, path)
+        if hashes_to(stream, sha256):
+            return None
+        stream.seek(0)
+        stream.truncate()
+        return f"{url}: its SHA-256 is not {sha256}"
+    # URLError, HTTPError, time-outs and failed writes are OSErrors.
+    except (OSError, HTTPException) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        with suppress(OSError):
+            stream.flush()
+        return f"{url}: {error}"
+
+
+def _copy(response: Any, stream: IO[bytes], path: Path) -> None:
+    while chunk := response.read(_CHUNK):
+        with named_on_error(path):
+            stream.write(chunk)
+            stream.flush()
+
+
+def _announce(url: str, path: Path, start: int, headers: Message, sha256: str) -> None:
+    size = headers.get("Content-Length", "")
+    words = f"{int(size) / 1e6:,.1f} MB" if size.isdigit() else "a file of unknown size"
+    onward = f" from byte {start:,} on" if start else ""
+    _log.warning("downloading %s%s: %s to %s, SHA-256 %s (--offline: never)", url, onward, words, path, sha256)
+
+
+def _answer(url: str, start: int) -> Any:
+    """What an address answers, from byte `start` on where it can.
+
+    Raises:
+        OSError: Neither https nor a file, or there is no answer.
+    """
+    if urlparse(url).scheme not in _SCHEMES:
+        raise OSError("not https")
+    headers = {"User-Agent": "fedassay", **({"Range": f"bytes={start}-"} if start else {})}
+    opener = urllib.request.build_opener(_OnlyToHttps)
+    return opener.open(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT)
+
+
+class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection away from https."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """The request for the new address."""
+        if urlparse(newurl).scheme != "https":
+            raise OSError(f"it leads to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def hashes_to(stream: IO[bytes], sha256: str) -> bool:
+    """Whether a file that is not empty has this SHA-256, or one that begins so."""
+    if not stream.seek(0, os.SEEK_END):
+        return False
+    stream.seek(0)
+    return hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)  # type: ignore[arg-type]

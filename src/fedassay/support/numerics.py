@@ -1,0 +1,118 @@
+"""What changes the last bits of a result though it is no part of the question: threads, kernels, libraries.
+
+A sum is rounded in the order in which it is added up, and that order depends on the number of threads, on the
+instructions that a library finds on the processor, and on the library's version. Whatever is kept to be used again
+(`fedassay.support.cache`) is kept under these facts, so that a run never reads what it would not have computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedassay import __version__
+
+_LIBRARIES = ("numpy", "scipy", "torch", "torchvision", "scikit-learn")
+_SWITCHES = (
+    "ATEN_",
+    "BLIS_",
+    "CUBLAS_",
+    "CUDNN_",
+    "DNNL_",
+    "KMP_",
+    "MKL_",
+    "NPY_",
+    "NVIDIA_",
+    "ONEDNN_",
+    "OPENBLAS_",
+)
+"""Prefixes of the environment variables that choose a library's kernels."""
+_THREADS = "_NUM_THREADS"
+"""Such variables say how many threads there may be; how many there are is asked of torch."""
+_CPU = Path("/proc/cpuinfo")
+
+
+def numerics(device: str = "cpu") -> str:
+    """The facts, as text that differs wherever one of them does.
+
+    Args:
+        device: `cpu` or `cuda`.
+    """
+    import torch
+
+    facts: dict[str, Any] = {
+        "fedassay": __version__,
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "processor": _processor(),
+        "switches": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_SWITCHES) and not name.endswith(_THREADS)
+        },
+        "threads": threads_now(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "mkldnn": bool(torch.backends.mkldnn.enabled),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    if device == "cuda":
+        facts["gpu"] = {
+            "name": torch.cuda.get_device_name(),
+            "cuda": torch.version.cuda,
+            "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
+            "cudnn": [torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark],
+        }
+    return json.dumps(facts, sort_keys=True)
+
+
+def threads_now() -> int:
+    """Number of threads that torch computes with."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+@contextmanager
+def at_threads(threads: int | None) -> Iterator[None]:
+    """Torch computes with so many threads while the block lasts; None: as it did.
+
+    What workers share must not depend on how many there are.
+    """
+    if threads is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def _processor() -> str:
+    """The processor's kind and a hash of what it can do, by which libraries choose their kernels."""
+    try:
+        lines = _CPU.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    telling = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    return f"{platform.machine()} {hashlib.sha256(chr(10).join(telling).encode()).hexdigest()[:16]}"

@@ -1,0 +1,63 @@
+"""A folder for what must not outlive the work: its owner's alone, and gone when the work ends, however it ends.
+
+A process that is killed cannot tidy up. So each holds a lock on its folder as long as it lives, and whoever makes
+the next folder removes those that nobody holds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = "fedassay-private-"
+_LOCK = ".lock"
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder below the system's temporary one (`TMPDIR`), with permissions 0700.
+
+    Raises:
+        OSError: It cannot be made, or what was put there cannot be removed; the message names it.
+    """
+    _remove_left_behind()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    # Locked before it has its name: else it would look like one that nobody holds.
+    handle, name = tempfile.mkstemp(dir=folder)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    os.rename(name, folder / _LOCK)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        os.close(handle)
+
+
+def _remove(folder: Path) -> None:
+    # A worker that is being ended may still write its last file while the folder is emptied.
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _remove_left_behind() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            about = folder.lstat()
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
+                _remove_unheld(folder)
+
+
+def _remove_unheld(folder: Path) -> None:
+    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
