@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def summed_only(view: View) -> bool:
 
 
 def exposures(
-    context: AuditContext, records: int, *, least: int = 2, as_large: bool = False
+    context: AuditContext, records: int, *, least: int = 2, as_large: bool = False, single: bool = False
 ) -> tuple[Exposure, ...]:
     """Releases that give about so many control records away: one, or several where clients are summed up.
 
@@ -69,16 +70,18 @@ def exposures(
             role, or `MOST_RUNS` of them, holds no more.
         least: Fewer than this are no control.
         as_large: Clients are of the sizes of the real ones, not of one record a class.
+        single: Clients are of one record, which a sum over all classes then gives away.
 
     Raises:
         NotRunError: The control role is too small (by how many records, it says), or the method cannot be run.
     """
     alone = summed_only(context.view)
     threat = context.view.threat.model_dump_json()
-    key = f"exposure/{context.method_key}/{context.privacy.adjacency}/{threat}/{records}/{alone}/{as_large}"
+    key = f"exposure/{context.method_key}/{context.privacy.adjacency}/{threat}/{records}/{alone}"
+    key = f"{key}/{as_large}/{single}"
     kept = context.workplace.shared.get(key)
     if not isinstance(kept, tuple):
-        groups = _groups(context, records, alone, as_large)
+        groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
         held = sum(len(client) for group in groups for client in group)
         if as_large and alone:
             least = max(least, sum(len(client) for client in context.clients))
@@ -89,11 +92,16 @@ def exposures(
     return kept
 
 
-def _groups(context: AuditContext, records: int, alone: bool, as_large: bool) -> list[list[Records]]:
+def _groups(
+    context: AuditContext, records: int, alone: bool, size: Literal["class", "single", "as_large"]
+) -> list[list[Records]]:
     """The clients that hold records, by the run of the method that they take part in."""
-    if as_large:
+    if size == "as_large":
         return [clients_as_large(context, sum(map(len, context.clients)) if alone else records)]
     dealt = dealt_clients(context, records)
+    if size == "single":
+        whole = [client.take(np.array([row])) for client in dealt for row in range(len(client))]
+        dealt = [client.take(np.arange(1), f"client/{i}") for i, client in enumerate(whole)]
     return [[client] for client in dealt[:MOST_RUNS]] if alone else [dealt]
 
 

@@ -196,7 +196,7 @@ def make_context() -> MakeContext:
         privacy = task.privacy
         return AuditContext(
             clients=task.clients,
-            test=task.test,
+            test=task.test.take(np.arange(len(task.test) // 2), "test"),
             fresh=task.public,
             control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
             attacker=task.public,

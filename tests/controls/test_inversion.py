@@ -13,10 +13,10 @@ import pytest
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
-from fedassay.audits.inversion.truth import Pool, hold, psnr_table
+from fedassay.audits.inversion.truth import Held, Pool, hold, psnr_table
 from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.membership import no_questions
+from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
@@ -55,7 +55,7 @@ def by_class(source: VectorSource) -> Images:
 def findings(
     task: MethodInput, method: Method, invert: Invert, make_context: MakeContext, folder: Path, **changes: Any
 ) -> dict[str | None, Finding]:
-    def attack(seen: View) -> AttackResult:
+    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
         made = tuple(Reconstruction(source, invert(source)) for source in sources(seen, np.random.default_rng(0)))
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("feature_inversion", reconstructions=made, scores=left)
@@ -177,7 +177,12 @@ def _real(task: MethodInput, context: AuditContext) -> dict[str | None, Finding]
     inversion = FeatureInversion(weight=0, steps=100)
     recovered = GramFactorization().run(context.view, known).vectors
     result = inversion.run(context.view, replace(known, recovered=recovered))
-    own = context.attacked(lambda seen: inversion.run(seen, known), "test", no_questions())
+
+    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+        vectors = GramFactorization().run(seen, known).vectors if upstream else ()
+        return inversion.run(seen, replace(known, recovered=vectors))
+
+    own = context.attacked(attack, "test", no_questions())
     return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
 
 
@@ -240,7 +245,7 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
         context = make_context(task, FedCGS(), bounds=1).attacked(
             lambda seen, i=inversion, k=known: i.run(seen, k), "test", no_questions()
         )
-        pool, held_out = audit._records(context)
+        pool, _, held_out = audit._records(context)
         p["control"].append(audit._controls(pool, held_out, context)[1].p)
     for values in p.values():
         assert len(values) >= 30
@@ -282,7 +287,8 @@ def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
         images = rng.integers(100, 156, (6, 4, 4, 1)).astype(np.uint8)
         sets = [np.array([0, 2, 4]), np.array([1, 3]), np.array([6]), np.array([6]), np.arange(12), np.array([5])]
         for between in (True, False):
-            shown = hold(images, rng.random((6, 6)), sets, pool, rng, between=between, tests=1, draws=80)
+            held = Held(images, rng.random((6, 6)), sets, pool, between)
+            shown = hold(held, rng, tests=1, draws=80)
             small.append(shown.p)
     for level in (0.05, 0.2, 0.5):
         assert abs(np.mean(np.array(small) <= level) - level) < 0.05

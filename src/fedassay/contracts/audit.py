@@ -127,8 +127,16 @@ class AuditContext:
 class AttackAgain(Protocol):
     """The audited attack, on another view."""
 
-    def __call__(self, view: View, game: MembershipGame | None = None) -> AttackResult:
-        """Attack a view; where `game` is given, ask these membership questions instead of the context's."""
+    def __call__(
+        self, view: View, game: MembershipGame | None = None, *, upstream: bool = False
+    ) -> AttackResult:
+        """Attack a view.
+
+        Args:
+            view: What is seen.
+            game: Ask these membership questions instead of the context's; None: the context's.
+            upstream: Run the attacks before this one on the view, too, and hand it the vectors that they recover.
+        """
         ...
 
 
