@@ -164,9 +164,8 @@ class InversionAudit(Parameters):
         values, baseline = self._values(shown, setting.pool, context)
         metrics = self._metrics(values, shown)
         if others is not None:
-            metrics["psnr_gain_others"] = _metric(others.gain, "psnr").model_copy(
-                update={"reason": f"images of the same clients' other records; permutation p = {others.p:.2g}"}
-            )
+            remark = f"images of the same clients' other records; permutation p = {others.p:.2g}"
+            metrics["psnr_gain_others"] = _metric(others.gain, "psnr", remark)
         metrics |= self._context_metrics(made, used, shown, setting)
         for key, remark in context.similarity.remarks.items():
             metrics[key] = (
@@ -245,9 +244,8 @@ class InversionAudit(Parameters):
         """Of the images themselves, and against fresh records."""
         metrics = {key: _metric(part, key) for key, part in values.items()}
         metrics["psnr_each"] = _metric(shown.each, "psnr")
-        metrics["psnr_gain"] = _metric(shown.psnr - shown.fresh_psnr, "psnr").model_copy(
-            update={"reason": f"over fresh records of the class; permutation p = {shown.p:.2g}"}
-        )
+        remark = f"over fresh records of the class; permutation p = {shown.p:.2g}"
+        metrics["psnr_gain"] = _metric(shown.psnr - shown.fresh_psnr, "psnr", remark)
         return metrics
 
     def _context_metrics(
@@ -264,9 +262,8 @@ class InversionAudit(Parameters):
                 made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
             )
             plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
-            metrics["psnr_nearest_own"] = _metric(plain, "psnr").model_copy(
-                update={"reason": "the attacker's own image with the nearest feature, without inversion"}
-            )
+            remark = "the attacker's own image with the nearest feature, without inversion"
+            metrics["psnr_nearest_own"] = _metric(plain, "psnr", remark)
         return metrics
 
     def _values(self, shown: ImageMatch, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
@@ -281,7 +278,7 @@ def _held(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) ->
     return Held(made.images[used, 0], vectors, sets, pool, made.source.name in BETWEEN)
 
 
-def _metric(values: NDArray[np.float64], name: str) -> Metric:
+def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
     """The mean, with the interval of its type: SSIM has a range, PSNR and LPIPS have none that is of use."""
     kind: DataType = Bounded(-1, 1) if name == "ssim" else Unbounded("mean")
     found = interval(values.clip(-1, 1) if name == "ssim" else values, kind)
@@ -292,7 +289,7 @@ def _metric(values: NDArray[np.float64], name: str) -> Metric:
         high=found.high,
         n=found.n,
         unit=_UNITS.get(name, ""),
-        reason=found.reason or approximate,
+        reason="; ".join(part for part in (remark, found.reason or approximate) if part),
     )
 
 

@@ -69,7 +69,7 @@ def findings(
 def test_an_exact_inversion_of_raw_features_is_a_leak(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    finding = findings(make_task(records=60), RawFeatures(), exact, make_context, tmp_path)["raw"]
+    finding = findings(make_task(records=120), RawFeatures(), exact, make_context, tmp_path)["raw"]
     assert finding.verdict == "leak", finding.reason
     assert finding.selection == "own"
     assert finding.metrics["psnr"].value == 100
@@ -123,7 +123,9 @@ def test_pictures_of_other_records_are_not_flagged(
         made = Reconstruction(source := sources(seen, np.random.default_rng(0))[0], exact(source))
         return AttackResult("", reconstructions=(made,), scores={"misfit/raw": np.zeros(len(made.images))})
 
-    context = make_context(elsewhere, outcome=other, folder=tmp_path).attacked(attack, "test", no_questions())
+    context = make_context(elsewhere, RawFeatures(), outcome=other, folder=tmp_path).attacked(
+        attack, "test", no_questions()
+    )
     (finding,) = InversionAudit(draws=400).assess(attack(context.view), context)
     assert finding.verdict == "no_leak_found", finding.reason
 
@@ -300,3 +302,47 @@ def test_the_psnr_table_is_psnr() -> None:
     table = psnr_table(images[:2], images)
     assert table[0, 0] == table[1, 1] == 100
     np.testing.assert_allclose(table[0, 2], psnr(images[:1], images[2:3])[0], rtol=1e-9)
+
+
+def _garbage(source: VectorSource) -> Images:
+    """Looks at raw features only."""
+    return exact(source) if source.name == "raw" else blind(source)
+
+
+def _class_alone(source: VectorSource) -> Images:
+    return exact(source) if source.name == "raw" else by_class(source)
+
+
+@pytest.mark.parametrize("invert", [_garbage, _class_alone])
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_garbage_from_the_methods_own_vectors_is_no_answer(
+    epsilon: float, invert: Invert, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    """Raw features are caught, the release's own shape is not."""
+    for finding in findings(make_task(epsilon=epsilon), FedCGS(), invert, make_context, tmp_path).values():
+        assert finding.verdict == "inconclusive", finding.reason
+        assert "the positive control was not caught" in finding.reason
+        assert "may decide" in finding.reason
+        assert finding.controls.positive is not None
+        assert "own release" in finding.controls.positive.release
+
+
+def test_no_leak_states_what_would_have_been_found(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    finding = findings(make_task(records=600, epsilon=1.0), FedCGS(), exact, make_context, tmp_path)["class_means"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert finding.limit is not None
+    assert 0 < finding.limit.value < 1
+    assert finding.limit.shift is not None
+    assert finding.limit.shift_metric == "dB PSNR"
+
+
+def test_too_few_control_records_say_how_many_more(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    task = make_task()
+    few = make_context(task, FedCGS()).control.take(np.arange(3))
+    for finding in findings(task, FedCGS(), exact, make_context, tmp_path, control=few).values():
+        assert finding.verdict == "inconclusive"
+        assert "give data.split.control at least" in finding.reason
