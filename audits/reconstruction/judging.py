@@ -101,9 +101,11 @@ class Closeness:
     @property
     def shown(self) -> str:
         """The figures that the verdict rests on."""
+        # The interval of a few selected ones is too wide to be read beside their test.
+        gain = _span(self.gain if self.scored.top == len(self.scored.truth) else replace(self.gain, low=None))
         if self.gap is None:
-            return f"gain {_span(self.gain)}, p = {self.exchanged.p:.2g}"
-        over = f"{_span(self.gain)} over the attacker's images (p = {self.exchanged.p:.2g})"
+            return f"gain {gain}, p = {self.exchanged.p:.2g}"
+        over = f"{gain} over the attacker's images (p = {self.exchanged.p:.2g})"
         return f"{over}, {self.gap.value:+.3f} over fresh images (p = {self.gap.p:.2g})"
 
     @property
