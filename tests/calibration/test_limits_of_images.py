@@ -15,6 +15,7 @@ from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
 _RUNS = 200
+"""As many as hold a power of .95 to .90 or more; controls are large, so that they stand for their populations."""
 _TESTS = 6
 
 
@@ -35,7 +36,7 @@ def _scored(size: int, top: int, *, leaking: bool, rng: np.random.Generator) -> 
 def test_pairs(n: int, top: int) -> None:
     rng = np.random.default_rng(n)
     result = _scored(n, top, leaking=False, rng=rng)
-    controls = [_scored(300, min(top, 300), leaking=leaking, rng=rng) for leaking in (False, True)]
+    controls = [_scored(1000, top, leaking=leaking, rng=rng) for leaking in (False, True)]
     runs = PairedRuns(result, *controls, tests=_TESTS, seed=1)
     share = detection_limit(*runs.sizes, runs.finds, rng).share
     assert share is not None
