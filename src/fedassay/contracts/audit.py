@@ -127,9 +127,7 @@ class AuditContext:
 class AttackAgain(Protocol):
     """The audited attack, on another view."""
 
-    def __call__(
-        self, view: View, game: MembershipGame | None = None, *, upstream: bool = False
-    ) -> AttackResult:
+    def __call__(self, view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
         """Attack a view.
 
         Args:
