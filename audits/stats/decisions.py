@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.permutation import enough
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
 
 Floats = NDArray[np.float64]
@@ -53,7 +54,7 @@ class PairedDecision:
         """Whether each pair is exchanged, shape (n, draws)."""
         if self.n <= _ENUMERATED:
             return np.asarray((np.arange(2**self.n) >> np.arange(self.n)[:, None]) & 1, np.bool_)
-        rng = np.random.default_rng(self.seed)
+        rng = Seeds(self.seed).numpy("arrangements")
         return np.ascontiguousarray((rng.random((enough(self.tests, self.draws), self.n)) < 0.5).T)
 
     def rejects(self, first: Floats, second: Floats) -> bool:
@@ -111,7 +112,7 @@ class GapDecision:
     @cached_property
     def _members(self) -> Bools:
         """Whether each entry is in the first group, shape (n + m, draws)."""
-        rng, both = np.random.default_rng(self.seed), np.arange(self.n + self.m, dtype=np.int64)
+        rng, both = Seeds(self.seed).numpy("arrangements"), np.arange(self.n + self.m, dtype=np.int64)
         size = enough(self.tests, self.draws)
         members = np.zeros((size, len(both)), np.bool_)
         for start in range(0, size, 256):

@@ -8,6 +8,7 @@ import pytest
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
+from fedassay.support.seeds import Seeds
 
 
 @pytest.mark.parametrize(("n", "top"), [(6, 6), (10, 10), (12, 4), (40, 40), (60, 20), (200, 20)])
@@ -21,7 +22,7 @@ def test_of_pairs(n: int, top: int, tests: int) -> None:
         first, second = rng.normal(size=n) + shift, rng.normal(size=n)
         if shift == 0.6:
             first, second = np.round(first), np.round(second)  # ties
-        whole = paired_test(first, second, np.random.default_rng(5), top=top, tests=tests)
+        whole = paired_test(first, second, Seeds(5).numpy("arrangements"), top=top, tests=tests)
         assert decide.rejects(first, second) == (whole.p <= 0.05 / tests)
         answers.append(decide.rejects(first, second))
     assert not all(answers)
@@ -36,7 +37,7 @@ def test_of_two_groups(n: int, m: int, share: float, tests: int) -> None:
     answers = []
     for shift in np.repeat([0.0, 0.3, 0.6, 1.0, 5.0], 5):
         first, second = rng.normal(size=n) + shift, rng.normal(size=m)
-        whole = gap(first, second, np.random.default_rng(5), share=share, tests=tests)
+        whole = gap(first, second, Seeds(5).numpy("arrangements"), share=share, tests=tests)
         assert decide.rejects(first, second) == (whole.p <= 0.05 / tests)
         answers.append(decide.rejects(first, second))
     assert any(answers)
