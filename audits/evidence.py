@@ -134,6 +134,7 @@ class Result:
         explained: What else shows as much, or None.
         near_copies: Reconstructions so close to records (40 dB, an exact vector) that nothing explains them away.
         undecided: Why the absence of a leak cannot be concluded; empty where it can.
+        decided_by: What would decide where a control failed or nothing can be concluded, as a clause.
         limit: Computes the smallest leak that this run would have found, or says in words why there is none. It is
             asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
     """
@@ -148,6 +149,7 @@ class Result:
     explained: Explanation | None = None
     near_copies: int = 0
     undecided: str = ""
+    decided_by: str = ""
     limit: Callable[[], Limit | str] | None = None
 
 

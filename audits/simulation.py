@@ -75,3 +75,10 @@ def raw_view(owners: Sequence[Records], context: AuditContext) -> View:
         if len(records)
     ]
     return View(tuple(messages), context.classes, context.view.threat)
+
+
+def noised(context: AuditContext) -> bool:
+    """Whether anything that clients send went through a mechanism of privacy."""
+    without = {"exact", "public", "derived"}
+    sent = (item for message in context.outcome.transcript.from_clients() for item in message.fields.values())
+    return any(item.release.mechanism not in without for item in sent)

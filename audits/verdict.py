@@ -71,7 +71,7 @@ def negative_control_flagged(case: Case) -> Decision | None:
     """A test that fires where nothing leaks says nothing where it fires."""
     if not case.negative.detected:
         return None
-    return "inconclusive", f"the negative control was flagged ({case.negative.shown}); {case.result.shown}"
+    return "inconclusive", f"the negative control was flagged ({case.negative.shown}); {_ending(case.result)}"
 
 
 def positive_control_missed(case: Case) -> Decision | None:
@@ -80,7 +80,7 @@ def positive_control_missed(case: Case) -> Decision | None:
     if missed is None:
         return None
     reason = f"the positive control was not caught ({missed.shown}): the attack is too weak here"
-    return "inconclusive", f"{reason}; {case.result.shown}"
+    return "inconclusive", f"{reason}; {_ending(case.result)}"
 
 
 def worse_than_baseline(case: Case) -> Decision | None:
@@ -91,7 +91,7 @@ def worse_than_baseline(case: Case) -> Decision | None:
         return None
     return (
         "inconclusive",
-        f"the result is worse than {result.worse}, so the attack says nothing here; {result.shown}",
+        f"the result is worse than {result.worse}, so the attack says nothing here; {_ending(result)}",
     )
 
 
@@ -108,7 +108,7 @@ def explained_by_others(case: Case) -> Decision | None:
     result = case.result
     if result.explained is None or result.near_copies or not (result.test.beats or result.test.alone):
         return None
-    return "inconclusive", f"{result.explained.reason}; {result.shown}"
+    return "inconclusive", f"{result.explained.reason}; {_ending(result)}"
 
 
 def leak_found(case: Case) -> Decision | None:
@@ -132,7 +132,7 @@ def suspected(case: Case) -> Decision | None:
 def undecidable(case: Case) -> Decision | None:
     """What was not tried, or could not have shown more, is not absent."""
     result = case.result
-    return ("inconclusive", f"{result.undecided}; {result.shown}") if result.undecided else None
+    return ("inconclusive", f"{result.undecided}; {_ending(result)}") if result.undecided else None
 
 
 def no_leak(case: Case) -> Decision | None:
@@ -140,6 +140,11 @@ def no_leak(case: Case) -> Decision | None:
     result = case.result
     clear = _said(result.clear, result.shown)
     return "no_leak_found", f"{clear}; the positive control was caught ({case.positives[0].shown})"
+
+
+def _ending(result: Result) -> str:
+    """The figures, and what would decide where they do not."""
+    return f"{result.shown}; {result.decided_by}" if result.decided_by else result.shown
 
 
 def _said(clause: str, figures: str) -> str:
@@ -188,7 +193,7 @@ def conclude(
     verdict, reason = decide(case)
     limit = result.limit() if verdict == "no_leak_found" and result.limit is not None else None
     if isinstance(limit, str):
-        verdict, reason, limit = "inconclusive", f"{limit}; {result.shown}", None
+        verdict, reason, limit = "inconclusive", f"{limit}; {_ending(result)}", None
     missed = next((control for control in case.positives if not control.detected), positive)
     other = result.explained.control if result.explained is not None else None
     shown = other if other is not None and verdict == "inconclusive" and not negative.detected else negative

@@ -147,6 +147,9 @@ def pretended_gpu() -> PretendGpu:
 
 MakeContext = Callable[..., AuditContext]
 
+_OTHERS = 160
+"""Public records that are the attacker's and fresh ones; the rest serve controls."""
+
 
 @pytest.fixture(scope="session")
 def make_context() -> MakeContext:
@@ -194,14 +197,16 @@ def make_context() -> MakeContext:
                 outcome = method.run(task)
         assert task.public is not None
         privacy = task.privacy
+        others = task.public.take(np.arange(_OTHERS))
         return AuditContext(
             clients=task.clients,
             test=task.test,
-            fresh=task.public,
-            control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
-            attacker=task.public,
+            fresh=others,
+            control=task.public.take(np.arange(_OTHERS, len(task.public)), "control"),
+            attacker=others,
             classes=task.classes,
             encode=task.backbone.extract,
+            method_key=repr(method),
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),

@@ -2,8 +2,9 @@
 
 Joins the truth to what `feature_inversion` made (paper 001, figure 4) and asks whether the images are closer, in
 PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the messages
-know nothing of. Every finding carries both controls: images inverted from raw features of single records must be
-closer to these; images inverted from raw features of records that nobody holds must not be.
+know nothing of. Every finding carries its controls: images inverted from the method's own release of control
+records without privacy must be closer to these, and images inverted from raw features of single records to those;
+images inverted from raw features of records that nobody holds must not be.
 
 Clients may have distributions of their own (domains), of which fresh records are none. So images of other records
 of the same clients are held against the records, too: what is no closer than these explain is no leak.
@@ -11,6 +12,7 @@ of the same clients are held against the records, too: what is no closer than th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,14 +21,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.evidence import NEAR_COPY, WORSE, Explanation, Figures, Result, Subject
+from fedassay.audits.exposed_images import exposed_images
 from fedassay.audits.inversion.facts import INVERSION
+from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import BETWEEN, ImageMatch, Pool, alike, candidates, hold, make_pool
+from fedassay.audits.inversion.truth import BETWEEN, Held, ImageMatch, Pool, alike, candidates, hold, make_pool
+from fedassay.audits.limits import limit_of
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
-from fedassay.audits.simulation import control_seeds, raw_view
-from fedassay.audits.stats.resampling import Interval, mean_of, resampled
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.simulation import control_seeds, noised, raw_view
+from fedassay.audits.stats.resampling import mean_of, resampled
+from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
+from fedassay.audits.verdict import conclude, inconclusive, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -53,16 +59,18 @@ class _Setting:
     Attributes:
         result: The attack's images.
         pool: Private and fresh records.
+        fresh: The fresh records.
         positive: Images of raw features of private records, which are positions in the pool.
         negative: Images of raw features of records that nobody holds.
-        context: The cell.
+        context: The cell and its attack.
     """
 
     result: AttackResult
     pool: Pool
+    fresh: Records
     positive: ImageMatch
     negative: ImageMatch
-    context: AuditContext
+    context: AttackedContext
 
 
 @register("audit", "inversion")
@@ -76,7 +84,7 @@ class InversionAudit(Parameters):
     fresh_records: int = Field(default=1000, ge=20)
     """Fresh (test) records drawn for comparison."""
     draws: int = Field(default=2000, ge=200)
-    """Permutations at least, and bootstrap resamples."""
+    """Permutations at least."""
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
@@ -84,14 +92,14 @@ class InversionAudit(Parameters):
         """One finding a source of vectors."""
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
-        pool, held_out = self._records(context)
-        setting = _Setting(result, pool, *self._controls(pool, held_out, context), context)
+        pool, fresh, held_out = self._records(context)
+        setting = _Setting(result, pool, fresh, *self._controls(pool, held_out, context), context)
         return [self._of_source(made, setting) for made in result.reconstructions]
 
     def _of_source(self, made: Reconstruction, setting: _Setting) -> Finding:
         """Hold the images of one source against the records that they may show."""
         context, source = setting.context, made.source
-        sets = candidates(source, context)
+        sets = candidates(source, context.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
         subject = Subject(
             "inversion", setting.result.attack, source.name, "nearest" if source.name in BETWEEN else "own"
@@ -99,41 +107,77 @@ class InversionAudit(Parameters):
         if len(used) < 2:
             reason = f"{len(used)} of {len(sets)} images can be held against known records; at least 2 are needed"
             return not_run(replace(subject, selection=None), reason)
-        shown = hold(
-            made.images[used, 0],
-            source.vectors[used].astype(np.float64),
-            [sets[i] for i in used],
-            setting.pool,
-            context.seeds.numpy("inversion", source.name),
-            between=source.name in BETWEEN,
-            tests=context.bounds,
-            draws=self.draws,
-        )
+        kept = [sets[i] for i in used]
+        held = _held(made, used, kept, setting.pool)
+        shown = hold(held, context.seeds.numpy("inversion", source.name), tests=context.bounds, draws=self.draws)
         others = self._others(source, setting.pool, context)
-        rng = context.seeds.numpy("inversion", "bootstrap", source.name)
+        figures = self._figures(made, used, shown, others, setting)
+        raw = setting.positive.control("raw features of single records that clients hold")
+        negative = setting.negative.control("raw features of records that no client holds")
+        result = _result(shown, _explanation(shown, others, context), noised=noised(context))
+        try:
+            exposed = self._exposed(source, len(used), setting)
+        except NotRunError as error:
+            reason = f"no positive control in the release's own shape: {error}; {result.shown}"
+            return inconclusive(subject, reason, figures, positive=raw, negative=negative)
+        seeds = context.seeds.child("inversion", "limit", source.name)
+        own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
+        silent = silent_trials(setting.negative, kept, setting.pool, seeds.numpy("silent"), between=held.between)
+        runs = InvertedRuns(len(used), silent, exposed, context.bounds, self.draws, seeds)
+        limit = limit_of(runs, seeds, shifts=SHIFTS, unit="dB PSNR", things="images")
+        return conclude(
+            subject,
+            replace(result, limit=limit),
+            figures,
+            positive=own.control("the method's own release of control records, without privacy", own_shape=True),
+            negative=negative,
+            also=(raw,),
+        )
+
+    def _exposed(self, source: VectorSource, vectors: int, setting: _Setting) -> Held:
+        """Images of the same source in the method's own release of control records, without privacy.
+
+        Raises:
+            NotRunError: There is no such release, or it offers too few of these vectors.
+        """
+        context = setting.context
+        exposed = exposed_images(
+            context, source.name, self.control_records, vectors=min(vectors, self.control_records), least=8
+        )
+        sets = candidates(exposed.made.source, exposed.clients)
+        used = np.flatnonzero([len(part) > 0 for part in sets])
+        if len(used) < 2:
+            raise NotRunError(f"{len(used)} images of control records can be held against these")
+        pool = make_pool(joined("control", exposed.clients), setting.fresh, encoder(context))
+        return _held(exposed.made, used, [sets[i] for i in used], pool)
+
+    def _figures(
+        self,
+        made: Reconstruction,
+        used: Ints,
+        shown: ImageMatch,
+        others: ImageMatch | None,
+        setting: _Setting,
+    ) -> Figures:
+        """What is shown beside the verdict on one source."""
+        context, source = setting.context, made.source
         values, baseline = self._values(shown, setting.pool, context)
-        metrics = self._metrics(values, shown, rng)
-        domain = None if others is None else resampled(len(others.gain), mean_of(others.gain), rng)
-        if others is not None and domain is not None:
-            metrics["psnr_gain_others"] = _gain_of_others(others, domain)
-        metrics |= self._context_metrics(made, used, shown, setting, rng)
+        metrics = self._metrics(values, shown)
+        if others is not None:
+            remark = f"images of the same clients' other records; permutation p = {others.p:.2g}"
+            metrics["psnr_gain_others"] = _metric(others.gain, "psnr", remark)
+        metrics |= self._context_metrics(made, used, shown, setting)
         for key, remark in context.similarity.remarks.items():
             metrics[key] = (
                 metrics[key].model_copy(update={"reason": remark}) if key in metrics else unmeasured(remark)
             )
         everything = setting.result.reconstructions
-        return conclude(
-            subject,
-            _result(shown, _explanation(shown, others, domain)),
-            Figures(
-                metrics=metrics,
-                baseline={key: self._metric(part, key, rng) for key, part in baseline.items()},
-                assumptions=_assumptions(source, others, context),
-                pictures=figure(made, shown, setting.positive, everything, setting.pool, context, self.pictures),
-                series={"targets": _targets(shown)},
-            ),
-            positive=setting.positive.control("raw features of single records that clients hold"),
-            negative=setting.negative.control("raw features of records that no client holds"),
+        return Figures(
+            metrics=metrics,
+            baseline={key: _metric(part, key) for key, part in baseline.items()},
+            assumptions=_assumptions(source, others, context),
+            pictures=figure(made, shown, setting.positive, everything, setting.pool, context, self.pictures),
+            series={"targets": _targets(shown)},
         )
 
     def _others(self, source: VectorSource, pool: Pool, context: AuditContext) -> ImageMatch | None:
@@ -142,19 +186,11 @@ class InversionAudit(Parameters):
         records, sets = alike(source, context, rng)
         if len(records) < 2:
             return None
-        return hold(
-            pool.images[records],
-            pool.features[records],
-            sets,
-            pool,
-            rng,
-            between=source.name in BETWEEN,
-            tests=context.bounds,
-            draws=self.draws,
-        )
+        held = Held(pool.images[records], pool.features[records], sets, pool, source.name in BETWEEN)
+        return hold(held, rng, tests=context.bounds, draws=self.draws)
 
-    def _records(self, context: AuditContext) -> tuple[Pool, Records]:
-        """The pool of comparison, and as many other fresh records for the negative control.
+    def _records(self, context: AuditContext) -> tuple[Pool, Records, Records]:
+        """The pool of comparison, its fresh records, and others for the negative control.
 
         Raises:
             NotRunError: Too few fresh records of the clients' classes.
@@ -169,7 +205,7 @@ class InversionAudit(Parameters):
                 f"{self.control_records + 20} are needed"
             )
         fresh = context.test.take(rest, "fresh")
-        return make_pool(private, fresh, encoder(context)), context.test.take(control, _FRESH)
+        return make_pool(private, fresh, encoder(context)), fresh, context.test.take(control, _FRESH)
 
     def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> tuple[ImageMatch, ImageMatch]:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
@@ -199,32 +235,21 @@ class InversionAudit(Parameters):
                 same = [np.flatnonzero(pool.labels[: pool.private] == held_out.labels[row]) for row in rows]
                 sets = [rng.choice(part, 1) for part in same]
             vectors = made.source.vectors[of].astype(np.float64)
-            controls.append(
-                hold(
-                    made.images[of, 0],
-                    vectors,
-                    sets,
-                    pool,
-                    rng,
-                    between=False,
-                    tests=context.bounds,
-                    draws=self.draws,
-                )
-            )
+            held = Held(made.images[of, 0], vectors, sets, pool, between=False)
+            controls.append(hold(held, rng, tests=context.bounds, draws=self.draws))
         context.workplace.shared[key] = both = (controls[0], controls[1])
         return both
 
-    def _metrics(self, values: _Values, shown: ImageMatch, rng: np.random.Generator) -> dict[str, Metric]:
+    def _metrics(self, values: _Values, shown: ImageMatch) -> dict[str, Metric]:
         """Of the images themselves, and against fresh records."""
-        metrics = {key: self._metric(part, key, rng) for key, part in values.items()}
-        metrics["psnr_each"] = self._metric(shown.each, "psnr", rng)
-        metrics["psnr_gain"] = self._metric(shown.psnr - shown.fresh_psnr, "psnr", rng).model_copy(
-            update={"reason": f"over fresh records of the class; permutation p = {shown.p:.2g}"}
-        )
+        metrics = {key: _metric(part, key) for key, part in values.items()}
+        metrics["psnr_each"] = _metric(shown.each, "psnr")
+        remark = f"over fresh records of the class; permutation p = {shown.p:.2g}"
+        metrics["psnr_gain"] = _metric(shown.psnr - shown.fresh_psnr, "psnr", remark)
         return metrics
 
     def _context_metrics(
-        self, made: Reconstruction, used: Ints, shown: ImageMatch, setting: _Setting, rng: np.random.Generator
+        self, made: Reconstruction, used: Ints, shown: ImageMatch, setting: _Setting
     ) -> dict[str, Metric]:
         """How well the images fit their vectors, and what the adversary could show without inversion."""
         context, pool = setting.context, setting.pool
@@ -237,9 +262,8 @@ class InversionAudit(Parameters):
                 made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
             )
             plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
-            metrics["psnr_nearest_own"] = self._metric(plain, "psnr", rng).model_copy(
-                update={"reason": "the attacker's own image with the nearest feature, without inversion"}
-            )
+            remark = "the attacker's own image with the nearest feature, without inversion"
+            metrics["psnr_nearest_own"] = _metric(plain, "psnr", remark)
         return metrics
 
     def _values(self, shown: ImageMatch, pool: Pool, context: AuditContext) -> tuple[_Values, _Values]:
@@ -248,18 +272,37 @@ class InversionAudit(Parameters):
         parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
 
-    def _metric(self, values: NDArray[np.float64], name: str, rng: np.random.Generator) -> Metric:
-        mean = resampled(len(values), mean_of(values), rng, draws=self.draws)
-        unit = _UNITS.get(name, "")
-        return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values), unit=unit)
+
+def _held(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> Held:
+    vectors = made.source.vectors[used].astype(np.float64)
+    return Held(made.images[used, 0], vectors, sets, pool, made.source.name in BETWEEN)
 
 
-def _explanation(shown: ImageMatch, others: ImageMatch | None, domain: Interval | None) -> Explanation | None:
+def _metric(values: NDArray[np.float64], name: str, remark: str = "") -> Metric:
+    """The mean, with the interval of its type: SSIM has a range, PSNR and LPIPS have none that is of use."""
+    kind: DataType = Bounded(-1, 1) if name == "ssim" else Unbounded("mean")
+    found = interval(values.clip(-1, 1) if name == "ssim" else values, kind)
+    approximate = found.method if "approximate" in found.method else ""
+    return Metric(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        n=found.n,
+        unit=_UNITS.get(name, ""),
+        reason="; ".join(part for part in (remark, found.reason or approximate) if part),
+    )
+
+
+def _explanation(shown: ImageMatch, others: ImageMatch | None, context: AuditContext) -> Explanation | None:
     """Whether what makes a client's other images close to its records may be all that makes the shown ones so.
 
-    As far as twice its reach: what is shown may be smoother than an image of one record, and so closer to all.
+    As far as twice its reach (bootstrap): what is shown may be smoother than an image of one record, and so closer
+    to all. A near copy is of one record, and nothing explains it.
     """
-    if others is None or domain is None or others.p > _DOUBTED or float(shown.gain.mean()) > 2 * domain.high:
+    if others is None or others.p > _DOUBTED or shown.near_copies:
+        return None
+    reach = resampled(len(others.gain), mean_of(others.gain), context.seeds.numpy("inversion", "reach")).high
+    if float(shown.gain.mean()) > 2 * reach:
         return None
     control = others.control("images of other records of the same clients")
     return Explanation(
@@ -270,25 +313,18 @@ def _explanation(shown: ImageMatch, others: ImageMatch | None, domain: Interval 
     )
 
 
-def _result(shown: ImageMatch, explanation: Explanation | None) -> Result:
+def _result(shown: ImageMatch, explanation: Explanation | None, *, noised: bool) -> Result:
+    copies = shown.near_copies
     return Result(
         test=shown.test,
         shown=shown.words,
         leak="images are closer to the records behind them than to fresh ones",
         worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
+        ruin_expected=noised,
         explained=explanation,
-        near_copies=int((shown.psnr > NEAR_COPY).sum()),
-    )
-
-
-def _gain_of_others(others: ImageMatch, domain: Interval) -> Metric:
-    return Metric(
-        value=domain.value,
-        low=domain.low,
-        high=domain.high,
-        n=len(others.gain),
-        unit="dB",
-        reason=f"images of the same clients' other records; permutation p = {others.p:.2g}",
+        near_copies=copies,
+        undecided=f"{copies} images are near copies of records (above {NEAR_COPY:g} dB)" if copies else "",
+        decided_by="more images (the attack's `limit`), a larger preset or a run of this cell alone may decide",
     )
 
 

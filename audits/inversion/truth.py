@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, LeakTest, by_p_value
+from fedassay.audits.evidence import NEAR_COPY, Control, LeakTest, by_p_value
 from fedassay.audits.message.truth import Matrix
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import half_of_each
@@ -59,6 +60,7 @@ class ImageMatch:
 
     Attributes:
         images: Shape (k, H, W, C).
+        vectors: What they were made from, shape (k, d).
         records: The record of each in the pool, shape (k,).
         psnr: Of each image to its record, shape (k,).
         each: Mean PSNR of each image to all records that it may show, shape (k,).
@@ -72,6 +74,7 @@ class ImageMatch:
     """
 
     images: Images
+    vectors: Matrix
     records: Ints
     psnr: Matrix
     each: Matrix
@@ -95,7 +98,12 @@ class ImageMatch:
             f"(p = {self.p:.2g}), {len(self.psnr)} images"
         )
 
-    def control(self, release: str) -> Control:
+    @property
+    def near_copies(self) -> int:
+        """Images that are near copies of their records, and not of fresh ones as well."""
+        return int(((self.psnr > NEAR_COPY) & (self.fresh_psnr <= NEAR_COPY)).sum())
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
         return Control(
             release,
@@ -104,6 +112,7 @@ class ImageMatch:
             value=float((self.psnr - self.fresh_psnr).mean()),
             n=len(self.psnr),
             detail="dB PSNR over fresh records of the class",
+            own_shape=own_shape,
         )
 
 
@@ -120,12 +129,12 @@ def make_pool(private: Records, fresh: Records, encode: Callable[[Records], Matr
     )
 
 
-def candidates(source: VectorSource, context: AuditContext) -> list[Ints]:
-    """For every vector of a source, the private records (in the clients' order) that its image may show."""
-    owners = np.concatenate([np.full(len(client), i) for i, client in enumerate(context.clients)])
-    rows = np.concatenate([np.arange(len(client)) for client in context.clients])
-    labels = np.concatenate([client.labels for client in context.clients])
-    numbers = {client.name: i for i, client in enumerate(context.clients)}
+def candidates(source: VectorSource, clients: Sequence[Records]) -> list[Ints]:
+    """For every vector of a source, the records (in the clients' order) that its image may show."""
+    owners = np.concatenate([np.full(len(client), i) for i, client in enumerate(clients)])
+    rows = np.concatenate([np.arange(len(client)) for client in clients])
+    labels = np.concatenate([client.labels for client in clients])
+    numbers = {client.name: i for i, client in enumerate(clients)}
     sets = []
     for sender, row, label in zip(source.senders, source.rows, source.labels, strict=True):
         usable = np.full(len(owners), sender == AGGREGATE) | (owners == numbers.get(sender, -1))
@@ -155,7 +164,7 @@ def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator)
         first[start + half_of_each(own, rng)] = True
     images, sets = [], []
     unpaired = replace(source, rows=np.full(len(source.rows), -1))
-    for row, part in zip(source.rows, candidates(unpaired, context), strict=True):
+    for row, part in zip(source.rows, candidates(unpaired, context.clients), strict=True):
         shown, held = part[first[part]], part[~first[part]]
         if len(shown) and len(held):
             images.append(int(rng.choice(shown)))
@@ -163,59 +172,93 @@ def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator)
     return np.array(images, np.int64), sets
 
 
-def hold(
-    images: Images,
-    vectors: Matrix,
-    sets: Sequence[Ints],
-    pool: Pool,
-    rng: np.random.Generator,
-    *,
-    between: bool,
-    tests: int,
-    draws: int,
-) -> ImageMatch:
-    """Hold images against the records that they may show, and against others of the same classes.
+@dataclass(frozen=True)
+class Held:
+    """Images held against the records that they may show.
 
-    Args:
+    Attributes:
         images: Shape (k, H, W, C).
         vectors: What they were made from, shape (k, d).
         sets: For each image, positions of private records in the pool; none empty.
         pool: Private and fresh records.
-        rng: Source of permutations.
         between: An image shows the closest of its records in PSNR; else that of the closest feature.
+    """
+
+    images: Images
+    vectors: Matrix
+    sets: Sequence[Ints]
+    pool: Pool
+    between: bool
+
+    @cached_property
+    def table(self) -> Matrix:
+        """PSNR of every image to every record of the pool, shape (k, N)."""
+        return psnr_table(self.images, self.pool.images)
+
+    @cached_property
+    def above(self) -> Matrix:
+        """The same over what images of other records have to the record, shape (k, N)."""
+        return _above_others(self.table, self.sets)
+
+    @cached_property
+    def padded(self) -> Ints:
+        """The sets as a table, -1 where a set has no more, shape (k, largest set)."""
+        padded = np.full((len(self.sets), max(len(part) for part in self.sets)), -1)
+        for row, part in enumerate(self.sets):
+            padded[row, : len(part)] = part
+        return padded
+
+    @cached_property
+    def _distance(self) -> Matrix:
+        features = self.pool.features
+        if self.between or self.vectors.shape[1] != features.shape[1]:
+            return -self.table
+        squares = (self.vectors**2).sum(axis=1)[:, None] + (features**2).sum(axis=1)
+        return np.asarray(squares - 2 * self.vectors @ features.T)
+
+    def chosen(self, places: Ints | None = None) -> Ints:
+        """The record that each image shows where private records stand for those at `places`, shape (k,)."""
+        rows = np.arange(len(self.sets))
+        columns = (np.arange(self.pool.private) if places is None else places)[self.padded]
+        # What stands at -1 is masked.
+        best = np.where(self.padded < 0, np.inf, self._distance[rows[:, None], columns]).argmin(axis=1)
+        return np.asarray(columns[rows, best])
+
+    def observed(self) -> Matrix:
+        """What the test takes the mean of, shape (k,)."""
+        return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()])
+
+    def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
+        """The same in so many exchanges of the records, shape (count, k)."""
+        rows = np.arange(len(self.sets))
+        return np.array(
+            [self.above[rows, self.chosen(_exchanged(self.padded, self.pool, rng))] for _ in range(count)]
+        )
+
+
+def hold(held: Held, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:
+    """Hold images against the records that they may show, and against others of the same classes.
+
+    Args:
+        held: The images and their records.
+        rng: Source of permutations.
         tests: Tests in the run.
         draws: Permutations at least.
     """
-    table = psnr_table(images, pool.images)
-    if between or vectors.shape[1] != pool.features.shape[1]:
-        distance = -table
-    else:
-        squares = (vectors**2).sum(axis=1)[:, None] + (pool.features**2).sum(axis=1)
-        distance = squares - 2 * vectors @ pool.features.T
-    width = max(len(part) for part in sets)
-    padded = np.full((len(sets), width), -1)
-    for row, part in enumerate(sets):
-        padded[row, : len(part)] = part
-    rows, absent = np.arange(len(sets)), padded < 0
-
-    def chosen(places: Ints) -> Ints:
-        """The record that each image shows when private records are exchanged for those at `places`."""
-        columns = places[padded]  # what stands at -1 is masked
-        best = np.where(absent, np.inf, distance[rows[:, None], columns]).argmin(axis=1)
-        return np.asarray(columns[rows, best])
-
-    own = chosen(np.arange(pool.private))
+    rows, own = np.arange(len(held.sets)), held.chosen()
+    table, above = held.table, held.above
     count = max(draws, 100 * tests)
-    above = _above_others(table, sets)
     value = float(above[rows, own].mean())
-    exchanged = np.array([above[rows, chosen(_exchanged(padded, pool, rng))].mean() for _ in range(count)])
-    fresh = np.stack([chosen(_exchanged(padded, pool, rng, only_fresh=True)) for _ in range(_PARTS)])
-    inside = [float(table[row, part].mean()) for row, part in enumerate(sets)]
+    exchanged = held.exchanged(rng, count).mean(axis=1)
+    fresh = np.stack(
+        [held.chosen(_exchanged(held.padded, held.pool, rng, only_fresh=True)) for _ in range(_PARTS)]
+    )
     return ImageMatch(
-        images=images,
+        images=held.images,
+        vectors=held.vectors,
         records=own,
         psnr=table[rows, own],
-        each=np.array(inside),
+        each=np.array([float(table[row, part].mean()) for row, part in enumerate(held.sets)]),
         fresh=fresh,
         fresh_psnr=np.asarray(table[rows, fresh].mean(axis=0)),
         gain=np.asarray(above[rows, own] - above[rows, fresh].mean(axis=0)),

@@ -2,23 +2,28 @@
 
 Joins the truth to the images that a reconstruction attack made (paper 000, section 6.4 and appendix
 E) and asks whether they are closer to the private images than what the adversary could have shown
-without a generator. Every finding carries both controls: raw features of the same records must be
-caught, a release without information on the records must not be flagged. A set that seems to leak is held against
-other private images in its place: where clients' distributions are not the fresh images', these are closer, too.
+without a generator. Every finding carries its controls: the method's own release of control records
+without privacy, through the same view and attack, must be caught, and so must raw features; a release
+without information on the records must not be flagged. A set that seems to leak is held against other
+private images in its place: where clients' distributions are not the fresh images', these are closer, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedassay.audits.evidence import Figures, Subject
+from fedassay.audits.exposed_images import OFFERED, ExposedImages, exposed_images
+from fedassay.audits.limits import limit_of
 from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Closeness, explains, judge, result_of
+from fedassay.audits.reconstruction.limits import SHIFTS, PairedRuns, PooledRuns
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,
@@ -26,8 +31,8 @@ from fedassay.audits.reconstruction.selections import (
     private_truth,
     set_selections,
 )
-from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
-from fedassay.audits.verdict import conclude
+from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
+from fedassay.audits.verdict import conclude, inconclusive
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -36,6 +41,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.view import view
 from fedassay.records.record import Finding, Picture, PictureColumn, Series
+from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
 
@@ -44,8 +50,27 @@ _SET_BASELINE = "baseline: the attacker's images, or fresh images matched with t
 _IDENTIFIED = "each recovered vector is held against the record whose feature it is, to a relative error of 1 %"
 
 
-_Compared = tuple[str, Closeness, Closeness, Closeness, Closeness | None]
-"""Selection, result, positive control, negative control, other private images if they explain the result."""
+@dataclass(frozen=True)
+class _Compared:
+    """One selection of a source beside its controls.
+
+    Attributes:
+        selection: Its name.
+        result: The audited release.
+        own: The positive control in its own shape, or why there is none.
+        raw: That of the attack alone.
+        negative: The negative control.
+        others: Other private images, where they explain the result.
+        runs: What a limit of detection is computed from; None without a control in the release's own shape.
+    """
+
+    selection: str
+    result: Closeness
+    own: Closeness | str
+    raw: Closeness
+    negative: Closeness
+    others: Closeness | None = None
+    runs: PairedRuns | PooledRuns | None = None
 
 
 @register("audit", "reconstruction")
@@ -64,7 +89,7 @@ class ReconstructionAudit(Parameters):
     """At most so many records for each control. Fewer than are scored make `oracle` and `attacker` harder to
     catch than they are for the result itself: the best 20 are then taken of fewer."""
     draws: int = Field(default=2000, ge=200)
-    """Bootstrap resamples."""
+    """Exchanges and permutations of a test at least."""
     pictures: int = Field(default=8, ge=0)
     """Columns of a picture grid."""
 
@@ -90,11 +115,46 @@ class ReconstructionAudit(Parameters):
         name = reconstruction.source.name
         top = self._top(len(truth.images))
         controls = self._paired_controls(truth, context)
+        own = self._own_pairs(reconstruction, truth, context)
         for selection, scored in paired_selections(
             reconstruction, truth, context.attacker, context.similarity, top
         ).items():
             judged = self._judge(scored, context, f"{name}/{selection}")
-            yield selection, judged, controls["positive", selection], controls["negative", selection], None
+            raw, negative = controls["positive", selection], controls["negative", selection]
+            exposed = own if isinstance(own, str) else own.get(selection, f"no {selection} of {name}")
+            if isinstance(exposed, str):
+                yield _Compared(selection, judged, exposed, raw, negative)
+                continue
+            seed = context.seeds.integer("reconstruction", "limit", name, selection)
+            runs = PairedRuns(scored, negative.scored, exposed.scored, context.bounds, seed)
+            yield _Compared(selection, judged, exposed, raw, negative, runs=runs)
+
+    def _own_pairs(
+        self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
+    ) -> dict[str, Closeness] | str:
+        """What the attack makes of the method's own release of control records, by selection; or why nothing."""
+        name = reconstruction.source.name
+        try:
+            exposed = self._exposed(reconstruction, context)
+        except NotRunError as error:
+            return str(error)
+        made = identified(exposed.made, exposed.clients, 2)
+        if not made.source.paired:
+            return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
+        images = joined("control", exposed.clients).images
+        closest = most_similar(images, context.attacker.images, device=context.similarity.device).indices
+        known = Truth(images, truth.fresh, tuple(_owners(exposed.clients)), closest)
+        top = self._top(len(made.images))
+        selections = paired_selections(made, known, context.attacker, context.similarity, top)
+        return {
+            selection: self._judge(scored, context, f"{name}/own/{selection}")
+            for selection, scored in selections.items()
+        }
+
+    def _exposed(self, reconstruction: Reconstruction, context: AttackedContext) -> ExposedImages:
+        vectors = min(self.control_records, len(reconstruction.source.vectors))
+        name = reconstruction.source.name
+        return exposed_images(context, name, self.control_records, vectors=vectors, least=self.at_least)
 
     def _set_level(
         self, reconstruction: Reconstruction, truth: Truth, context: AttackedContext
@@ -102,12 +162,20 @@ class ReconstructionAudit(Parameters):
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
         records, _, raw = self._raw_control(truth, context)
+        silent = self._simulated(name, context)
+        sets = {
+            "result": (reconstruction.images[:, 0], truth.images),
+            "raw": (raw.images[:, 0], records.images),
+            "negative": (silent, truth.images),
+        }
+        missing = ""
+        try:
+            exposed = self._exposed(reconstruction, context)
+            sets["own"] = exposed.made.images[:, 0], joined("control", exposed.clients).images
+        except NotRunError as error:
+            missing = str(error)
         judged: dict[tuple[str, str], Closeness] = {}
-        for kind, images, target in (
-            ("result", reconstruction.images[:, 0], truth.images),
-            ("positive", raw.images[:, 0], records.images),
-            ("negative", self._simulated(name, context), truth.images),
-        ):
+        for kind, (images, target) in sets.items():
             judged |= self._judged_sets(name, kind, images, target, truth, context)
         tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
         if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
@@ -116,13 +184,38 @@ class ReconstructionAudit(Parameters):
             )
         for selection in ("oracle_all", "oracle"):
             ours, others = judged["result", selection], judged.get(("others", selection))
-            yield (
+            yield _Compared(
                 selection,
                 ours,
-                judged["positive", selection],
+                missing or judged["own", selection],
+                judged["raw", selection],
                 judged["negative", selection],
                 others if others is not None and explains(others, ours) else None,
+                None if missing else self._pooled(sets, truth, context, selection, name),
             )
+
+    def _pooled(
+        self,
+        sets: Mapping[str, tuple[Images, Images]],
+        truth: Truth,
+        context: AuditContext,
+        selection: str,
+        name: str,
+    ) -> PooledRuns:
+        n = len(truth.images)
+        shown, exposed = sets["own"]
+        return PooledRuns(
+            truth=truth.images,
+            fresh=truth.fresh,
+            silent=sets["negative"][0],
+            exposed=exposed,
+            shown=shown,
+            attacker=context.attacker.images,
+            top=n if selection == "oracle_all" else min(n, self._top(n)),
+            tests=context.bounds,
+            seeds=context.seeds.child("reconstruction", "limit", name, selection),
+            device=context.similarity.device,
+        )
 
     def _judged_sets(
         self, name: str, kind: str, images: Images, target: Images, truth: Truth, context: AuditContext
@@ -153,14 +246,14 @@ class ReconstructionAudit(Parameters):
     def _simulated(self, name: str, context: AttackedContext) -> Images:
         """What the method and the attack make of records that no client holds, shape (n, H, W, C).
 
-        Vectors that the method does not itself offer (those another attack recovered) are stood in for by
-        raw features.
+        What other attacks recovered is recovered again. Where nothing is, raw features stand in for it.
         """
         clients = fresh_clients(context, context.fresh)
         seeds = context.seeds.child("reconstruction", "simulated")
         seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
         try:
-            made = [item for item in context.attack(seen).reconstructions if item.source.name == name]
+            again = context.attack(seen) if name in OFFERED else context.attack(seen, upstream=True)
+            made = [item for item in again.reconstructions if item.source.name == name]
         except NotRunError:
             made = []
         item = made[0] if made else _only(context.attack(raw_view([joined("control", clients)], context)))
@@ -217,32 +310,34 @@ class ReconstructionAudit(Parameters):
                 controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
         return controls
 
-    def _finding(
-        self,
-        attack: str,
-        source: VectorSource,
-        compared: _Compared,
-        context: AuditContext,
-    ) -> Finding:
-        selection, ours, positive, negative, others = compared
+    def _finding(self, attack: str, source: VectorSource, compared: _Compared, context: AuditContext) -> Finding:
+        ours = compared.result
+        subject = Subject("reconstruction", attack, source.name, compared.selection)
         silent = (
             "raw features of the same records, shuffled"
             if source.paired
             else "the same method on records that no client holds"
         )
-        return conclude(
-            Subject("reconstruction", attack, source.name, selection),
-            result_of(ours, others),
-            Figures(
-                metrics=ours.metrics,
-                baseline=ours.baseline,
-                assumptions=self._assumptions(source, context),
-                pictures=self._pictures(ours.scored, source.name, selection, context),
-                series={"targets": _targets(ours.scored)},
-            ),
-            positive=positive.control("raw features of the same records"),
-            negative=negative.control(silent),
+        figures = Figures(
+            metrics=ours.metrics,
+            baseline=ours.baseline,
+            assumptions=self._assumptions(source, context),
+            pictures=self._pictures(ours.scored, source.name, compared.selection, context),
+            series={"targets": _targets(ours.scored)},
         )
+        raw = compared.raw.control("raw features of the same records")
+        negative = compared.negative.control(silent)
+        result = result_of(ours, compared.others, noised=noised(context))
+        if isinstance(compared.own, str):
+            reason = f"no positive control in the release's own shape: {compared.own}; {result.shown}"
+            return inconclusive(subject, reason, figures, positive=raw, negative=negative)
+        if compared.runs is not None:
+            seeds = context.seeds.child("reconstruction", "limit", source.name, compared.selection)
+            result = replace(
+                result, limit=limit_of(compared.runs, seeds, shifts=SHIFTS, unit="SSIM", things="records")
+            )
+        own = compared.own.control("the method's own release of control records, without privacy", own_shape=True)
+        return conclude(subject, result, figures, positive=own, negative=negative, also=(raw,))
 
     def _assumptions(self, source: VectorSource, context: AuditContext) -> tuple[str, ...]:
         return (

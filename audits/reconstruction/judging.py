@@ -7,26 +7,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import NEAR_COPY, Control, Explanation, LeakTest, Result
+from fedassay.audits.evidence import NEAR_COPY, WORSE, Control, Explanation, LeakTest, Result
 from fedassay.audits.reconstruction.selections import Scored
+from fedassay.audits.stats.estimate import Estimate
 from fedassay.audits.stats.paired import paired_test, smallest_pairs
 from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
-from fedassay.audits.stats.resampling import (
-    ALONE,
-    Interval,
-    Statistic,
-    difference,
-    mean_of,
-    mean_of_top,
-    resampled,
-)
+from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
+from fedassay.audits.stats.worse import below_baseline
 from fedassay.records.record import Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 
+Floats = NDArray[np.float64]
+
 _UNITS = {"psnr": "dB"}
+_SSIM, _DIFFERENCE = Bounded(-1, 1), Bounded(-2, 2)
+_HALVED = 0.975
+"""Coverage of each of two intervals whose ends make one of 95 %."""
 
 _DOUBTED = 0.05
 """p-value of other private images up to which they may explain that private ones are closer than fresh ones."""
+
+DECIDED_BY = "more private images, a larger preset of the attack or a run of this cell alone may decide"
+"""Said where reconstructions are inconclusive."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Closeness:
             images get from the same set, whichever is closer.
         gain: SSIM over the attacker's images.
         exchanged: Sign-flip test of that gain, each side choosing its own best again.
+        farther: p-value of "no farther from the private images than the baseline".
         gap: SSIM of private over fresh images, for sets of reconstructions.
         level: Level of one test, corrected for the number of tests in the run.
     """
@@ -47,8 +51,9 @@ class Closeness:
     scored: Scored
     metrics: dict[str, Metric]
     baseline: dict[str, Metric]
-    gain: Interval
+    gain: Estimate
     exchanged: PermutationTest
+    farther: float
     gap: Gap | None
     level: float
 
@@ -65,16 +70,23 @@ class Closeness:
     @property
     def worse(self) -> bool:
         """Whether it is farther from the private images than the baseline."""
-        high = self.metrics["ssim_gain"].high
-        return high is not None and high < 0
+        return self.farther <= WORSE
 
     @property
     def near_copies(self) -> int:
-        """Targets that count and whose reconstruction is a near copy."""
-        best = np.argsort(-self.scored.rank, kind="stable")[: self.scored.top]
-        return int((self.scored.values["psnr"][best] > NEAR_COPY).sum())
+        """Targets that count and whose reconstruction is a near copy, where the baseline shows none.
 
-    def control(self, release: str) -> Control:
+        Where fresh images have near copies in the same set, too, as many are taken off: they come by chance.
+        """
+        scored = self.scored
+        best = np.argsort(-scored.rank, kind="stable")[: scored.top]
+        copies = (scored.values["psnr"] > NEAR_COPY) & (scored.baseline_values["psnr"] <= NEAR_COPY)
+        if scored.fresh is None:
+            return int(copies[best].sum())
+        by_chance = np.ceil((scored.fresh["psnr"] > NEAR_COPY).mean() * len(copies))
+        return max(0, int(copies[best].sum()) - int(by_chance))
+
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
         return Control(
             release,
@@ -83,19 +95,27 @@ class Closeness:
             value=self.metrics["ssim_gain"].value,
             n=self.scored.top,
             detail="SSIM over the same baseline",
+            own_shape=own_shape,
         )
 
     @property
     def shown(self) -> str:
         """The figures that the verdict rests on."""
+        # The interval of a few selected ones is too wide to be read beside their test.
+        gain = _span(self.gain if self.scored.top == len(self.scored.truth) else replace(self.gain, low=None))
         if self.gap is None:
-            return f"gain {_span(self.gain)}, p = {self.exchanged.p:.2g}"
-        over = f"{_span(self.gain)} over the attacker's images (p = {self.exchanged.p:.2g})"
-        return f"{over}, {_span(self.gap)} over fresh images (p = {self.gap.p:.2g})"
+            return f"gain {gain}, p = {self.exchanged.p:.2g}"
+        over = f"{gain} over the attacker's images (p = {self.exchanged.p:.2g})"
+        return f"{over}, {self.gap.value:+.3f} over fresh images (p = {self.gap.p:.2g})"
 
     @property
     def undecided(self) -> str:
-        """Why so few pairs could not have shown a leak, whatever they are like; "" where they could."""
+        """Why the absence of a leak cannot be concluded, whatever the test says; "" where it can."""
+        if self.near_copies:
+            return (
+                f"{self.near_copies} reconstructions are near copies of private images (above {NEAR_COPY:g} dB), "
+                f"too few for the test of the mean to weigh"
+            )
         least = self.exchanged.smallest
         if least <= self.level:
             return ""
@@ -108,7 +128,7 @@ class Closeness:
 def judge(
     scored: Scored, similarity: Similarity, rng: np.random.Generator, *, tests: int, draws: int
 ) -> Closeness:
-    """Intervals of every metric of a selection and its baseline (bootstrap), and tests of the SSIM between them.
+    """Intervals of every metric of a selection and its baseline, and tests of the SSIM between them.
 
     The gain is tested by exchanging reconstruction and baseline of a record (`audits.stats.paired`): exact where
     the two are exchangeable, which is what "the reconstruction is no closer" is taken to mean.
@@ -116,80 +136,50 @@ def judge(
     Args:
         scored: The selection.
         similarity: Says why a metric is missing.
-        rng: Source of the resamples.
+        rng: Source of exchanges and permutations.
         tests: One-sided tests in the run, to correct the verdict's confidence by.
-        draws: Bootstrap resamples.
+        draws: Exchanges and permutations at least.
     """
-
-    def interval(statistic: Statistic) -> Interval:
-        behind = max(2, scored.top)
-        return resampled(len(scored.truth), statistic, rng, tests=tests, draws=draws, behind=behind)
-
-    def ours(name: str) -> Statistic:
-        return _kept_mean(scored.values[name], scored.rank, scored.top)
-
-    def theirs(name: str) -> Statistic:
-        return _kept_mean(scored.baseline_values[name], scored.baseline_rank, scored.top)
-
-    metrics = {name: _metric(interval(ours(name)), name, scored.top) for name in scored.values}
-    baseline = {name: _metric(interval(theirs(name)), name, scored.top) for name in scored.values}
-    gain = interval(difference(ours("ssim"), theirs("ssim")))
-    metrics["ssim_gain"] = _metric(gain, "ssim_gain", scored.top)
+    ours, theirs = scored.values, scored.baseline_values
+    metrics = {name: _metric(_mean(ours[name], name, scored.rank, scored.top), name) for name in ours}
+    baseline = {name: _metric(_mean(theirs[name], name, scored.baseline_rank, scored.top), name) for name in ours}
+    gain = _gain(scored)
+    metrics["ssim_gain"] = _metric(gain, "ssim_gain")
     closeness = None
     if scored.fresh is not None:
         share = scored.top / len(scored.truth)
-        closeness = gap(scored.values["ssim"], scored.fresh["ssim"], rng, share=share, tests=tests, draws=draws)
-        metrics["heldout_gap"] = Metric(
-            value=closeness.value,
-            low=closeness.low,
-            high=closeness.high,
-            n=scored.top,
-            reason=f"against {closeness.n[1]} fresh images; permutation p = {closeness.p:.2g}",
-        )
-        if closeness.value < gain.value:
+        closeness = gap(ours["ssim"], scored.fresh["ssim"], rng, share=share, tests=tests, draws=draws)
+        metrics["heldout_gap"] = _heldout(scored, closeness)
+        if closeness.value < (gain.value or 0.0):
             # Fresh images come closer than the attacker's own: they are what a leak has to beat.
             metrics["ssim_gain"] = metrics["heldout_gap"]
-            baseline = _fresh_metrics(scored.fresh, share, rng, draws)
+            baseline = {
+                name: _metric(_mean(values, name, scored.fresh["ssim"], _counted(scored)), name)
+                for name, values in scored.fresh.items()
+            }
     for name, remark in similarity.remarks.items():
         metrics[name] = _remarked(metrics.get(name), remark)
         baseline[name] = _remarked(baseline.get(name), remark)
-    exchanged = paired_test(
-        scored.values["ssim"],
-        scored.baseline_values["ssim"],
-        rng,
-        ranks=(scored.rank, scored.baseline_rank),
-        top=scored.top,
-        tests=tests,
-        draws=draws,
-    )
-    return Closeness(scored, metrics, baseline, gain, exchanged, closeness, 0.05 / tests)
+    ranks = (scored.rank, scored.baseline_rank)
+    pair = ours["ssim"], theirs["ssim"]
+    exchanged = paired_test(*pair, rng, ranks=ranks, top=scored.top, tests=tests, draws=draws)
+    farther = below_baseline(*pair, rng, ranks=ranks, top=scored.top).p
+    return Closeness(scored, metrics, baseline, gain, exchanged, farther, closeness, 0.05 / tests)
 
 
 def explains(others: Closeness, judged: Closeness) -> bool:
     """Whether images of other private records, shown in the place of reconstructions, come as close.
 
     They know nothing of the records they are held against but their distribution, which need not be that of fresh
-    ones (domains, other classes). They explain what is at most twice as far above fresh images as they may be.
+    ones (domains, other classes). They explain what is at most twice as far above fresh images as they may be,
+    and never a near copy: that is of one record, whatever its distribution.
     """
-    if others.gap is None or judged.gap is None or others.gap.p > _DOUBTED:
+    if others.gap is None or judged.gap is None or others.gap.p > _DOUBTED or judged.near_copies:
         return False
     return judged.gap.value <= 2 * others.gap.high
 
 
-def _fresh_metrics(
-    fresh: dict[str, NDArray[np.float64]], share: float, rng: np.random.Generator, draws: int
-) -> dict[str, Metric]:
-    """Metrics of the fresh images that count: the same share of them as of the private ones."""
-    count = max(1, round(share * len(fresh["ssim"])))
-    return {
-        name: _metric(
-            resampled(len(values), _kept_mean(values, fresh["ssim"], count), rng, draws=draws), name, count
-        )
-        for name, values in fresh.items()
-    }
-
-
-def result_of(closeness: Closeness, others: Closeness | None) -> Result:
+def result_of(closeness: Closeness, others: Closeness | None, *, noised: bool) -> Result:
     """A selection for the ladder; `others`, where there are any, `explains` it."""
     ours, base = closeness.metrics["ssim"].value, closeness.baseline["ssim"].value
     explanation = None
@@ -205,25 +195,79 @@ def result_of(closeness: Closeness, others: Closeness | None) -> Result:
         shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
         leak="reconstructions come closer than the baseline",
         worse="what needs no generator" if closeness.worse else "",
+        ruin_expected=noised,
         undecided=closeness.undecided,
+        decided_by=DECIDED_BY,
         explained=explanation,
-        # A paired reconstruction has its record, and nothing else is held in its place.
-        near_copies=closeness.near_copies if closeness.gap is not None else 0,
+        near_copies=closeness.near_copies,
     )
 
 
-def _kept_mean(values: NDArray[np.float64], rank: NDArray[np.float64], top: int) -> Statistic:
-    if top == len(values):
-        return mean_of(values)
-    return mean_of_top(values, rank, top)
+def _mean(values: Floats, name: str, rank: Floats, top: int, level: float = 0.95) -> Estimate:
+    """Mean of a metric over the selected targets. SSIM has a range; PSNR and LPIPS have none that is of use."""
+    kind: DataType = _SSIM if name == "ssim" else Unbounded("mean")
+    return mean_of_top(values.clip(-1, 1) if name == "ssim" else values, rank, top, kind, level=level)
 
 
-def _span(interval: Interval | Gap) -> str:
-    return f"{interval.value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+def _gain(scored: Scored) -> Estimate:
+    """Mean SSIM over the baseline's: of pairs, where both sides select the same ones."""
+    ours, theirs = (values["ssim"].clip(-1, 1) for values in (scored.values, scored.baseline_values))
+    if scored.top == len(ours):
+        return interval(ours - theirs, _DIFFERENCE)
+    if np.array_equal(scored.rank, scored.baseline_rank):
+        return mean_of_top(ours - theirs, scored.rank, scored.top, _DIFFERENCE)
+    return _apart(
+        _mean(ours, "ssim", scored.rank, scored.top, _HALVED),
+        _mean(theirs, "ssim", scored.baseline_rank, scored.top, _HALVED),
+    )
 
 
-def _metric(interval: Interval, name: str, n: int) -> Metric:
-    return Metric(value=interval.value, low=interval.low, high=interval.high, n=n, unit=_UNITS.get(name, ""))
+def _apart(first: Estimate, second: Estimate) -> Estimate:
+    """The difference of two means with 97.5 % intervals: covered at 95 %, however they hang together."""
+    value = (first.value or 0.0) - (second.value or 0.0)
+    if first.low is None or first.high is None or second.low is None or second.high is None:
+        return Estimate(value, None, None, first.n, reason=first.reason or second.reason)
+    return Estimate(value, first.low - second.high, first.high - second.low, first.n, first.method)
+
+
+def _heldout(scored: Scored, closeness: Gap) -> Metric:
+    """SSIM of private over fresh images, held against the same set."""
+    assert scored.fresh is not None
+    fresh = scored.fresh["ssim"]
+    ends = _apart(
+        _mean(scored.values["ssim"], "ssim", scored.rank, scored.top, _HALVED),
+        _mean(fresh, "ssim", fresh, _counted(scored), _HALVED),
+    )
+    return Metric(
+        value=closeness.value,
+        low=ends.low,
+        high=ends.high,
+        n=scored.top,
+        reason=f"against {closeness.n[1]} fresh images; permutation p = {closeness.p:.2g}",
+    )
+
+
+def _counted(scored: Scored) -> int:
+    """How many fresh images count: the same share of them as of the private ones."""
+    assert scored.fresh is not None
+    return max(1, round(scored.top / len(scored.truth) * len(scored.fresh["ssim"])))
+
+
+def _span(estimate: Estimate) -> str:
+    ends = "" if estimate.low is None else f" [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+    return f"{estimate.value:+.3f}{ends}"
+
+
+def _metric(estimate: Estimate, name: str) -> Metric:
+    approximate = "approximate" in estimate.method
+    return Metric(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        n=estimate.n,
+        unit=_UNITS.get(name, ""),
+        reason=estimate.reason or (estimate.method if approximate else ""),
+    )
 
 
 def _remarked(metric: Metric | None, remark: str) -> Metric:

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
@@ -91,7 +92,7 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
     owner = [(client.name, row) for client in context.clients for row in range(len(client))]
     # Comparing images is the dear part: no more fresh ones than private ones.
     test = context.test
-    drawn = context.seeds.numpy("reconstruction", "fresh").permutation(len(test))[: len(images)]
+    drawn = control_seeds(context, "reconstruction", "fresh").numpy().permutation(len(test))[: len(images)]
     fresh = test.images[np.sort(drawn)]
     with context.workplace.progress.step("near duplicates") as advance:
         both = np.concatenate([images, fresh])

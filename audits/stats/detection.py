@@ -64,13 +64,13 @@ def detection_limit(
     """
     if min(places, negative, positive) < 1:
         raise ValueError(f"{places} places, {negative} and {positive} trials given; allowed: 1 or more of each")
-    smallest = []
-    for _ in range(draws):
+
+    def run() -> Callable[[int], bool]:
         silent, leaking = rng.integers(negative, size=places), rng.integers(positive, size=places)
-        smallest.append(_smallest(places, partial(finds, silent, leaking)))
-    limit = upper_percentile(np.array(smallest))
-    found = int(np.isfinite(smallest).sum())
-    return Detection(None if np.isinf(limit) else float(limit) / places, found, draws)
+        return partial(finds, silent, leaking)
+
+    limit, found = _limit_of(run, places, draws)
+    return Detection(None if np.isinf(limit) else limit / places, found, draws)
 
 
 def smallest_shift(
@@ -85,12 +85,10 @@ def smallest_shift(
         rng: Source of the runs.
         draws: Runs.
     """
-    smallest = []
-    for _ in range(draws):
-        index = _smallest(len(shifts), partial(_finds_shift, finds, shifts, int(rng.integers(2**63))))
-        smallest.append(np.inf if np.isinf(index) else float(shifts[int(index) - 1]))
-    limit = upper_percentile(np.array(smallest))
-    return None if np.isinf(limit) else float(limit)
+    index, _ = _limit_of(
+        lambda: partial(_finds_shift, finds, shifts, int(rng.integers(2**63))), len(shifts), draws
+    )
+    return None if np.isinf(index) else float(shifts[int(index) - 1])
 
 
 def _finds_shift(
@@ -110,11 +108,15 @@ def upper_percentile(values: Floats64, *, share: float = POWER, confidence: floa
     Raises:
         ValueError: So few draws that not even the largest is a bound.
     """
-    ordered = np.sort(values)
-    rank = int(binom.ppf(confidence, len(ordered), share)) + 1
-    if rank > len(ordered):
-        raise ValueError(f"{len(ordered)} draws given; allowed: {fewest_draws(share, confidence)} or more")
-    return float(ordered[rank - 1])
+    return float(np.sort(values)[_rank(len(values), share, confidence) - 1])
+
+
+def _rank(draws: int, share: float = POWER, confidence: float = CONFIDENCE) -> int:
+    """Which of so many draws, in rising order from 1, is the bound."""
+    rank = int(binom.ppf(confidence, draws, share)) + 1
+    if rank > draws:
+        raise ValueError(f"{draws} draws given; allowed: {fewest_draws(share, confidence)} or more")
+    return rank
 
 
 def fewest_draws(share: float = POWER, confidence: float = CONFIDENCE) -> int:
@@ -122,14 +124,43 @@ def fewest_draws(share: float = POWER, confidence: float = CONFIDENCE) -> int:
     return int(np.ceil(np.log(1 - confidence) / np.log(share)))
 
 
-def _smallest(most: int, finds: Callable[[int], bool]) -> float:
-    """The smallest k up to `most` at which `finds` turns true, by bisection; infinite where it does not.
+def _limit_of(run: Callable[[], Callable[[int], bool]], most: int, draws: int) -> tuple[float, int]:
+    """`upper_percentile` of the smallest k that each of so many runs is found at, and how many are found at all.
+
+    The bound is one of the largest of these, so most runs need one question only: whether they are found at the
+    least of the largest so far.
+
+    Args:
+        run: Makes a run: whether it is found, by k.
+        most: Largest k.
+        draws: Runs.
+    """
+    kept = draws - _rank(draws) + 1
+    largest: list[float] = []
+    found = 0
+    for _ in range(draws):
+        finds = run()
+        bar = largest[0] if len(largest) == kept else 0
+        if np.isinf(bar):
+            found += finds(most)
+            continue
+        if bar and finds(int(bar)):
+            found += 1
+            continue
+        smallest = _smallest(int(bar), most, finds)
+        found += bool(np.isfinite(smallest))
+        largest = sorted([*largest, smallest])[-kept:]
+    return largest[0], found
+
+
+def _smallest(low: int, most: int, finds: Callable[[int], bool]) -> float:
+    """The smallest k above `low` and up to `most` at which `finds` turns true, by bisection; infinite if none.
 
     A test on nested trials is all but monotone in how many leak; where it is not, this is one of its turns.
     """
-    if not finds(most):
+    if low >= most or not finds(most):
         return np.inf
-    low, high = 0, most
+    high = most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if finds(middle) else (middle, high)

@@ -13,10 +13,10 @@ import pytest
 from fedassay.attacks.feature_inversion import FeatureInversion
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.audits.inversion.audit import InversionAudit
-from fedassay.audits.inversion.truth import Pool, hold, psnr_table
+from fedassay.audits.inversion.truth import Held, Pool, hold, psnr_table
 from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.membership import no_questions
+from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
@@ -55,7 +55,7 @@ def by_class(source: VectorSource) -> Images:
 def findings(
     task: MethodInput, method: Method, invert: Invert, make_context: MakeContext, folder: Path, **changes: Any
 ) -> dict[str | None, Finding]:
-    def attack(seen: View) -> AttackResult:
+    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
         made = tuple(Reconstruction(source, invert(source)) for source in sources(seen, np.random.default_rng(0)))
         left = {f"misfit/{item.source.name}": np.zeros(len(item.images)) for item in made}
         return AttackResult("feature_inversion", reconstructions=made, scores=left)
@@ -69,7 +69,7 @@ def findings(
 def test_an_exact_inversion_of_raw_features_is_a_leak(
     make_task: MakeTask, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    finding = findings(make_task(records=60), RawFeatures(), exact, make_context, tmp_path)["raw"]
+    finding = findings(make_task(records=120), RawFeatures(), exact, make_context, tmp_path)["raw"]
     assert finding.verdict == "leak", finding.reason
     assert finding.selection == "own"
     assert finding.metrics["psnr"].value == 100
@@ -123,7 +123,9 @@ def test_pictures_of_other_records_are_not_flagged(
         made = Reconstruction(source := sources(seen, np.random.default_rng(0))[0], exact(source))
         return AttackResult("", reconstructions=(made,), scores={"misfit/raw": np.zeros(len(made.images))})
 
-    context = make_context(elsewhere, outcome=other, folder=tmp_path).attacked(attack, "test", no_questions())
+    context = make_context(elsewhere, RawFeatures(), outcome=other, folder=tmp_path).attacked(
+        attack, "test", no_questions()
+    )
     (finding,) = InversionAudit(draws=400).assess(attack(context.view), context)
     assert finding.verdict == "no_leak_found", finding.reason
 
@@ -177,7 +179,12 @@ def _real(task: MethodInput, context: AuditContext) -> dict[str | None, Finding]
     inversion = FeatureInversion(weight=0, steps=100)
     recovered = GramFactorization().run(context.view, known).vectors
     result = inversion.run(context.view, replace(known, recovered=recovered))
-    own = context.attacked(lambda seen: inversion.run(seen, known), "test", no_questions())
+
+    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+        vectors = GramFactorization().run(seen, known).vectors if upstream else ()
+        return inversion.run(seen, replace(known, recovered=vectors))
+
+    own = context.attacked(attack, "test", no_questions())
     return {finding.source: finding for finding in InversionAudit(draws=400).assess(result, own)}
 
 
@@ -240,7 +247,7 @@ def test_p_values_of_noised_releases_and_of_negative_controls_are_uniform(
         context = make_context(task, FedCGS(), bounds=1).attacked(
             lambda seen, i=inversion, k=known: i.run(seen, k), "test", no_questions()
         )
-        pool, held_out = audit._records(context)
+        pool, _, held_out = audit._records(context)
         p["control"].append(audit._controls(pool, held_out, context)[1].p)
     for values in p.values():
         assert len(values) >= 30
@@ -282,7 +289,8 @@ def test_p_values_of_images_that_know_nothing_are_uniform() -> None:
         images = rng.integers(100, 156, (6, 4, 4, 1)).astype(np.uint8)
         sets = [np.array([0, 2, 4]), np.array([1, 3]), np.array([6]), np.array([6]), np.arange(12), np.array([5])]
         for between in (True, False):
-            shown = hold(images, rng.random((6, 6)), sets, pool, rng, between=between, tests=1, draws=80)
+            held = Held(images, rng.random((6, 6)), sets, pool, between)
+            shown = hold(held, rng, tests=1, draws=80)
             small.append(shown.p)
     for level in (0.05, 0.2, 0.5):
         assert abs(np.mean(np.array(small) <= level) - level) < 0.05
@@ -294,3 +302,47 @@ def test_the_psnr_table_is_psnr() -> None:
     table = psnr_table(images[:2], images)
     assert table[0, 0] == table[1, 1] == 100
     np.testing.assert_allclose(table[0, 2], psnr(images[:1], images[2:3])[0], rtol=1e-9)
+
+
+def _garbage(source: VectorSource) -> Images:
+    """Looks at raw features only."""
+    return exact(source) if source.name == "raw" else blind(source)
+
+
+def _class_alone(source: VectorSource) -> Images:
+    return exact(source) if source.name == "raw" else by_class(source)
+
+
+@pytest.mark.parametrize("invert", [_garbage, _class_alone])
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_garbage_from_the_methods_own_vectors_is_no_answer(
+    epsilon: float, invert: Invert, make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    """Raw features are caught, the release's own shape is not."""
+    for finding in findings(make_task(epsilon=epsilon), FedCGS(), invert, make_context, tmp_path).values():
+        assert finding.verdict == "inconclusive", finding.reason
+        assert "the positive control was not caught" in finding.reason
+        assert "may decide" in finding.reason
+        assert finding.controls.positive is not None
+        assert "own release" in finding.controls.positive.release
+
+
+def test_no_leak_states_what_would_have_been_found(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    finding = findings(make_task(records=600, epsilon=1.0), FedCGS(), exact, make_context, tmp_path)["class_means"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert finding.limit is not None
+    assert 0 < finding.limit.value < 1
+    assert finding.limit.shift is not None
+    assert finding.limit.shift_metric == "dB PSNR"
+
+
+def test_too_few_control_records_say_how_many_more(
+    make_task: MakeTask, make_context: MakeContext, tmp_path: Path
+) -> None:
+    task = make_task()
+    few = make_context(task, FedCGS()).control.take(np.arange(3))
+    for finding in findings(task, FedCGS(), exact, make_context, tmp_path, control=few).values():
+        assert finding.verdict == "inconclusive"
+        assert "give data.split.control at least" in finding.reason

@@ -5,6 +5,7 @@ Features are the pixels themselves, so that an exact inversion exists and needs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 from fedassay.audits.reconstruction.audit import ReconstructionAudit
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, Workplace
-from fedassay.contracts.membership import no_questions
+from fedassay.contracts.membership import MembershipGame, no_questions
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.ledger import Accounted
+from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel, View, view
 from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
@@ -44,20 +46,20 @@ def blind(source: VectorSource, rng: np.random.Generator) -> Images:
 def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tuple[AttackResult, AttackedContext]:
     built = lookup("method", method)()
 
-    def attack(seen: View) -> AttackResult:
+    def attack(seen: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
         rng = np.random.default_rng(5)
         found = sources(seen, np.random.default_rng(6))
         made = tuple(Reconstruction(source, invert(source, rng)) for source in found)
         return AttackResult("feature_diffusion", reconstructions=made)
 
-    def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+    def run(clients: Sequence[Records], seeds: Seeds, privacy: PrivacyTarget) -> Outcome:
         again = MethodInput(
             clients=tuple(clients),
             test=task.test,
             public=task.public,
             classes=task.classes,
             backbone=task.backbone,
-            privacy=task.privacy,
+            privacy=privacy,
             seeds=seeds,
             simulated=True,
             device="cpu",
@@ -67,16 +69,24 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         assert isinstance(outcome, Outcome)
         return outcome
 
+    def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        return run(clients, seeds, task.privacy)
+
+    def exposed(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        return run(clients, seeds, task.privacy.model_copy(update={"epsilon": math.inf}))
+
     outcome = built.run(task)
     seen = view(outcome.transcript, ThreatModel())
     assert task.public is not None
     context = AttackedContext(
         clients=task.clients,
-        test=task.test,
+        test=task.test.take(np.arange(len(task.test) // 2), "test"),
         fresh=task.public,
+        control=task.test.take(np.arange(len(task.test) // 2, len(task.test)), "control"),
         attacker=task.public,
         classes=task.classes,
         encode=task.backbone.extract,
+        method_key=method,
         outcome=outcome,
         view=seen,
         accounted=Accounted(float("inf"), float("inf"), None, (), ""),
@@ -88,6 +98,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         similarity=Similarity(None, "not asked for"),
         seeds=task.seeds,
         rerun=rerun,
+        exposed=exposed,
         workplace=Workplace("cpu", task.progress, folder, ("cell", "audit"), {}),
         attack=attack,
         attack_key=invert.__name__,

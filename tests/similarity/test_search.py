@@ -16,7 +16,7 @@ from fedassay.similarity import ssim_search
 from fedassay.similarity.precision import full_float32
 from fedassay.similarity.ssim import moments, ssim, window_side
 from fedassay.similarity.ssim_bound import dct_basis, pair_bounds, windows
-from fedassay.similarity.ssim_search import most_similar, top_k
+from fedassay.similarity.ssim_search import most_similar, ssim_matrix, top_k
 
 
 def double_loop(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -176,3 +176,10 @@ def test_wrong_requests_are_refused() -> None:
     with pytest.raises(ValueError, match="k = 1: between 1 and the 0"):
         most_similar(images, images[:0])
     assert most_similar(images[:0], images).indices.shape == (0,)
+
+
+def test_the_matrix_of_all_pairs_is_ssim() -> None:
+    x, y = textures(1, 5, 9, 10, 3), textures(2, 4, 9, 10, 3)
+    np.testing.assert_allclose(ssim_matrix(x, y), double_loop(x, y), atol=1e-5)
+    with pytest.raises(ValueError, match=r"size|shape"):
+        ssim_matrix(x, y[:, :8])

@@ -72,6 +72,7 @@ class AuditContext:
         attacker: The adversary's own records; empty where the plan gives it none.
         classes: Number of classes C.
         encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
+        method_key: Name and parameters of the method, without privacy, to share under what cells have in common.
         outcome: What the method gave back.
         view: What the adversary saw, and under which threat model.
         accounted: What the ledger says about the cell.
@@ -98,6 +99,7 @@ class AuditContext:
     attacker: Records
     classes: int
     encode: Callable[[Images], Floats]
+    method_key: str
     outcome: Outcome
     view: View
     accounted: Accounted
@@ -125,8 +127,14 @@ class AuditContext:
 class AttackAgain(Protocol):
     """The audited attack, on another view."""
 
-    def __call__(self, view: View, game: MembershipGame | None = None) -> AttackResult:
-        """Attack a view; where `game` is given, ask these membership questions instead of the context's."""
+    def __call__(self, view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+        """Attack a view.
+
+        Args:
+            view: What is seen.
+            game: Ask these membership questions instead of the context's; None: the context's.
+            upstream: Run the attacks before this one on the view, too, and hand it the vectors that they recover.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ may offer more (features recovered by algebra), as a `VectorSource` of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,7 @@ def sources(view: View, rng: np.random.Generator) -> tuple[VectorSource, ...]:
     for message in view.from_clients():
         for source in _of_message(message, view.classes, rng):
             found.setdefault(source.name, []).append(source)
-    return tuple(_concatenate(name, parts) for name, parts in found.items())
+    return tuple(concatenated(parts) for parts in found.values())
 
 
 def _of_message(message: Message, classes: int, rng: np.random.Generator) -> list[VectorSource]:
@@ -118,9 +119,10 @@ def _source(name: str, vectors: Floats, labels: Ints, sender: str, rows: Ints | 
     )
 
 
-def _concatenate(name: str, parts: list[VectorSource]) -> VectorSource:
+def concatenated(parts: Sequence[VectorSource]) -> VectorSource:
+    """Vectors of one source from several messages, in their order."""
     return VectorSource(
-        name,
+        parts[0].name,
         np.concatenate([part.vectors for part in parts]),
         np.concatenate([part.labels for part in parts]),
         tuple(sender for part in parts for sender in part.senders),

@@ -6,6 +6,7 @@ The only runner of cells: it does not know whether a method of ours was run or m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -132,11 +133,22 @@ class Work:
         return results, reasons
 
     def _again(self, attack: Component[Attack]) -> AttackAgain:
-        def attack_again(view: View, game: MembershipGame | None = None) -> AttackResult:
-            knowledge = self._knowledge(attack)
+        def attack_again(
+            view: View, game: MembershipGame | None = None, *, upstream: bool = False
+        ) -> AttackResult:
+            knowledge = self._knowledge(attack, self._recovered_before(attack, view) if upstream else ())
             return attack.build.run(view, knowledge if game is None else replace(knowledge, game=game))
 
         return attack_again
+
+    def _recovered_before(self, attack: Component[Attack], seen: View) -> tuple[VectorSource, ...]:
+        """What the attacks before one recover from another view; one that cannot be run recovers nothing."""
+        recovered: list[VectorSource] = []
+        for other in self.case.attacks[: self.case.attacks.index(attack)]:
+            if "vectors" in other.build.facts.gives:
+                with suppress(NotRunError):
+                    recovered += other.build.run(seen, self._knowledge(other)).vectors
+        return tuple(recovered)
 
     def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
         known, place = self.case.known, self.case.place
@@ -184,6 +196,7 @@ class Work:
             attacker=nobody if known.attacker is None else known.attacker,
             classes=known.classes,
             encode=_no_backbone if known.backbone is None else known.backbone.extract,
+            method_key=f"{case.entry.method}:{case.entry.params}",
             outcome=produced.outcome,
             view=seen,
             accounted=accounted,

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by SSIM.
+"""Exact nearest neighbours by SSIM, and the SSIM of all pairs.
 
 The search takes a block of queries against a block of the gallery. It bounds the SSIM of
 every pair in the block from above (`fedassay.similarity.ssim_bound`), evaluates the pairs
@@ -182,3 +182,30 @@ def _evaluate(
 
     values = parallel_map(evaluate, range(0, len(query), EXACT_BATCH), device)
     return np.concatenate([np.empty(0), *values])
+
+
+def ssim_matrix(x: NDArray[Any], y: NDArray[Any], *, device: str | torch.device = "cpu") -> NDArray[np.float32]:
+    """SSIM of all pairs: (N, M), float32, within 1e-5 of `ssim`.
+
+    For matrices that fit in memory; `most_similar` and `top_k` need none.
+
+    Args:
+        x: (N, H, W) or (N, H, W, C), uint8 or float in [0, 1].
+        y: (M, H, W) or (M, H, W, C), the same image size.
+        device: where to compute.
+
+    Raises:
+        ValueError: images of another type, range or size.
+    """
+    x, y = check_images(x, "x"), check_images(y, "y")
+    check_same_size(x, y)
+    side = window_side(x.shape[1], x.shape[2])
+    largest = largest_block(x.shape[1:], side, None)
+    rows, columns = min(QUERY_BLOCK, largest), min(GALLERY_BLOCK, largest)
+    matrix = np.empty((len(x), len(y)), dtype=np.float32)
+    for start in range(0, len(x), rows):
+        left = prepare_block(x[start : start + rows], side, None, device)
+        for first in range(0, len(y), columns):
+            _, bounds = bound_block(left, y[first : first + columns], side, None, device)
+            matrix[start : start + rows, first : first + columns] = bounds
+    return matrix

@@ -1,0 +1,103 @@
+"""The smallest leak that a run of inverted images would have found, where none was.
+
+Silent trials are images that know nothing of the records that the audited ones are held against; leaking trials
+are those of the positive control, with their own records. Both bring their exchanges along: the test of a run that
+is put together is the audit's own, the mean of its images beside the means in every exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedassay.audits.inversion.truth import Held, ImageMatch, Pool
+from fedassay.audits.message.truth import Matrix
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
+
+SHIFTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0])
+"""Gains in dB of every image alike that are tried."""
+
+_EACH = 4
+"""Images of the negative control that are held against the records of every audited image."""
+
+
+@dataclass(frozen=True)
+class InvertedRuns:
+    """Runs of inverted images.
+
+    Attributes:
+        places: Images of the audited run.
+        silent: Images that know nothing of the records they are held against.
+        leaking: Images of the positive control in the release's own shape.
+        tests: Tests in the run.
+        draws: Exchanges at least.
+        seeds: Name the exchanges.
+    """
+
+    places: int
+    silent: Held
+    leaking: Held
+    tests: int
+    draws: int
+    seeds: Seeds
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Places, and trials of the negative and the positive control."""
+        return self.places, len(self.silent.sets), len(self.leaking.sets)
+
+    @cached_property
+    def _silent(self) -> tuple[Matrix, Matrix]:
+        return self._trials(self.silent, "silent")
+
+    @cached_property
+    def _leaking(self) -> tuple[Matrix, Matrix]:
+        return self._trials(self.leaking, "leaking")
+
+    def _trials(self, held: Held, name: str) -> tuple[Matrix, Matrix]:
+        """What each image adds to the mean, shape (k,), and what in every exchange, shape (k, exchanges)."""
+        count = max(self.draws, 100 * self.tests)
+        exchanged = held.exchanged(self.seeds.numpy(name), count)
+        return held.observed(), np.ascontiguousarray(exchanged.T)
+
+    def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
+        """Whether the test rejects where the first `count` images leak."""
+        return self._rejects(silent[count:], leaking[:count], 0.0)
+
+    def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
+        """Whether it rejects where every image of a silent run is closer to its record by so many dB."""
+        silent = rng.integers(self.sizes[1], size=self.places)
+        return self._rejects(silent, silent[:0], shift)
+
+    def _rejects(self, silent: Ints, leaking: Ints, shift: float) -> bool:
+        (quiet, quiet_exchanged), (loud, loud_exchanged) = self._silent, self._leaking
+        value = (quiet[silent].sum() + loud[leaking].sum()) / self.places + shift
+        exchanged = (quiet_exchanged[silent].sum(axis=0) + loud_exchanged[leaking].sum(axis=0)) / self.places
+        higher = int((exchanged >= value - 1e-9).sum())
+        return (1 + higher) / (1 + len(exchanged)) <= 0.05 / self.tests
+
+
+def silent_trials(
+    negative: ImageMatch, sets: list[Ints], pool: Pool, rng: np.random.Generator, *, between: bool
+) -> Held:
+    """Images of records that nobody holds, held against the records of the audited images: of their class, if any.
+
+    Args:
+        negative: Images of the negative control.
+        sets: The records that each audited image may show.
+        pool: Private and fresh records.
+        rng: Draws images.
+        between: See `Held`.
+    """
+    labels = pool.labels[negative.records]
+    images: list[int] = []
+    held: list[Ints] = []
+    for part in sets:
+        alike = np.flatnonzero(np.isin(labels, pool.labels[part]))
+        usable = alike if len(alike) else np.arange(len(labels))
+        images += rng.choice(usable, _EACH).tolist()
+        held += [part] * _EACH
+    return Held(negative.images[images], negative.vectors[images], held, pool, between)

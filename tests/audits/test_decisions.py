@@ -1,0 +1,44 @@
+"""Quick decisions are those of the tests themselves, on the same draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedassay.audits.stats.decisions import GapDecision, PairedDecision
+from fedassay.audits.stats.paired import paired_test
+from fedassay.audits.stats.permutation import gap
+from fedassay.support.seeds import Seeds
+
+
+@pytest.mark.parametrize(("n", "top"), [(6, 6), (10, 10), (12, 4), (40, 40), (60, 20), (200, 20)])
+@pytest.mark.parametrize("tests", [1, 6, 40])
+def test_of_pairs(n: int, top: int, tests: int) -> None:
+    """Around the level, where a wrong rule would show; both answers occur."""
+    rng = np.random.default_rng(n * tests)
+    decide = PairedDecision(n, top, tests, seed=5)
+    answers = []
+    for shift in np.repeat([0.0, 0.2, 0.4, 0.6, 1.0, 3.0], 6):
+        first, second = rng.normal(size=n) + shift, rng.normal(size=n)
+        if shift == 0.6:
+            first, second = np.round(first), np.round(second)  # ties
+        whole = paired_test(first, second, Seeds(5).numpy("arrangements"), top=top, tests=tests)
+        assert decide.rejects(first, second) == (whole.p <= 0.05 / tests)
+        answers.append(decide.rejects(first, second))
+    assert not all(answers)
+    assert any(answers) or 2.0**-n > 0.05 / tests
+
+
+@pytest.mark.parametrize(("n", "m", "share"), [(30, 30, 1.0), (50, 80, 0.2), (200, 40, 0.1), (20, 300, 0.05)])
+@pytest.mark.parametrize("tests", [1, 6, 40])
+def test_of_two_groups(n: int, m: int, share: float, tests: int) -> None:
+    rng = np.random.default_rng(n * tests)
+    decide = GapDecision(n, m, share, tests, seed=5)
+    answers = []
+    for shift in np.repeat([0.0, 0.3, 0.6, 1.0, 5.0], 5):
+        first, second = rng.normal(size=n) + shift, rng.normal(size=m)
+        whole = gap(first, second, Seeds(5).numpy("arrangements"), share=share, tests=tests)
+        assert decide.rejects(first, second) == (whole.p <= 0.05 / tests)
+        answers.append(decide.rejects(first, second))
+    assert any(answers)
+    assert not all(answers)
