@@ -1,8 +1,8 @@
 """Methods that leak, variations that do not, and broken attacks: each one edit, or a few, of the package.
 
 They are written down in the `.toml` files beside this one; nothing of the package is imported here: a copy of it
-is edited, and judged by what its command line writes. Entries are `[[mutant]]` tables with a `[[mutant.edit]]` table
-for each edit: `file` below the package's folder, `old` text that occurs there exactly once, and `new`.
+is edited, and judged by what its command line writes. Entries are `[[mutant]]` tables, with a `[[mutant.edit]]`
+table for each edit: `file` below the package's folder, `old` text that occurs there exactly once, and `new`.
 
 Leaky and honest methods run on a plan of `plans.toml`; for their keys see `Mutant`.
 
@@ -22,9 +22,9 @@ merged into `BASE`: mappings key by key, lists as a whole. Names of plans and of
     breaks = "The evidence of statistics has the wrong sign; that of raw features is intact."
     plan = "digits-membership"
     attack = "membership"                        # the findings that the fault concerns: registered name of the
-    audit = "membership"                         # attack, of the audit, or both; and, where given, expressions that
-    source = "messages"                          # match the whole source, selection, and label (of the method
-    selection = "likelihood_.*"                  # entry) of a finding
+    audit = "membership"                         # attack, of the audit, or both; where given, expressions
+    source = "messages"                          # that match the whole source, selection, and label (of the
+    selection = "likelihood_.*"                  # method entry) of a finding
     label = "fedcgs"
     [[mutant.edit]]
     file = "attacks/membership/tracing.py"

@@ -199,10 +199,13 @@ def _judged(entry: Mutant, package: Path, folder: Path, worker: subprocess.Popen
         return _of(entry, "error", (f"exit status {status}", said), seconds)
     content = json.loads(record.read_text(encoding="utf-8"))
     if entry.kind == "attack":
-        said = said_in(content)
-        verdict = "error" if content["errors"] else "ran"
-        reasons = tuple(str(error)[-2000:] for error in content["errors"])
-        return replace(_of(entry, verdict, reasons, seconds), findings=said)
+        ran = _of(
+            entry,
+            "error" if content["errors"] else "ran",
+            tuple(str(error)[-2000:] for error in content["errors"]),
+            seconds,
+        )
+        return replace(ran, findings=said_in(content))
     judged = _of(entry, *verdict_of(content), seconds)
     return replace(judged, sent=_digest(output / "transcripts"))
 

@@ -86,9 +86,9 @@ class AttackFacts:
         gives: The kinds of its results, which decide on the audits that judge them.
         needs: What it needs beside messages.
         takes: The kinds of results of earlier attacks that it goes on from.
-        reads: What it reads of a view, each an alternative: one thing, or several that must all be there. It applies
-            to what is sent where one alternative is seen; a record says of each that applies whether it was run.
-            Empty: nobody knows before it has run.
+        reads: What it reads of a view, each an alternative: one thing, or several that must all be there. It
+            applies to what is sent where one alternative is seen; a record says of each that applies whether it
+            was run. Empty: nobody knows before it has run.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
     """
 

@@ -1,7 +1,7 @@
 """What was tried of all that applies to what a cell sends: the difference between silence and an answer.
 
-What applies follows from what attacks declare that they read (`AttackFacts.reads`) and from what the adversary sees;
-which attacks the plan names decides only on whether they were run.
+What applies follows from what attacks declare that they read (`AttackFacts.reads`) and from what the adversary
+sees; which attacks the plan names decides only on whether they were run.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ class _Label(Parameters):
 
 def _or_standard(listed: dict[str, Any]) -> dict[str, Any]:
     """A list of components, whose first may be `standard`, or that word alone."""
-    words = {key: listed[key] for key in ("default", "description", "title") if key in listed}
+    words: dict[str, Any] = {key: listed[key] for key in ("default", "description", "title") if key in listed}
     whole = {key: value for key, value in listed.items() if key not in words}
-    first = {"anyOf": [{"const": STANDARD}, whole["items"]]}
+    first: dict[str, Any] = {"anyOf": [{"const": STANDARD}, whole["items"]]}
     return {**words, "anyOf": [{**whole, "prefixItems": [first]}, {"const": STANDARD}]}
 
 

@@ -159,7 +159,8 @@ class Coverage(Frozen):
 
     Attributes:
         attack: Registered name of the attack, or of an audit that attacks by itself.
-        status: `conclusive`: it found a leak, or every test of it was silent with controls that held. `inconclusive`: it was run, and nothing follows.
+        status: `conclusive`: it found a leak, or was silent with controls that held. `inconclusive`: it was run,
+            and nothing follows.
         reason: Why it was not conclusive; empty where it was.
         would_decide: What would change that; empty where nothing is known to.
     """
