@@ -93,7 +93,11 @@ def contents(record: RunRecord) -> Contents:
     ledger_findings = found(record, accounts)
     if ledger_findings:
         tables.append(findings_table(record, "ledger_findings", "What the ledger says", ledger_findings))
-    tables += [coverage_table(record), controls_table(record), seconds_table(record)]
+    tables += [
+        *([] if (tried := coverage_table(record)) is None else [tried]),
+        controls_table(record),
+        seconds_table(record),
+    ]
     drawn = [*privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
     attacked = {
         audit: figures_of(record, audit) for audit in (images, *(name for name, _ in section_five(record)))

@@ -8,8 +8,8 @@ from fedassay.reports.document.tables import Column, Row, Table
 from fedassay.reports.words.groups import in_order
 
 
-def coverage_table(record: RunRecord) -> Table:
-    """One row for every attack that applies to what a cell sends."""
+def coverage_table(record: RunRecord) -> Table | None:
+    """One row for every attack that applies to what a cell sends; None where no cell says."""
     columns = (
         *cell_columns(record),
         Column("attack", "Attack that applies"),
@@ -25,4 +25,6 @@ def coverage_table(record: RunRecord) -> Table:
         for cell in in_order(record)
         for row in cell.coverage
     ]
+    if not rows:
+        return None
     return Table("coverage", "What applies, and what was tried", columns, tuple((row,) for row in rows))

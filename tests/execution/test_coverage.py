@@ -1,4 +1,4 @@
-"""Which attacks apply follows from what is seen and what they declare; whether they said anything, from findings."""
+"""Which attacks apply follows from what is seen and what they declare; what they said, from findings."""
 
 from __future__ import annotations
 
