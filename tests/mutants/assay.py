@@ -43,7 +43,8 @@ SPECIFICITY = (
 )
 LIMITS = (
     "## Limits of detection",
-    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability .95 "
+    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability "
+    ".95 "
     "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
     "It falls with the number of records: every report prints its own.",
 )
@@ -59,7 +60,7 @@ def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versio
     """
     parts = [*HEAD, *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
     parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
-    parts += ["```sh\n" + "\n".join(__doc__.split("\n\n")[1].replace("    ", "").splitlines()) + "\n```"]
+    parts += [__doc__.split("\n\n")[1]]
     return "\n\n".join(parts) + "\n"
 
 

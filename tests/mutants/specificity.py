@@ -9,12 +9,12 @@ are intact, so a false alarm is
 - `leak`, in such a cell at an epsilon of 2 or less, where an attacker gains too little to be told from guessing.
 
 No alarm, but set aside and counted, are findings on cells whose ledger adds up to more (something leaves exactly:
-that is honestly a leak, and a claim that covers it is wrong), and leaks of labels where counts leave exactly because
-the adjacency makes them public.
+that is honestly a leak, and a claim that covers it is wrong), and leaks of labels where counts leave exactly
+because the adjacency makes them public.
 
     python tests/mutants/specificity.py RESULT.json --compare OLD NEW
 
-Of the findings that read `no_leak_found` in one record, how many are conclusive in another record of the same plan.
+Of the findings that read `no_leak_found` in one record, how many are conclusive in another one of the same plan.
 """
 
 from __future__ import annotations
