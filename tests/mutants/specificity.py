@@ -44,7 +44,6 @@ METHODS: tuple[dict[str, Any], ...] = (
 
 DATA: dict[str, dict[str, Any]] = {
     "digits": {"data": {"name": "digits"}, "backbone": {"name": "pixels"}},
-    "data": {"name": "photographs", "limit": 1200},
     "lfw": {"data": {"name": "lfw_subset"}, "backbone": {"name": "pixels", "input_size": 8}},
     "fashion_mnist": {
         "data": {"name": "fashion_mnist", "limit": 1500},
