@@ -25,7 +25,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, sources
 from fedassay.exchange.view import View
 from fedassay.nets.diffusion import TrainedDenoiser, from_arrays, sample, train
 from fedassay.nets.presets import PRESETS, preset_named
@@ -57,7 +57,11 @@ class FeatureDiffusion(Parameters):
     """Reconstruct images from feature vectors with a diffusion model trained on the attacker's own."""
 
     facts: ClassVar[AttackFacts] = AttackFacts(
-        gives=("reconstructions",), needs=("attacker_records",), takes=("vectors",), cost=_seconds
+        gives=("reconstructions",),
+        needs=("attacker_records",),
+        takes=("vectors",),
+        reads=VECTORS,
+        cost=_seconds,
     )
 
     preset: Literal["tiny", "small", "paper"] = "tiny"

@@ -27,7 +27,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge, Reconstruction
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.feature_sources import VECTORS, VectorSource, sources
 from fedassay.exchange.gram import measure
 from fedassay.exchange.statistics import gram_of, known_counts, statistics_of
 from fedassay.exchange.transcript import Message
@@ -53,7 +53,11 @@ class FeatureInversion(Parameters):
     """Invert feature vectors by gradient descent on images through the white-box backbone."""
 
     facts: ClassVar[AttackFacts] = AttackFacts(
-        gives=("inversions",), needs=("backbone_gradients",), takes=("vectors",), cost=_seconds
+        gives=("inversions",),
+        needs=("backbone_gradients",),
+        takes=("vectors",),
+        reads=(*VECTORS, "class_sums", "second_moment"),
+        cost=_seconds,
     )
 
     family: Family = "spectrum"

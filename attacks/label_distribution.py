@@ -61,7 +61,11 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 class LabelDistribution(Parameters):
     """Estimate the label histogram of every sender from counts, sums, norms or presence."""
 
-    facts: ClassVar[AttackFacts] = AttackFacts(gives=("counts",), cost=_seconds)
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("counts",),
+        reads=("labels", "class_counts", "class_sums", "class_means", "class_ids"),
+        cost=_seconds,
+    )
 
     use_attacker: bool = Field(default=True)
     """Whether to measure class sums against the class means of the adversary's own records."""

@@ -37,6 +37,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Matrix
+from fedassay.exchange.message import FieldKind
 from fedassay.exchange.statistics import (
     Statistics,
     any_protected,
@@ -56,7 +57,7 @@ from fedassay.support.types import Floats, Parameters
 
 NAME = "message_algebra"
 
-KINDS = {
+KINDS: tuple[FieldKind, ...] = (
     "features",
     "class_counts",
     "class_sums",
@@ -64,7 +65,7 @@ KINDS = {
     "class_covariances",
     "second_moment",
     "mixture_means",
-}
+)
 """Kinds of fields that some rule reads."""
 
 
@@ -101,7 +102,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 class MessageAlgebra(Parameters):
     """Read singletons, collapsed components, ranks, counts and differences from any message."""
 
-    facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors", "remarks"), cost=_seconds)
+    facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors", "remarks"), reads=KINDS, cost=_seconds)
 
     variance: float = Field(default=1e-2, gt=0, lt=1)
     """A component has collapsed when its variance is below this share of the median component's."""

@@ -68,7 +68,15 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 class GramFactorization(Parameters):
     """Recover single records' features and labels from a second moment and class sums."""
 
-    facts: ClassVar[AttackFacts] = AttackFacts(gives=("vectors",), cost=_seconds)
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("vectors",),
+        reads=(
+            "second_moment",
+            ("class_means", "class_covariances", "class_counts"),
+            ("mixture_means", "mixture_covariances", "class_counts"),
+        ),
+        cost=_seconds,
+    )
 
     restarts: int = Field(default=6, ge=2)
     """Random starts at most; two that agree are enough."""

@@ -31,6 +31,7 @@ from pydantic import Field
 
 from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership.signals import (
+    MESSAGE_KINDS,
     Group,
     Source,
     as_columns,
@@ -73,7 +74,12 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 class Membership(Parameters):
     """Tell members from others by likelihood ratio, LiRA and RMIA with shadow releases."""
 
-    facts: ClassVar[AttackFacts] = AttackFacts(gives=("scores",), needs=("membership_game",), cost=_seconds)
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("scores",),
+        needs=("membership_game",),
+        reads=(*MESSAGE_KINDS, "model", "generator"),
+        cost=_seconds,
+    )
 
     tests: tuple[Test, ...] = Field(
         default=("likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"), min_length=1

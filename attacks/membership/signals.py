@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedassay.attacks.membership.tracing import Population, evidence
 from fedassay.contracts.membership import HeadScores
 from fedassay.data.records import Records
+from fedassay.exchange.message import FieldKind
 from fedassay.exchange.models import ScoringGenerator, label_logits
 from fedassay.exchange.transcript import AGGREGATE, SERVER
 from fedassay.exchange.view import View
@@ -54,12 +55,19 @@ def groups_of(source: Source, view: View, clients: Sequence[str]) -> list[Group]
     return [Group(common[0], tuple(clients))] if common else []
 
 
-_KINDS = {"features", "class_sums", "class_means", "mixture_means", "second_moment"}
+MESSAGE_KINDS: tuple[FieldKind, ...] = (
+    "features",
+    "class_sums",
+    "class_means",
+    "mixture_means",
+    "second_moment",
+)
+"""Kinds of fields that say something of single records."""
 
 
 def _speaks(fields: object) -> bool:
     assert hasattr(fields, "values")
-    return any(item.kind in _KINDS for item in fields.values())
+    return any(item.kind in MESSAGE_KINDS for item in fields.values())
 
 
 def encoded(view: View, records: Records) -> Matrix:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
 from fedassay.reports.decision.words import in_words
-from fedassay.reports.gate.judging import Judgement, State, judge
+from fedassay.reports.gate.judgement import Judgement, State
+from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
 from fedassay.reports.words.metrics import utility

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedassay.records.record import RunRecord
 from fedassay.reports.decision.decision import Decision, Option, points
 from fedassay.reports.decision.words import grounds, standing_in_words
-from fedassay.reports.gate.judging import State
+from fedassay.reports.gate.judgement import State
 from fedassay.reports.words.numbers import duration, interval, short, significant, size
 from fedassay.reports.words.summary import listed, strip
 from fedassay.reports.words.verdicts import Tone

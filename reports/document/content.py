@@ -9,6 +9,7 @@ from pathlib import Path
 from fedassay.contracts.metrics import IMAGES
 from fedassay.records.record import RunRecord
 from fedassay.reports.document.audits import image_audit, own_sections, place_of, title_of
+from fedassay.reports.document.coverage import coverage_table
 from fedassay.reports.document.figures.epsilon import accuracy_epsilon, reconstruction_epsilon
 from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.figures.svg import Figure
@@ -92,7 +93,11 @@ def contents(record: RunRecord) -> Contents:
     ledger_findings = found(record, accounts)
     if ledger_findings:
         tables.append(findings_table(record, "ledger_findings", "What the ledger says", ledger_findings))
-    tables += [controls_table(record), seconds_table(record)]
+    tables += [
+        *([] if (tried := coverage_table(record)) is None else [tried]),
+        controls_table(record),
+        seconds_table(record),
+    ]
     drawn = [*privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
     attacked = {
         audit: figures_of(record, audit) for audit in (images, *(name for name, _ in section_five(record)))

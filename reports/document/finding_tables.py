@@ -13,6 +13,7 @@ from fedassay.reports.words.summary import SELECTIONS, attacks_on
 
 Found = tuple[CellRecord, Finding]
 
+_LIMIT_HINT = "Smallest leak that a run of this size would have found with the stated power: a 95 % bound."
 _NO_BASELINE = Metric(value=None, reason="the baseline does not give it")
 
 
@@ -84,6 +85,8 @@ def findings_table(
         # Where every source has figures of its own, the words say more than a row of dashes: they come first.
         Column("reason", "In words", hidden=in_numbers),
         *(Column(key, title(key), "metric", hint(key)) for key in names),
+        Column("limit", "Smallest leak", "metric", _LIMIT_HINT, hidden=all(f.limit is None for _, f in findings)),
+        Column("limit_metric", "Its metric", hidden=True),
         Column("n", "n", "count", "Observations behind every figure of the row.", page_only=True),
     )
     groups = []
@@ -93,14 +96,22 @@ def findings_table(
         n, measured = _common(_values(finding, names))
         unsaid = in_numbers and finding.verdict in {"inconclusive", "not_run"}
         ruling = Ruling(finding.verdict, finding.reason if unsaid else "")
-        rows = [Row((*who, *what, ruling, finding.reason, *measured, n), "measured")]
+        rows = [Row((*who, *what, ruling, finding.reason, *measured, *_limit(finding), n), "measured")]
         if finding.baseline:
             n, held = _common(tuple(finding.baseline.get(key) or _NO_BASELINE for key in names))
             # A gain is over the baseline: the baseline itself has none.
             values = ("" if key.endswith("_gain") else value for key, value in zip(names, held, strict=True))
-            rows.append(Row((*who, *what, "", "", *values, n), "baseline"))
+            rows.append(Row((*who, *what, "", "", *values, "", "", n), "baseline"))
         groups.append(tuple(rows))
     return Table(name, caption, columns, tuple(groups), roles=True)
+
+
+def _limit(finding: Finding) -> tuple[Metric, str]:
+    """The smallest leak that would have been found, and what it is measured in."""
+    limit = finding.limit
+    if limit is None:
+        return Metric(value=None, reason="no smallest leak was computed"), ""
+    return Metric(value=limit.value, n=limit.n, reason=limit.words), limit.metric
 
 
 def _common(metrics: tuple[Metric, ...]) -> tuple[int | str, tuple[Metric, ...]]:

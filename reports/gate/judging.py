@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
+from fedassay.reports.gate.covered import applies, complete, nothing_concluded, relevant, seen_small
+from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
@@ -19,30 +22,6 @@ from fedassay.reports.words.numbers import interval, significant
 from fedassay.reports.words.summary import attacks_on, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
-
-State = Literal["pass", "broken", "undecided"]
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What one rule says about one cell.
-
-    Attributes:
-        rule: The rule, such as `maximum observed`.
-        cell: The cell, in words; empty where the rule is about the run.
-        state: `pass`, `broken` or `undecided`.
-        why: In plain words, without the cell.
-    """
-
-    rule: str
-    cell: str
-    state: State
-    why: str
-
-    @property
-    def sentence(self) -> str:
-        """The cell and why."""
-        return f"{self.cell}: {self.why}" if self.cell else self.why
 
 
 @dataclass(frozen=True)
@@ -103,6 +82,7 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
         yield Judgement("run", error.cell, "undecided", f"{error.stage} failed: {error.message}")
     for cell in cells:
         name = cell_name(cell, deltas, seeds)
+        yield from nothing_concluded(cell, name)
         for metric, bound in policy.maximum.items():
             yield _bounded(cell, name, metric, bound, "maximum")
         for metric, bound in policy.minimum.items():
@@ -115,6 +95,9 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
             yield _concluded(cell, name, audit.removeprefix("other:"))
         if policy.forbidden_verdicts:
             yield _verdicts(cell, name, policy.forbidden_verdicts)
+        if policy.coverage == "complete":
+            yield from complete(cell, name)
+        yield from seen_small(cell, name, policy.limit_of_detection)
 
 
 def _in_scope(cell: CellRecord, scope: Scope) -> bool:
@@ -146,7 +129,9 @@ def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
 
 def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
     rule = f"must_conclude {audit}"
-    findings = [finding for finding in cell.findings if finding.audit == audit]
+    if not applies(cell, audit):
+        return Judgement(rule, name, "pass", f"{audit} does not apply to what is sent")
+    findings = relevant(cell, audit)
     if not findings:
         return Judgement(rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits")
     for verdict in ("inconclusive", "not_run"):
@@ -179,6 +164,11 @@ def _bounded(
         state, words, where = min(states, key=lambda item: order[item[0]])
         if state == "broken" or not doubts:
             return Judgement(rule, name, state, f"{where}{title(metric)} {words} {limit}")
+    judges = [
+        audit for audit, facts in every_audit().items() if any(item.name == metric for item in facts.metrics)
+    ]
+    if not doubts and judges and not any(applies(cell, audit) for audit in judges):
+        return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     return Judgement(rule, name, "undecided", f"{title(metric)} against {limit}: {reason}")
 

@@ -57,7 +57,11 @@ class Policy(Frozen):
         exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
         claims: `sound`: every cell makes a claim and it is sound. `not_disproved`: no claim is unsound
             or unsupported; a cell without a claim passes. `any`: no rule.
-        must_conclude: Audits that must have run and reached a verdict in every cell.
+        must_conclude: Audits that must have run and reached a verdict in every cell to which they apply.
+        coverage: `complete`: every attack that applies to what a cell sends must have been conclusive. `any`: no
+            rule but the one that always holds: a cell in which nothing concluded does not pass.
+        limit_of_detection: By audit, the largest leak that it may have missed: where it found none, the smallest
+            leak that it would have found must be at most that; above it the policy cannot decide.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
     """
 
@@ -69,6 +73,8 @@ class Policy(Frozen):
     exact_fields: Literal["allowed", "forbidden"] = "allowed"
     claims: Literal["sound", "not_disproved", "any"] = "any"
     must_conclude: tuple[str, ...] = ()
+    coverage: Literal["any", "complete"] = "any"
+    limit_of_detection: dict[str, float] = Field(default_factory=dict)
     forbidden_verdicts: tuple[Verdict, ...] = ()
 
     @field_validator("maximum", "minimum")
@@ -80,6 +86,17 @@ class Policy(Frozen):
                 raise ValueError(f"given the metric {name!r}; allowed: {', '.join(known)}")
             if math.isnan(bound):
                 raise ValueError(f"the bound on {name!r} is not a number")
+        return bounds
+
+    @field_validator("limit_of_detection")
+    @classmethod
+    def _known_limits(cls, bounds: dict[str, float]) -> dict[str, float]:
+        known = demanded_audits() if bounds else ()
+        for name, bound in bounds.items():
+            if name not in known:
+                raise ValueError(f"given the audit {name!r}; allowed: {', '.join(known)}")
+            if not 0 < bound < math.inf:
+                raise ValueError(f"the bound on what {name} may miss is {bound}; allowed: a number above 0")
         return bounds
 
     @field_validator("must_conclude")
@@ -96,7 +113,10 @@ class Policy(Frozen):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        rules = (self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts)
+        rules = (
+            *(self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts, self.limit_of_detection),
+            self.coverage != "any",
+        )
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")
         return self
@@ -109,6 +129,7 @@ def policy_schema() -> dict[str, Any]:
         schema["properties"][side]["propertyNames"] = {"enum": list(bounded_metrics())}
     names = [{"enum": list(demanded_audits())}, {"type": "string", "pattern": "^other:"}]
     schema["properties"]["must_conclude"]["items"] = {"anyOf": names}
+    schema["properties"]["limit_of_detection"]["propertyNames"] = {"enum": list(demanded_audits())}
     return {"$schema": DescribedSchema.schema_dialect, **schema}
 
 

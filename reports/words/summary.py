@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.contracts.registry import judges_the_claim
-from fedassay.records.record import CellRecord, Finding, Metric, PositiveControl, RunRecord, Verdict
+from fedassay.records.coverage import not_fully_tested
+from fedassay.records.record import CellRecord, Finding, Limit, Metric, PositiveControl, RunRecord, Verdict
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.verdicts import LOOKS, worst
@@ -114,10 +115,13 @@ def _line(group: Group) -> Line:
     per_seed = [worst(verdicts_of(cell)) for cell in group.cells]
     verdict = worst(per_seed)
     clauses = _clauses(group)
-    text = "; ".join(clause for _, clause in clauses[:2])
+    missing = not_fully_tested(group.cells)
+    if missing and verdict == "no_leak_found":
+        verdict = "inconclusive"  # silence of some attacks is no answer for those that apply and said nothing
+    text = "; ".join([*(clause for _, clause in clauses[:2]), *([missing] if missing else [])])
     further = sum(rank >= LOOKS["unsupported"].rank for rank, _ in clauses[2:])
     seeds = ""
-    if per_seed.count(verdict) < len(per_seed):
+    if 0 < per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
     return Line(group, verdict, text, further, seeds)
 
@@ -217,7 +221,15 @@ def _nothing_found(findings: Sequence[Finding]) -> tuple[int, str]:
         if passed:
             caught.append(f"{audit} caught its positive control{_power(passed)}")
     power = listed(caught) if caught else "no positive control is on record"
+    limits = [finding.limit for finding in sought if finding.limit is not None]
+    if limits:
+        worst_limit = max(limits, key=lambda limit: limit.value)
+        power += f"; smallest leak that would have been found: {_smallest(worst_limit)}"
     return LOOKS["no_leak_found"].rank, f"no leak found ({power})"
+
+
+def _smallest(limit: Limit) -> str:
+    return f"{limit.metric} {significant(limit.value)} with power {limit.power:g}"
 
 
 def _power(controls: Sequence[PositiveControl]) -> str:

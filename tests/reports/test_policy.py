@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, unmeasured
+from fedassay.records.record import Coverage, ErrorRecord, Finding, Limit, Metric, RunRecord, unmeasured
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
 from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy
@@ -104,7 +104,7 @@ def test_what_is_unbounded_breaks_any_maximum(build_cell: Any) -> None:
     ],
 )
 def test_claims(build_cell: Any, rule: Any, verdict: str, epsilon: float, state: str) -> None:
-    cell = build_cell(None, "fedpft", "fedpft", epsilon, 0, verdict=verdict)
+    cell = build_cell(None, "fedpft", "fedpft", epsilon, 0, verdict=verdict, findings=(gain(0.02),))
     assert states(check_record(run_of(cell), Policy(name="p", claims=rule))) == [state]
 
 
@@ -186,12 +186,14 @@ def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
     strict, research = (load_policy(folder / f"{name}.yaml") for name in ("strict", "research"))
     assert check_record(record, strict).exit_code == 1
     assert check_record(record, research).exit_code == 1
-    plain = run_of(build_cell(None, "fedpft", "fedpft", math.inf, 0))
+    plain = run_of(build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=(gain(0.02),)))
     assert check_record(plain, research).exit_code == 0
     # Nothing asks for a finite epsilon: strict cannot decide.
     assert check_record(plain, strict).exit_code == 2
     claim = Finding(audit="dp_claim", verdict="sound", reason="tight", metrics={"observed": Metric(value=0.8)})
-    good = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, observed=0.8, findings=(claim, gain(-0.02)))
+    images = gain(-0.02).model_copy(update={"limit": Limit(metric="share", value=0.1, n=100)})
+    bare = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, observed=0.8, findings=(claim, images))
+    good = bare.model_copy(update={"coverage": (Coverage(attack="feature_diffusion", status="conclusive"),)})
     assert check_record(run_of(good), strict).exit_code == 0
 
 

@@ -7,12 +7,15 @@ their own beside the audit, which is then read without importing the audit (`fed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.support.adjacency import Adjacency
+
+if TYPE_CHECKING:
+    from fedassay.exchange.message import FieldKind
 
 ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "counts", "remarks"]
 """What an attack gives, and what an audit can judge.
@@ -27,6 +30,9 @@ ResultKind = Literal["reconstructions", "inversions", "vectors", "scores", "coun
 | `remarks` | facts that follow from the messages by the rules of `fedassay.exchange.statistics` |
 """
 
+Readable: TypeAlias = "FieldKind | Literal['model', 'generator']"
+"""What an attack reads of a view: a kind of fields, or a classifier or generator that the messages carry."""
+
 AttackNeed = Literal["attacker_records", "backbone_gradients", "membership_game"]
 """What an attack needs beside messages; one that needs nothing runs on any captured transcript."""
 
@@ -39,6 +45,13 @@ NEED_WORDS: Mapping[AuditNeed, str] = {
     "another_run": "it needs the clients' records, or another run of the method",
 }
 """What is missing where an audit cannot run, in words."""
+
+ATTACK_NEED_WORDS: Mapping[AttackNeed, str] = {
+    "attacker_records": "records of the attacker's own (data.split.attacker)",
+    "backbone_gradients": "a backbone whose gradients the attacker has (threat.backbone: white_box)",
+    "membership_game": "records of which it is known whether a client holds them",
+}
+"""What an attack needs beside messages, in words."""
 
 Given = Mapping[str, Any]
 """Parameters of a component as a record holds them, defaults filled in."""
@@ -73,13 +86,21 @@ class AttackFacts:
         gives: The kinds of its results, which decide on the audits that judge them.
         needs: What it needs beside messages.
         takes: The kinds of results of earlier attacks that it goes on from.
+        reads: What it reads of a view, each an alternative: one thing, or several that must all be there. It
+            applies to what is sent where one alternative is seen; a record says of each that applies whether it
+            was run. Empty: nobody knows before it has run.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
     """
 
     gives: tuple[ResultKind, ...]
     needs: tuple[AttackNeed, ...] = ()
     takes: tuple[ResultKind, ...] = ()
+    reads: tuple[Readable | tuple[Readable, ...], ...] = ()
     cost: Cost | None = None
+
+    def applies(self, seen: Collection[str]) -> bool:
+        """Whether it reads something of a view that shows these kinds of things."""
+        return any(set((each,) if isinstance(each, str) else each) <= set(seen) for each in self.reads)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.counts import MAX_DRAWN, thinned, whole
+from fedassay.exchange.message import FieldKind
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.mixtures import Family, Mixtures, from_transport, sample_mixtures
 from fedassay.support.types import Floats, Ints
+
+VECTORS: tuple[FieldKind | tuple[FieldKind, ...], ...] = (
+    "features",
+    ("mixture_means", "mixture_covariances"),
+    "class_means",
+    ("class_sums", "class_counts"),
+)
+"""Kinds of fields that hold vectors of feature space, or give them together; `sources` reads these."""
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,22 @@ from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
+from fedassay.execution.coverage import coverage
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component
 from fedassay.records.manifest import note
-from fedassay.records.record import CellPrivacy, CellRecord, ErrorRecord, Finding, LedgerRow
+from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
 from fedassay.support.types import Floats, Images
+
+
+def _no_coverage(findings: Sequence[Finding]) -> tuple[Coverage, ...]:
+    """Of a cell of which nothing was seen."""
+    del findings
+    return ()
 
 
 @dataclass
@@ -44,10 +51,12 @@ class Work:
     Attributes:
         case: What there is to do.
         stages: How long each stage took, and what failed; the other stages go on.
+        coverage: Says of findings whether everything that applies to what was seen was tried.
     """
 
     case: Case
     stages: Stages = field(init=False)
+    coverage: Callable[[Sequence[Finding]], tuple[Coverage, ...]] = field(init=False, default=_no_coverage)
 
     def __post_init__(self) -> None:
         self.stages = Stages(self.case.key, self.case.entry.label, self.case.place.progress)
@@ -84,6 +93,7 @@ class Work:
         seen = visible(produced.outcome, self.case.threat)
         results, reasons = self._attack(seen)
         context = self._context(produced, accounted, seen)
+        self.coverage = partial(coverage, seen, attacks=self.case.attacks, audits=self.case.audits)
         findings: list[Finding] = []
         for audit in self.case.audits:
             if not isinstance(audit, AttackAuditEntry):
@@ -235,6 +245,7 @@ class Work:
             ledger=rows,
             findings=tuple(finding.model_copy(update={"tape": ()}) for finding in findings),
             tape=next((finding.tape for finding in findings if finding.tape), ()),
+            coverage=self.coverage(findings),
             notes=(
                 *self.case.warnings,
                 *(() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes)),

@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 
 from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.plan.keys import described
-from fedassay.plan.schema import RESERVED, Plan, PrivacySpec
+from fedassay.plan.schema import RESERVED, STANDARD, Plan, PrivacySpec
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
 from fedassay.support.types import Parameters
@@ -75,7 +75,8 @@ def plan_schema() -> dict[str, Any]:
                 own = {**own, "properties": {**own["properties"], **reserved}}
             parts[f"{key}.{name}"] = own
             references[name] = {"$ref": f"#/$defs/{key}.{name}"}
-        whole["properties"][key] = {**whole["properties"][key], "items": _entry(references)}
+        listed = {**whole["properties"][key], "items": _entry(references)}
+        whole["properties"][key] = listed if key == "methods" else _or_standard(listed)
     seeds = whole["properties"]["seeds"]
     words = {key: seeds.pop(key) for key in ("default", "description", "title") if key in seeds}
     whole["properties"]["seeds"] = {**words, "anyOf": [seeds, {"type": "integer"}, {"type": "null"}]}
@@ -87,6 +88,14 @@ class _Label(Parameters):
 
     label: str | None = None
     """Names the entry in the report, where no other may have the name."""
+
+
+def _or_standard(listed: dict[str, Any]) -> dict[str, Any]:
+    """A list of components, whose first may be `standard`, or that word alone."""
+    words: dict[str, Any] = {key: listed[key] for key in ("default", "description", "title") if key in listed}
+    whole = {key: value for key, value in listed.items() if key not in words}
+    first: dict[str, Any] = {"anyOf": [{"const": STANDARD}, whole["items"]]}
+    return {**words, "anyOf": [{**whole, "prefixItems": [first]}, {"const": STANDARD}]}
 
 
 def _entry(models: dict[str, JsonSchemaValue]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from fedassay.plan.schema import (
     parse_plan,
     read_yaml,
 )
+from fedassay.plan.standard import attack_entries, audit_entries
 from fedassay.plan.wiring import attacks_for, judged_by, unread
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
@@ -76,8 +77,10 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
     ):
         _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
     methods: tuple[Component[Method], ...] = _components("method", plan.methods, f"{where}: methods")
-    attacks: tuple[Component[Attack], ...] = _components("attack", plan.attacks, f"{where}: attacks")
-    audits: tuple[Component[Audit], ...] = _components("audit", plan.audits, f"{where}: audits")
+    entries_of_attacks = attack_entries(plan, f"{where}: attacks")
+    attacks: tuple[Component[Attack], ...] = _components("attack", entries_of_attacks, f"{where}: attacks")
+    entries_of_audits = audit_entries(plan, entries_of_attacks, f"{where}: audits")
+    audits: tuple[Component[Audit], ...] = _components("audit", entries_of_audits, f"{where}: audits")
     for audit in audits:
         facts = audit.build.facts
         if facts.judges and not judged_by(audit, attacks):

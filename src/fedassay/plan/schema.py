@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fedassay.contracts.component import Configured
     from fedassay.contracts.method import Method
 
+STANDARD = "standard"
+"""In `attacks` and `audits`: all that can be run on the plan, with their defaults."""
 RESERVED = ("label", "epsilon", "delta", "adjacency")
 
 # How pydantic names the branches of a union in the location of an error.
@@ -191,9 +193,12 @@ class Plan(Parameters):
     methods: tuple[dict[str, dict[str, Any]], ...] = Field(min_length=1)
     """What the clients send, and how the server learns from it; run one by one."""
     attacks: tuple[dict[str, dict[str, Any]], ...] = ()
-    """Run in this order on every method; later ones know what earlier ones recovered."""
+    """Run in this order on every method; later ones know what earlier ones recovered. `standard`: every installed
+    attack that the plan has what it needs for, with defaults; as the first of a list, those after it come in the
+    place of the same name, or are added."""
     audits: tuple[dict[str, dict[str, Any]], ...] = ()
-    """What is judged; an audit that judges results of attacks needs an attack that gives such results."""
+    """What is judged; an audit that judges results of attacks needs an attack that gives such results. `standard`:
+    every installed audit that has an attack of the plan to judge, or needs none; in a list as in `attacks`."""
     resources: Resources = Resources()
     """What a cell may take of the machine, or of a cluster's machines."""
 
@@ -207,6 +212,9 @@ class Plan(Parameters):
         if not isinstance(given, Mapping):
             return given
         out = dict(given)
+        for key in ("attacks", "audits"):
+            if out.get(key) == STANDARD:
+                out[key] = [STANDARD]
         for key in ("methods", "attacks", "audits"):
             if isinstance(out.get(key), Sequence) and not isinstance(out[key], str):
                 out[key] = [_entry(item, f"{key}.{i}") for i, item in enumerate(out[key])]

@@ -160,8 +160,9 @@ class Coverage(Frozen):
     """Whether an attack that applies to what a cell sends was tried, and said anything.
 
     Attributes:
-        attack: Registered name.
-        status: `inconclusive`: it was run, and nothing follows.
+        attack: Registered name of the attack, or of an audit that attacks by itself.
+        status: `conclusive`: it found a leak, or was silent with controls that held. `inconclusive`: it was run,
+            and nothing follows.
         reason: Why it was not conclusive; empty where it was.
         would_decide: What would change that; empty where nothing is known to.
     """

@@ -1,0 +1,106 @@
+"""Rules on what was tried: whether anything concluded, whether all that applies did, how small a leak it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fedassay.contracts.registry import attack_facts, audit_facts
+from fedassay.records.record import CellRecord, Finding
+from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.words.numbers import significant
+from fedassay.reports.words.verdicts import LOOKS
+from fedassay.support.errors import PlanError
+
+
+def conclusive(finding: Finding) -> bool:
+    """Whether a finding says anything of what was sent; the ledger alone adds up what was declared."""
+    facts = audit_facts(finding.audit)
+    declared = facts is not None and facts.place.section == "accounts"
+    return finding.verdict not in ("inconclusive", "not_run") and not declared
+
+
+def applies(cell: CellRecord, audit: str) -> bool:
+    """Whether an audit has anything to judge in what a cell sends, as far as its record says what applies."""
+    facts = audit_facts(audit)
+    if facts is None or not cell.coverage or not (facts.judges or "generator" in facts.needs):
+        return True
+    rows = {row.attack for row in cell.coverage}
+    return audit in rows or any(_judged(audit, attack) for attack in rows)
+
+
+def _judged(audit: str, attack: str) -> bool:
+    facts = audit_facts(audit)
+    try:
+        return facts is not None and facts.judge(attack_facts(attack))
+    except PlanError:
+        return True  # an attack that is not installed here: what it gives is not known
+
+
+def relevant(cell: CellRecord, audit: str) -> list[Finding]:
+    """The findings of an audit but those that an attack was not run which does not apply."""
+    rows = {row.attack for row in cell.coverage}
+    return [
+        finding
+        for finding in cell.findings
+        if finding.audit == audit
+        and not (cell.coverage and finding.verdict == "not_run" and finding.attack and finding.attack not in rows)
+    ]
+
+
+def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
+    """Held under every policy, and said where it fails: a cell of which nothing is known does not pass."""
+    claim = cell.privacy.verdict not in ("inconclusive", "not_run")
+    if claim or any(conclusive(finding) for finding in cell.findings):
+        return
+    reason = next((f"{finding.audit}: {finding.reason}" for finding in cell.findings), "no audit was run")
+    yield Judgement("anything concluded", name, "undecided", f"no audit reached a verdict ({reason})")
+
+
+def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
+    """Every attack that applies was conclusive."""
+    if not cell.coverage:
+        words = "the record does not say which attacks apply, or none of those installed does"
+        yield Judgement("coverage", name, "undecided", words)
+    for row in cell.coverage:
+        rule = f"coverage {row.attack}"
+        if row.status == "conclusive":
+            yield Judgement(rule, name, "pass", f"{row.attack} was conclusive")
+            continue
+        would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
+        status = LOOKS[row.status].word.lower()
+        yield Judgement(rule, name, "undecided", f"not fully tested: {row.attack} {status}: {row.reason}{would}")
+
+
+def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
+    """Where an audit is silent, it would have found a leak as small as the policy wants it found."""
+    for audit, bound in bounds.items():
+        rule = f"limit_of_detection {audit}"
+        if not applies(cell, audit):
+            yield Judgement(rule, name, "pass", f"{audit} does not apply to what is sent")
+            continue
+        findings = relevant(cell, audit)
+        if not findings:
+            yield Judgement(
+                rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits"
+            )
+        for finding in findings:
+            yield _limited(rule, name, finding, bound)
+
+
+def _limited(rule: str, name: str, finding: Finding, bound: float) -> Judgement:
+    where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
+    if finding.verdict in ("inconclusive", "not_run"):
+        words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
+        return Judgement(rule, name, "undecided", words)
+    if finding.verdict not in ("no_leak_found", "sound"):
+        return Judgement(rule, name, "pass", f"{where} is not silent")
+    limit = finding.limit
+    if limit is None:
+        return Judgement(rule, name, "undecided", f"{where} says no smallest leak that it would have found")
+    smallest = (
+        f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({limit.metric})"
+    )
+    if limit.value > bound:
+        words = f"{smallest}, above the bound of {significant(bound)}; more records would lower it"
+        return Judgement(rule, name, "undecided", words)
+    return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

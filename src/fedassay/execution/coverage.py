@@ -1,0 +1,127 @@
+"""What was tried of all that applies to what a cell sends: the difference between silence and an answer.
+
+What applies follows from what attacks declare that they read (`AttackFacts.reads`) and from what the adversary
+sees; which attacks the plan names decides only on whether they were run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fedassay.contracts.attack import Attack
+from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
+from fedassay.contracts.registry import attack_facts, every_audit
+from fedassay.exchange.transcript import SERVER
+from fedassay.exchange.view import View
+from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.plan.schema import Component
+from fedassay.records.record import Coverage, Finding
+from fedassay.support.errors import PlanError
+from fedassay.support.registry import entries
+
+
+def seen_kinds(view: View) -> frozenset[str]:
+    """What a view shows: kinds of the clients' fields, weights that anybody sent, models and generators."""
+    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    broadcast = {
+        item.kind for message in view.messages if message.sender == SERVER for item in message.fields.values()
+    }
+    models = [*(["model"] if view.models else ()), *(["generator"] if view.generators else ())]
+    return frozenset({*kinds, *(broadcast & {"head", "parameters"}), *models})
+
+
+def coverage(
+    view: View,
+    findings: Sequence[Finding],
+    *,
+    attacks: Sequence[Component[Attack]],
+    audits: Sequence[RunAuditEntry | AttackAuditEntry],
+) -> tuple[Coverage, ...]:
+    """Every attack that applies to what a view shows, and whether it said anything.
+
+    Args:
+        view: What the adversary sees.
+        findings: Of the cell.
+        attacks: That were run.
+        audits: That were run.
+    """
+    kinds = seen_kinds(view)
+    run, judged = {attack.name for attack in attacks}, {audit.name for audit in audits}
+    rows = []
+    for name, facts in _installed():
+        own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
+        tried = [finding for finding in own if finding.verdict != "not_run"]
+        if facts.applies(kinds) or tried:
+            rows.append(_row(name, own) if own else _not_run(name, facts, run, judged))
+    for name, audit in every_audit().items():
+        if "generator" in audit.needs and not audit.judges and "generator" in kinds:
+            own = [finding for finding in findings if finding.audit == name]
+            missing = Coverage(
+                attack=name,
+                status="not_run",
+                reason="it is not part of the plan",
+                would_decide=f"add {name} to audits",
+            )
+            rows.append(_row(name, own) if own else missing)
+    return tuple(rows)
+
+
+def _installed() -> Iterator[tuple[str, AttackFacts]]:
+    for name in entries("attack"):
+        try:
+            yield name, attack_facts(name)
+        except PlanError:
+            continue  # another package's, and broken: that is said where it is asked for
+
+
+def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str]) -> Coverage:
+    """Of an attack that applies, and of which there is no finding."""
+    judges = [audit for audit, other in every_audit().items() if other.judge(facts)]
+    missing = [f"{name} to attacks"] if name not in run else []
+    if not set(judges) & judged and judges:
+        missing.append(f"{' or '.join(judges)} to audits")
+    what = "it is not part of the plan" if name not in run else "no audit of the plan judges it"
+    needs = [ATTACK_NEED_WORDS[need] for need in facts.needs]
+    would = f"add {' and '.join(missing)}" if missing else ""
+    return Coverage(
+        attack=name,
+        status="not_run",
+        reason=what,
+        would_decide=f"{would}; it needs {' and '.join(needs)}" if would and needs else would,
+    )
+
+
+def _row(name: str, findings: Sequence[Finding]) -> Coverage:
+    """Of an attack of which there are findings: a leak is an answer, silence is one where all of it is."""
+    tried = [finding for finding in findings if finding.verdict != "not_run"]
+    if not tried:
+        first = findings[0]
+        return Coverage(attack=name, status="not_run", reason=first.reason, would_decide=would_decide(first))
+    unclear = [finding for finding in tried if finding.verdict == "inconclusive"]
+    if not unclear or any(finding.verdict == "leak" for finding in tried):
+        return Coverage(attack=name, status="conclusive")
+    which = " / ".join(part for part in (unclear[0].source, unclear[0].selection) if part)
+    return Coverage(
+        attack=name,
+        status="inconclusive",
+        reason=f"{which}: {unclear[0].reason}" if which else unclear[0].reason,
+        would_decide="; ".join(dict.fromkeys(_each(map(would_decide, unclear)))),
+    )
+
+
+def _each(words: Iterable[str]) -> Iterator[str]:
+    return (part for part in words if part)
+
+
+def would_decide(finding: Finding) -> str:
+    """What would make a finding conclusive, read off the controls that stand with it."""
+    positive, negative = finding.controls.positive, finding.controls.negative
+    if finding.verdict == "not_run":
+        return ""
+    if positive is None or negative is None:
+        return "more records for its controls (data.split.control, data.split.attacker, data.split.test)"
+    if negative.flagged:
+        return "other records for the control that nobody holds: more of them, or of the same distribution"
+    if not positive.caught:
+        return "a stronger attack (a larger preset), or more records for the attacker and the controls"
+    return "more records, or a run of this release alone, so that its level is corrected for fewer tests"

@@ -1,0 +1,148 @@
+"""How good is this assay? docs/assay.md from the result of `make mutants`, and of the sweep of honest methods.
+
+    python tests/mutants/score.py runs/mutants.json
+    python tests/mutants/specificity.py runs/specificity.json
+    python tests/mutants/assay.py runs/mutants.json [runs/specificity.json] > docs/assay.md
+
+Without a result, the page says of each figure that it was not measured. Nothing on it is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from catalogue import UNCHANGED
+
+UNMEASURED = "not measured"
+TITLE = "# How good is this assay?"
+HEAD = (
+    TITLE,
+    "How often are leaks found (sensitivity), how often is left alone what does not leak (specificity), and how "
+    "small a leak is seen (limit of detection)? This page is made by `tests/mutants/assay.py`; change that.",
+)
+SENSITIVITY = (
+    "## Sensitivity",
+    "Shipped code is broken on purpose, one fault at a time (`tests/mutants/*.toml`), and run through the command "
+    "line. A method that leaks is found where its claim is called unsound or unsupported, for the right reason; a "
+    "broken attack is found where nothing that it concerns reads `no_leak_found`, on a plan where the unbroken "
+    "attack was conclusive. Other faults than these may be missed.",
+)
+SPECIFICITY = (
+    "## Specificity",
+    "Honest variations of private methods must not be flagged; findings on honest methods at finite epsilon must "
+    "not be `leak`, `unsound` or `unsupported` (`tests/mutants/specificity.py` says what is a false alarm: fields "
+    "that leave exactly are leaks and no false alarms). The nominal rate of a whole run is 5 %.",
+)
+LIMITS = (
+    "## Limits of detection",
+    "The smallest leak that the runs of the sweep, or of the mutants' plans, would have found with probability "
+    ".95 "
+    "(`tests/calibration/test_detection.py` plants leaks of that size), over findings that read `no_leak_found`. "
+    "It falls with the number of records: every report prints its own.",
+)
+
+
+def page(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None, versions: str) -> str:
+    """The page.
+
+    Args:
+        mutants: Rows of `score.py`; empty: not measured.
+        sweep: The result of `specificity.py`, or None.
+        versions: Of what the figures were measured with; empty: not measured.
+    """
+    parts = [*HEAD, *SENSITIVITY, _sensitivity(mutants), *SPECIFICITY, _specificity(mutants, sweep)]
+    parts += [*LIMITS, _limits(mutants, sweep), "## Measured with", versions or UNMEASURED]
+    parts += [__doc__.split("\n\n")[1]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sensitivity(mutants: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for kind, words in (("leaky", "methods that leak"), ("attack", "broken attacks")):
+        own = [item for item in mutants if item["kind"] == kind and item["fault"] != UNCHANGED]
+        for fault in sorted({item["fault"] for item in own}):
+            rows.append(_found(words, fault, [item for item in own if item["fault"] == fault]))
+        rows.append(_found(f"**{words}**", "all", own))
+    return _table(("what", "fault", "tried", "found", "missed", "could not be judged"), rows)
+
+
+def _found(words: str, fault: str, items: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    if not items:
+        return (words, fault, *[UNMEASURED] * 4)
+    outcomes = [item["outcome"] for item in items]
+    found, missed = outcomes.count("found"), outcomes.count("missed") + outcomes.count("wrong reason")
+    return (words, fault, *map(str, (len(items), found, missed, len(items) - found - missed)))
+
+
+def _specificity(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
+    honest = [item for item in mutants if item["kind"] == "honest"]
+    flagged = sum(item["outcome"] == "flagged" for item in honest)
+    unclear = sum(item["outcome"] in ("inconclusive", "error") for item in honest)
+    first = (str(len(honest)), str(flagged), str(unclear)) if honest else (UNMEASURED,) * 3
+    rows: list[tuple[str, ...]] = [("honest variations of methods", *first)]
+    for audit, count in sorted((sweep or {"audits": {}})["audits"].items()):
+        rows.append((f"findings of {audit}", *(str(count[key]) for key in ("findings", "alarms", "undecided"))))
+    if sweep is None:
+        rows.append(("findings of honest methods", *[UNMEASURED] * 3))
+    return _table(("what", "number", "false alarms", "could not be judged"), rows)
+
+
+def _limits(mutants: Sequence[dict[str, Any]], sweep: dict[str, Any] | None) -> str:
+    held: dict[tuple[str, str], list[float]] = {}
+    for finding in [finding for item in mutants if item["fault"] == UNCHANGED for finding in item["findings"]]:
+        if finding["limit"] is not None:
+            held.setdefault((finding["audit"], finding["limit"][0]), []).append(finding["limit"][1])
+    for audit, metric, value in (sweep or {"limits": []})["limits"]:
+        held.setdefault((audit, metric), []).append(value)
+    rows = [
+        (audit, metric, str(len(values)), *(f"{each:.3g}" for each in _spread(values)))
+        for (audit, metric), values in sorted(held.items())
+    ]
+    rows = rows or [(UNMEASURED,) * 6]
+    return _table(("audit", "measured in", "findings", "smallest", "median", "largest"), rows)
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    return min(values), statistics.median(values), max(values)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _versions() -> str:
+    import numpy
+    import torch
+
+    from fedassay.support.environment import describe
+
+    revision = describe("cpu", [], datetime.now(UTC)).get("git_revision", "")
+    parts = [f"Python {platform.python_version()}", f"numpy {numpy.__version__}", f"torch {torch.__version__}"]
+    return ", ".join([*([f"revision {str(revision)[:12]}"] if revision else []), *parts]) + "."
+
+
+def main() -> int:
+    """Print the page; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mutants", nargs="?", type=Path, help="What score.py wrote.")
+    parser.add_argument("specificity", nargs="?", type=Path, help="What specificity.py wrote.")
+    given = parser.parse_args()
+    mutants, sweep = (
+        None if path is None else json.loads(path.read_text(encoding="utf-8"))
+        for path in (given.mutants, given.specificity)
+    )
+    sys.stdout.write(page(mutants or [], sweep, _versions() if mutants or sweep else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

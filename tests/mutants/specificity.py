@@ -1,0 +1,185 @@
+"""Count false alarms on honest methods at finite epsilon.
+
+    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3]
+
+Runs private methods as they ship, with every attack and audit that applies, and counts their findings. The methods
+are intact, so a false alarm is
+
+- `unsound` or `unsupported`, where the ledger adds up to what was asked: the claim holds;
+- `leak`, in such a cell at an epsilon of 2 or less, where an attacker gains too little to be told from guessing.
+
+No alarm, but set aside and counted, are findings on cells whose ledger adds up to more (something leaves exactly:
+that is honestly a leak, and a claim that covers it is wrong), and leaks of labels where counts leave exactly
+because the adjacency makes them public.
+
+    python tests/mutants/specificity.py RESULT.json --compare OLD NEW
+
+Of the findings that read `no_leak_found` in one record, how many are conclusive in another one of the same plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from broken import CONCLUSIVE, Said, said_in
+
+METHODS: tuple[dict[str, Any], ...] = (
+    {"fedcgs": {}},
+    {"fedcgs": {"label": "fedcgs central", "noise": "central", "secure_aggregation": "all"}},
+    {"fedpft": {"components": 1}},
+    {"fedpft": {"label": "fedpft noised", "components": 1, "counts": "noised", "adjacency": "add_remove"}},
+    {"fedpft": {"label": "fedpft em", "components": 2, "counts": "noised", "adjacency": "add_remove"}},
+)
+"""Methods that compute in features, whose private form is quick on any data set."""
+
+DATA: dict[str, dict[str, Any]] = {
+    "digits": {"data": {"name": "digits"}, "backbone": {"name": "pixels"}},
+    "lfw": {"data": {"name": "lfw_subset"}, "backbone": {"name": "pixels", "input_size": 8}},
+    "fashion_mnist": {
+        "data": {"name": "fashion_mnist", "limit": 1500},
+        "backbone": {"name": "pixels", "input_size": 8},
+    },
+    "cifar10": {"data": {"name": "cifar10", "limit": 1500}, "backbone": {"name": "pixels", "input_size": 8}},
+}
+EPSILONS = (1.0, 2.0)
+ALARMS = ("leak", "unsound", "unsupported")
+
+
+def plan_of(name: str, seed: int) -> dict[str, Any]:
+    """The plan of one data set at one seed."""
+    chosen = DATA[name]
+    split = {"private": 0.2, "attacker": 0.2, "public": 0.05}
+    official = name in ("fashion_mnist", "cifar10")
+    return {
+        "name": f"specificity-{name}",
+        "seeds": [seed],
+        "data": {**chosen["data"], "split": split if official else {**split, "test": 0.2}},
+        "clients": {"count": 4, "partition": "iid"},
+        "backbone": chosen["backbone"],
+        "privacy": {"epsilon": list(EPSILONS), "delta": 1e-5},
+        "methods": list(METHODS),
+        "attacks": [
+            "standard",
+            {"membership": {"shadows": 0}},
+            {"feature_diffusion": {"steps": 5, "limit": 200}},
+            {"feature_inversion": {"steps": 30}},
+        ],
+        "audits": "standard",
+        "resources": {"threads": 1},
+    }
+
+
+def counted(record: dict[str, Any]) -> Iterator[tuple[Said, str]]:
+    """The findings of a run, each with what it counts as: `clear`, `alarm`, `undecided` or `aside`."""
+    findings = iter(said_in(record))
+    for cell in record["cells"]:
+        accounted = cell["privacy"]["accounted"]
+        private = accounted not in (None, "inf") and accounted <= cell["epsilon"] * (1 + 1e-6)
+        exact = [row["kind"] for row in cell["ledger"] if row["exact"]]
+        for _ in cell["findings"]:
+            yield (finding := next(findings)), _counts_as(finding, private, exact)
+
+
+def _counts_as(finding: Said, private: bool, exact: Sequence[str]) -> str:
+    if finding.verdict in ("inconclusive", "not_run"):
+        return "undecided"
+    if finding.verdict not in ALARMS:
+        return "clear"
+    if finding.verdict == "leak":
+        labels = finding.source == "label_histograms" or finding.attack == "label_distribution"
+        return "aside" if not private or (labels and exact) else "alarm"
+    return "alarm" if private else "aside"
+
+
+def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counts by audit, the alarms themselves, and limits of detection."""
+    audits: dict[str, dict[str, int]] = {}
+    alarms, limits = [], []
+    names = {"clear": "clear", "alarm": "alarms", "undecided": "undecided", "aside": "aside"}
+    for record in runs:
+        for finding, kind in counted(record):
+            own = audits.setdefault(finding.audit, dict.fromkeys(("findings", *names.values()), 0))
+            own["findings"] += 1
+            own[names[kind]] += 1
+            if kind == "alarm":
+                alarms.append({"plan": record["plan"]["name"], "cell": finding.cell, "reason": finding.reason})
+            if finding.limit is not None:
+                limits.append((finding.audit, *finding.limit))
+    total = {key: sum(own[key] for own in audits.values()) for key in ("findings", *names.values())}
+    return {"audits": audits, "total": total, "alarms": alarms, "limits": limits}
+
+
+def still_conclusive(kept: Sequence[dict[str, str]], now: Sequence[Said]) -> dict[str, Any]:
+    """Of the silent findings of an earlier revision (cell, audit, attack, source, selection), which conclude now.
+
+    A test may have been split since: any finding of the same cell, audit and attack whose source agrees counts.
+    """
+    lost = []
+    for old in kept:
+        alike = [
+            item
+            for item in now
+            if (item.cell, item.audit, item.attack) == (old["cell"], old["audit"], old["attack"])
+            and (not old["source"] or item.source in ("", old["source"]))
+            and (not old["selection"] or item.selection in ("", old["selection"]))
+        ]
+        if not any(item.verdict in CONCLUSIVE for item in alike):
+            lost.append({**old, "reason": alike[0].reason if alike else "no such finding"})
+    share = math.nan if not kept else 1 - len(lost) / len(kept)
+    return {"formerly": len(kept), "still": len(kept) - len(lost), "share": share, "lost": lost}
+
+
+def silent_in(record: dict[str, Any]) -> list[dict[str, str]]:
+    """The findings of a run that read `no_leak_found`, as `still_conclusive` takes them."""
+    keys = ("cell", "audit", "attack", "source", "selection")
+    return [
+        {key: getattr(item, key) for key in keys} for item in said_in(record) if item.verdict == "no_leak_found"
+    ]
+
+
+def main() -> int:
+    """Run the sweep, write and print the counts; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("result", type=Path, help="A JSON file for the counts.")
+    parser.add_argument("--data", nargs="+", choices=sorted(DATA), default=["digits"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="Two records of one plan.")
+    given = parser.parse_args()
+    if given.compare:
+        old, new = (json.loads(path.read_text(encoding="utf-8")) for path in given.compare)
+        given.result.write_text(json.dumps(still_conclusive(silent_in(old), said_in(new)), indent=1) + "\n")
+        return 0
+    start, runs = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.data:
+            for seed in range(given.seeds):
+                runs.append(_run(plan_of(name, seed), Path(folder) / f"{name}-{seed}"))
+                print(f"{name}, seed {seed}: {summary(runs)['total']}", file=sys.stderr, flush=True)
+    found = {**summary(runs), "seconds": round(time.monotonic() - start, 1), "data": given.data}
+    given.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({key: found[key] for key in ("total", "alarms", "seconds")}, indent=1))
+    return 1 if found["alarms"] else 0
+
+
+def _run(plan: dict[str, Any], out: Path) -> dict[str, Any]:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    file = out.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    command = [sys.executable, "-m", "fedassay", "run", str(file), "-o", str(out), "--quiet", "--device", "cpu"]
+    subprocess.run(command, check=False)
+    content: dict[str, Any] = json.loads((out / "record.json").read_text(encoding="utf-8"))
+    return content
+
+
+if __name__ == "__main__":
+    sys.exit(main())

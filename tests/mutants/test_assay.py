@@ -1,0 +1,83 @@
+"""The page on the assay itself is made by its script, and false alarms are counted as they are defined."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assay import HEAD, LIMITS, SENSITIVITY, SPECIFICITY, UNMEASURED, page
+from broken import Said
+from specificity import still_conclusive, summary
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "assay.md"
+
+
+def _row(kind: str, outcome: str, fault: str = "less noise", **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "outcome": outcome, "fault": fault, "findings": [], **more}
+
+
+def test_the_page_has_the_form_that_its_script_gives() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for part in (*HEAD, *SENSITIVITY, *SPECIFICITY, *LIMITS):
+        assert part in text
+    bare = page([], None, "")
+    heads = [line for line in bare.splitlines() if line.startswith(("#", "| what", "| audit"))]
+    assert [line for line in text.splitlines() if line.startswith(("#", "| what", "| audit"))] == heads
+
+
+def test_what_was_not_measured_is_said() -> None:
+    assert page([], None, "").count(UNMEASURED) > 10
+
+
+def test_the_page_counts_by_fault() -> None:
+    rows = [_row("leaky", "found"), _row("leaky", "wrong reason"), _row("attack", "found", "flipped")]
+    limit = {"audit": "membership", "limit": ["share", 0.1]}
+    rows += [_row("honest", "flagged"), _row("attack", "passed", "unchanged", findings=[limit])]
+    made = page(rows, None, "numpy 1")
+    assert "| methods that leak | less noise | 2 | 1 | 1 | 0 |" in made
+    assert "| **broken attacks** | all | 1 | 1 | 0 | 0 |" in made
+    assert "| honest variations of methods | 1 | 1 | 0 |" in made
+    assert "| membership | share | 1 | 0.1 | 0.1 | 0.1 |" in made
+
+
+def _record(verdict: str, accounted: Any, exact: bool, **finding: Any) -> dict[str, Any]:
+    held = {"audit": "message", "attack": None, "source": None, "selection": None, "reason": "", "controls": {}}
+    cell = {"label": "a", "epsilon": 1.0, "delta": 1e-5, "seed": 0, "privacy": {"accounted": accounted}}
+    rows = [{"kind": "class_counts", "exact": exact}]
+    found = {**held, "verdict": verdict, **finding}
+    return {"plan": {"name": "p"}, "cells": [{**cell, "ledger": rows, "findings": [found]}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        (_record("no_leak_found", 1.0, False), "clear"),
+        (_record("inconclusive", 1.0, False), "undecided"),
+        (_record("leak", 1.0, False), "alarms"),
+        (_record("unsound", 1.0, False, audit="dp_claim"), "alarms"),
+        (_record("unsupported", 1.0, False, audit="dp_claim"), "alarms"),
+        (_record("leak", "inf", True), "aside"),
+        (_record("unsupported", "inf", True, audit="dp_claim"), "aside"),
+        (_record("leak", 1.0, True, attack="label_distribution"), "aside"),
+        (_record("leak", 1.0, True, attack="membership"), "alarms"),
+        (_record("leak", 1.0, False, attack="label_distribution"), "alarms"),
+    ],
+)
+def test_what_is_a_false_alarm(record: dict[str, Any], kind: str) -> None:
+    total = summary([record])["total"]
+    assert total.pop("findings") == 1
+    assert {name for name, count in total.items() if count} == {kind}
+
+
+def test_how_much_stays_conclusive() -> None:
+    old = {"cell": "c", "audit": "message", "attack": "a", "source": "raw", "selection": "all"}
+    now = [Said("c", "message", "a", "raw", "all", "inconclusive", "too few")]
+    other = {**old, "source": "means"}
+    found = still_conclusive([old, other], [*now, Said("c", "message", "a", "means", "all", "leak", "r")])
+    assert (found["formerly"], found["still"], found["share"]) == (2, 1, 0.5)
+    assert found["lost"] == [{**old, "reason": "too few"}]
+    assert math.isnan(still_conclusive([], now)["share"])
+    assert json.dumps(found)
