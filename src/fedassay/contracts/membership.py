@@ -36,6 +36,9 @@ Kind = Literal["online", "offline"]
 
 _ATTEMPTS = 5
 
+MANY = 32
+"""Shadows from which attacks estimate more than a mean of every candidate."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
@@ -81,6 +84,8 @@ class MembershipGame:
         population: The adversary's own records, or None.
         simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
         seeds: Of the shadows.
+        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
+            asked for.
         kept: Shadows made so far.
     """
 
@@ -89,6 +94,7 @@ class MembershipGame:
     population: Records | None
     simulate: Callable[[Sequence[Records], Seeds], View]
     seeds: Seeds
+    most: int | None = None
     kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
 
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
@@ -99,6 +105,8 @@ class MembershipGame:
         """
         if kind == "offline" and (self.population is None or not len(self.population)):
             raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
+        if self.most is not None and count < MANY:
+            count = min(count, self.most)
         for number in range(count):
             if (kind, number) not in self.kept:
                 advance(number, count)
