@@ -33,7 +33,7 @@ from pydantic import Field
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
-from fedassay.audits.membership.exposed import SIZES, Exposed, exposed
+from fedassay.audits.membership.exposed import Exposed, exposed, sizes_for
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
@@ -185,7 +185,7 @@ class MembershipAudit(Parameters):
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
         """The controls in the release's own shape, one for each size of client, with what they show."""
         controls: list[tuple[Control, Separation | None]] = []
-        for size in SIZES:
+        for size in sizes_for(key.split("/", maxsplit=1)[0]):
             rows = own.sizes == size
             scores = own.scores.get(key, np.full(len(rows), np.nan))[rows]
             members = own.members[rows]

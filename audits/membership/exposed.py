@@ -35,6 +35,13 @@ Bools = NDArray[np.bool_]
 
 SIZES = (1, 2)
 """Records a label of the clients that are exposed."""
+
+
+def sizes_for(source: str) -> tuple[int, ...]:
+    """Those that a source must tell: a model need not hold more than one record a label by heart."""
+    return SIZES if source == "messages" else SIZES[:1]
+
+
 _WORDS = {1: "one control record a label", 2: "two control records a label"}
 _MEMBERS = 20
 """Members of clients of each size that are asked about; half as many where control records are scarce."""
@@ -98,7 +105,9 @@ def exposed(context: AttackedContext) -> Exposed:
 def _exposed(context: AttackedContext) -> Exposed:
     dealt = _deal(context)
     places = len(context.clients) if _each_is_seen(context) else 1
-    runs = [dealt[start : start + places] for start in range(0, len(dealt), places)]
+    alike = [[each for each in dealt if each.size == size] for size in SIZES]
+    # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
+    runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
     scores: dict[str, list[NDArray[np.floating]]] = {}
     members, blocks, sizes = [], [], []
     for number, run in enumerate(runs):
