@@ -35,6 +35,7 @@ from fedassay.support.types import Ints
 Kind = Literal["online", "offline"]
 
 _ATTEMPTS = 5
+_NONE = np.zeros(0, np.int64)
 
 MANY = 32
 """Shadows from which attacks estimate more than a mean of every candidate."""
@@ -151,25 +152,33 @@ class MembershipGame:
 
 
 class _Stock:
-    """The adversary's records, dealt without repeats until a class runs out."""
+    """The adversary's records, dealt without repeats until a class runs out, and then anew."""
 
     def __init__(self, population: Records | None, rng: np.random.Generator) -> None:
         self.population = population
-        self.left: dict[int, Ints] = {}
+        self.rng = rng
+        self.whole: dict[int, Ints] = {}
         if population is not None:
             order = rng.permutation(len(population))
             labels = population.labels[order]
-            self.left = {int(label): order[labels == label] for label in np.unique(labels)}
+            self.whole = {int(label): order[labels == label] for label in np.unique(labels)}
+        self.left = dict(self.whole)
 
     def draw(self, counts: Ints) -> list[Records]:
-        """So many records of each class, fewer where there are no more."""
-        taken = []
-        for label, wanted in enumerate(counts):
-            pool = self.left.get(label, np.zeros(0, np.int64))
-            taken.append(pool[: int(wanted)])
-            self.left[label] = pool[int(wanted) :]
-        rows = np.concatenate([*taken, np.zeros(0, np.int64)])
+        """So many records of each class for one client, none of them twice; fewer where there are no more in all."""
+        rows = np.concatenate([*(self._take(label, int(wanted)) for label, wanted in enumerate(counts)), _NONE])
         return [self.population.take(rows)] if self.population is not None and len(rows) else []
+
+    def _take(self, label: int, wanted: int) -> Ints:
+        pool = self.left.get(label, _NONE)
+        taken, self.left[label] = pool[:wanted], pool[wanted:]
+        if len(taken) < wanted:
+            # A client without records would answer nothing: the next ones share records with the ones before.
+            rest = np.setdiff1d(self.whole.get(label, _NONE), taken)
+            pool = self.rng.permutation(rest)
+            more = pool[: wanted - len(taken)]
+            taken, self.left[label] = np.concatenate([taken, more]), pool[len(more) :]
+        return taken
 
 
 def half_of_each(labels: Ints, rng: np.random.Generator) -> Ints:
