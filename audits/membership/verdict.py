@@ -19,6 +19,7 @@ from fedassay.audits.membership.roc import (
     roc_series,
     separate_many_releases,
 )
+from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.audit import AuditContext
@@ -86,19 +87,20 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         observed_for="for the claim's neighbours" if allowed is not None else REPLACED,
         assumptions=(releases.assumption,),
         about=releases.about,
-        limit=lambda _: _limit_of(releases, allowed, context),
+        limit=lambda against: _limit_of(releases, against, context),
     )
 
 
-def _limit_of(releases: Releases, allowed: Allowed | None, context: AuditContext) -> Limit | str:
-    """Of noised statistics, the smallest epsilon that would have been refuted; of others, the smallest leak."""
+def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext) -> Limit | str:
+    """Against a claim the smallest epsilon that would have been refuted; against chance the smallest leak."""
     outside, inside = releases.audited
-    if allowed is not None and releases.gaussian is not None:
-        n = min(len(outside), len(inside))
-        confidence = 1 - 0.05 / context.bounds
-        normal = min(len(side) for side in releases.gaussian)
+    if against is not None:
+        n, confidence = min(len(outside), len(inside)), 1 - 0.05 / context.bounds
+        normal = 0 if releases.gaussian is None else min(len(side) for side in releases.gaussian)
+        if normal >= LEAST:
+            n = normal
         refuted = refuted_epsilon(
-            allowed.epsilon, delta=allowed.delta, n=n, confidence=confidence, gaussian=normal >= n
+            against.epsilon, delta=against.delta, n=n, confidence=confidence, gaussian=normal >= LEAST
         )
         if refuted.smallest is None:
             return f"no epsilon is refuted by {n} releases a side: more releases would decide"
