@@ -1,4 +1,4 @@
-"""Break the methods one way at a time, and see what the audits of claims say: `make mutants`.
+"""Break methods and attacks one way at a time, and see what the audits say: `make mutants`.
 
     python tests/mutants/score.py [RESULT.json] [--only REGEX] [--jobs 2] [--keep FOLDER]
 
@@ -7,6 +7,9 @@ plan of its method, through the command line. A leaky method is found where `dp_
 `unsound` or `unsupported`, for the right reason where that reason names what the entry says; an honest variation
 is flagged where either does. Exit status 1 if a leaky method is not found for the right reason, or an honest one
 is flagged or could not be judged, or an edit changes nothing of what is sent.
+
+A broken attack is found where none of the findings that it concerns reads `no_leak_found`, on a plan where some of
+them are conclusive as long as nothing is broken; exit status 1 if one is not.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from queue import SimpleQueue
 from typing import Any
 
 import yaml
-from catalogue import UNCHANGED, Mutant, mutants, plan_of
+from broken import Said, outcome_of_attack, said_in
+from catalogue import UNCHANGED, Mutant, mutants, plan_of, unchanged
 from copies import edited, pristine
 
 LIMIT = 120.0
@@ -37,6 +41,7 @@ LIMIT = 120.0
 
 CLAIMS = ("dp_claim", "ledger")
 BAD = ("unsound", "unsupported")
+VERDICTS = ("leak", "no_leak_found", "sound", "unsupported", "unsound", "inconclusive", "not_run")
 
 
 @dataclass(frozen=True)
@@ -45,17 +50,19 @@ class Judged:
 
     Attributes:
         name: Of the entry.
-        kind: `leaky` or `honest`.
+        kind: `leaky`, `honest` or `attack`.
         fault: Its class.
         scope: What the fault is confined to.
         blind: Whether it was written without a look at the audits.
         verdict: The worst verdict of the audits of claims in any cell, or `error` where the run failed.
         outcome: Of leaky ones `found`, `wrong reason`, `missed`, `inconclusive`, `error`, or `no effect` where the
             messages are those of the method as it is; of honest ones `passed`, `flagged`, `inconclusive` or
-            `error`.
+            `error`; of broken attacks `found`, `missed`, `no effect`, `no baseline` or `error`, and `passed` of
+            the code as it is, where something is conclusive for each of its plan's entries.
         reasons: Those of that verdict, or the end of what a failed run printed.
         seconds: Time taken.
         sent: Digest of the transcripts that the run wrote.
+        findings: Of broken attacks, and of the same plans without an edit: all that the run found.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Judged:
     reasons: tuple[str, ...]
     seconds: float
     sent: str = ""
+    findings: tuple[Said, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -79,11 +87,12 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = 
     """Run and judge entries, `jobs` at once.
 
     Args:
-        entries: Which.
+        entries: Which; of broken attacks the plan without an edit is run as well.
         folder: An empty folder for copies and runs.
         jobs: Processes.
         keep: Leave them there.
     """
+    entries = _with_baselines(entries)
     package = pristine(folder / "pristine")
     workers: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
     started = [_worker() for _ in range(jobs)]
@@ -105,12 +114,42 @@ def run_all(entries: Sequence[Mutant], folder: Path, jobs: int, *, keep: bool = 
             for done, judged in enumerate(pool.map(one, entries), 1):
                 found.append(judged)
                 print(f"{done}/{len(entries)} {judged.name}: {judged.outcome}", file=sys.stderr, flush=True)
-            return _effective(entries, found)
+            return _against_baselines(entries, _effective(entries, found))
     finally:
         for worker in started:
             assert worker.stdin is not None
             worker.stdin.close()
             worker.wait()
+
+
+def _with_baselines(entries: Sequence[Mutant]) -> list[Mutant]:
+    """The entries, and before them the plans of broken attacks without an edit, where they are not among them."""
+    there = {entry.name for entry in entries}
+    bare = {entry.plan: unchanged(entry.plan, "attack") for entry in entries if entry.kind == "attack"}
+    return [*(entry for entry in bare.values() if entry.name not in there), *entries]
+
+
+def _against_baselines(entries: Sequence[Mutant], found: Sequence[Judged]) -> list[Judged]:
+    """The outcomes of broken attacks, which the same plan without an edit decides on."""
+    attacks = [pair for pair in zip(entries, found, strict=True) if pair[0].kind == "attack"]
+    intact = {entry.plan: judged.findings for entry, judged in attacks if entry.fault == UNCHANGED}
+    out = {}
+    for entry, judged in attacks:
+        if judged.verdict == "error":
+            continue
+        if entry.fault == UNCHANGED:
+            tried = [other for other, _ in attacks if other.plan == entry.plan and other.fault != UNCHANGED]
+            nothing = [
+                other.name
+                for other in tried
+                if outcome_of_attack(other.concern, (), judged.findings)[0] == "no baseline"
+            ]
+            outcome = "no baseline" if nothing else "passed"
+            out[entry.name] = replace(judged, outcome=outcome, reasons=tuple(nothing))
+        else:
+            outcome, verdict, reasons = outcome_of_attack(entry.concern, judged.findings, intact[entry.plan])
+            out[entry.name] = replace(judged, outcome=outcome, verdict=verdict, reasons=tuple(reasons))
+    return [out.get(judged.name, judged) for judged in found]
 
 
 def _effective(entries: Sequence[Mutant], found: Sequence[Judged]) -> list[Judged]:
@@ -158,7 +197,13 @@ def _judged(entry: Mutant, package: Path, folder: Path, worker: subprocess.Popen
     if not record.exists():
         said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
         return _of(entry, "error", (f"exit status {status}", said), seconds)
-    judged = _of(entry, *verdict_of(json.loads(record.read_text(encoding="utf-8"))), seconds)
+    content = json.loads(record.read_text(encoding="utf-8"))
+    if entry.kind == "attack":
+        said = said_in(content)
+        verdict = "error" if content["errors"] else "ran"
+        reasons = tuple(str(error)[-2000:] for error in content["errors"])
+        return replace(_of(entry, verdict, reasons, seconds), findings=said)
+    judged = _of(entry, *verdict_of(content), seconds)
     return replace(judged, sent=_digest(output / "transcripts"))
 
 
@@ -199,6 +244,8 @@ def _of(entry: Mutant, verdict: str, reasons: tuple[str, ...], seconds: float) -
 
 def outcome_of(entry: Mutant, verdict: str, reasons: Sequence[str]) -> str:
     """What a verdict is worth for an entry; see `Judged.outcome`."""
+    if entry.kind == "attack":
+        return verdict
     if verdict in ("inconclusive", "not_run"):
         return "inconclusive"
     if verdict in BAD:
@@ -229,7 +276,26 @@ def table(found: Sequence[Judged]) -> str:
     flagged = sum(item.outcome == "flagged" for item in honest)
     unclear = sum(item.outcome in ("inconclusive", "error") for item in honest)
     rows.append(f"honest variations: {len(honest)}, flagged {flagged}, not judged {unclear}")
-    return "\n".join(rows)
+    return "\n".join([*rows, *_attacks(found)])
+
+
+def _attacks(found: Sequence[Judged]) -> list[str]:
+    """The score of broken attacks by class, and the findings of their plans without an edit."""
+    broken = [item for item in found if item.kind == "attack" and item.fault != UNCHANGED]
+    if not broken:
+        return []
+    columns = ("found", "missed", "no effect", "no baseline", "error")
+    rows = ["", f"{'broken attacks':40} {'of':>4} " + " ".join(f"{name:>11}" for name in columns)]
+    faults = {fault: [item for item in broken if item.fault == fault] for fault in {item.fault for item in broken}}
+    for name, items in (*sorted(faults.items()), ("broken attacks", broken)):
+        counts = (sum(item.outcome == column for item in items) for column in columns)
+        rows.append(f"{name:40} {len(items):4} " + " ".join(f"{count:11}" for count in counts))
+    bare = [item for item in found if item.kind == "attack" and item.fault == UNCHANGED]
+    findings = [finding for item in bare for finding in item.findings]
+    verdicts = {verdict: sum(item.verdict == verdict for item in findings) for verdict in VERDICTS}
+    told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items() if count)
+    rows.append(f"their {len(bare)} plans without an edit: {told}")
+    return rows
 
 
 def _counts(name: str, items: Sequence[Judged]) -> str:

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from catalogue import SCOPES, Edit, Mutant, mutants, plans
+from broken import Said, outcome_of_attack
+from catalogue import SCOPES, UNCHANGED, Concern, Edit, Mutant, attack_plans, mutants, plan_of, plans
 from copies import PACKAGE, apply
 from score import Judged, outcome_of, run_all, table, verdict_of
 
 ENTRIES = mutants()
 LEAKY = [entry for entry in ENTRIES if entry.kind == "leaky"]
 HONEST = [entry for entry in ENTRIES if entry.kind == "honest" and entry.edits]
+BROKEN = [entry for entry in ENTRIES if entry.kind == "attack" and entry.fault != UNCHANGED]
 SUBSET = [entry for entry in ENTRIES if entry.subset]
 
 
@@ -36,12 +38,61 @@ def test_entries_are_told_apart_and_complete():
     done = [(entry.plan, entry.edits) for entry in ENTRIES]
     assert len(set(done)) == len(done)
     for entry in ENTRIES:
-        assert entry.plan in plans(), entry.name
+        assert entry.plan in (attack_plans() if entry.kind == "attack" else plans()), entry.name
         assert entry.scope in SCOPES, entry.name
         assert entry.what.endswith("."), entry.name
         if entry.kind == "leaky":
             assert entry.reason, entry.name
             assert not re.search(entry.reason, ""), entry.name
+
+
+def test_broken_attacks_say_which_findings_they_concern_and_use_every_plan():
+    assert {entry.plan for entry in BROKEN} == set(attack_plans())
+    for entry in BROKEN:
+        assert entry.edits, entry.name
+        for pattern in (entry.concern.source, entry.concern.selection, entry.concern.label):
+            re.compile(pattern)
+
+
+def test_a_plan_of_attacks_is_merged_into_what_all_plans_share():
+    plan = plan_of("attacks-gram")
+    assert plan["clients"] == {"count": 12, "partition": "iid"}
+    assert plan["data"]["name"] == "digits"
+    assert plan["audits"] == [{"message": {}}]
+
+
+def _said(verdict: str, source: str = "raw", selection: str = "all", reason: str = "SSIM 0.9") -> Said:
+    return Said("fedcgs | inf | 1e-05 | 0", "reconstruction", "diffusion", source, selection, verdict, reason)
+
+
+def test_what_becomes_of_a_broken_attack():
+    def outcome(broken: list[Said], intact: list[Said], concern: Concern | None = None) -> str:
+        return outcome_of_attack(concern or Concern(attack="diffusion"), broken, intact)[0]
+
+    leak, clear = _said("leak"), _said("no_leak_found")
+    failed, unclear = _said("not_run", "", ""), _said("inconclusive")
+    assert outcome([clear], [leak]) == "missed"
+    assert outcome([clear], [clear]) == "missed"
+    assert outcome([unclear], [leak]) == outcome([unclear], [clear]) == outcome([failed], [leak]) == "found"
+    assert outcome([_said("leak", reason="SSIM 0.8")], [leak]) == "found"
+    assert outcome([leak], [leak]) == "no effect"
+    assert outcome([], [leak]) == "missed"
+    assert outcome([unclear], [leak, _said("leak", "means")]) == "found"
+    assert outcome([leak], [leak, _said("leak", "means")]) == "missed"
+    assert outcome([unclear], [unclear]) == outcome([clear], []) == "no baseline"
+    assert outcome([clear], [leak], Concern(attack="another")) == "no baseline"
+
+
+def test_a_concern_names_source_selection_and_label_as_a_whole():
+    intact = [_said("leak", "raw"), _said("no_leak_found", "raw_means")]
+    broken = [_said("inconclusive", "raw"), _said("no_leak_found", "raw_means")]
+    for concern, outcome in (
+        (Concern(attack="diffusion"), "missed"),
+        (Concern(attack="diffusion", source="raw"), "found"),
+        (Concern(audit="reconstruction", source="raw.*"), "missed"),
+        (Concern(audit="reconstruction", label="fed"), "no baseline"),
+    ):
+        assert outcome_of_attack(concern, broken, intact)[0] == outcome
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.edits], ids=lambda entry: entry.name)
@@ -101,6 +152,21 @@ def test_the_table_counts():
     assert re.search(r"^less noise +2 +1 +0 +1 +0$", shown, re.MULTILINE)
     assert "honest variations: 1, flagged 1, not judged 0" in shown
     assert [item.right for item in said] == [True, False, False]
+
+
+def test_the_table_counts_broken_attacks_and_what_their_plans_find_unbroken():
+    rest = ("all", False, "ran")
+    said = [
+        Judged("p: unchanged", "attack", UNCHANGED, *rest, "passed", (), 1.0, "", (_said("leak"), _said("leak"))),
+        Judged("one", "attack", "flipped", *rest, "found", (), 1.0),
+        Judged("two", "attack", "flipped", *rest, "missed", (), 1.0),
+        Judged("three", "attack", "garbage", *rest, "no baseline", (), 1.0),
+    ]
+    shown = table(said)
+    assert re.search(r"^flipped +2 +1 +1 +0 +0 +0$", shown, re.MULTILINE)
+    assert re.search(r"^broken attacks +3 +1 +1 +0 +1 +0$", shown, re.MULTILINE)
+    assert "their 1 plans without an edit: 2 leak" in shown
+    assert [item.right for item in said] == [True, True, False, False]
 
 
 @pytest.fixture(scope="module")
