@@ -33,7 +33,7 @@ from pydantic import Field
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
-from fedassay.audits.membership.exposed import Exposed, exposed, sizes_for
+from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
@@ -183,7 +183,7 @@ class MembershipAudit(Parameters):
         )
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
-        """The controls in the release's own shape, one for each size of client, with what they show."""
+        """The controls in the release's own shape, by size of client and part of a message, with what they show."""
         controls: list[tuple[Control, Separation | None]] = []
         for size in sizes_for(key.split("/", maxsplit=1)[0]):
             rows = own.sizes == size
@@ -191,11 +191,11 @@ class MembershipAudit(Parameters):
             members = own.members[rows]
             scored = ~np.isnan(scores)
             if min((scored & members).sum(), (scored & ~members).sum()) < _FEWEST:
-                missed = Control(own.words(size), False, "it could not be attacked", detail="AUC", own_shape=True)
+                missed = Control(words, False, "it could not be attacked", detail="AUC", own_shape=True)
                 controls.append((missed, None))
                 continue
             shown = separation(scores, members, own.blocks[rows])
-            controls.append((shown.control(own.words(size), own_shape=True), shown))
+            controls.append((shown.control(words, own_shape=True), shown))
         return controls
 
     def _positive(self, source: str, context: AttackedContext) -> AttackResult:

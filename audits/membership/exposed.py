@@ -42,6 +42,10 @@ def sizes_for(source: str) -> tuple[int, ...]:
     return SIZES if source == "messages" else SIZES[:1]
 
 
+WHOLE = ""
+"""The messages as they are seen."""
+_MOMENTS, _REST = "second moments alone", "all but second moments"
+_SUMS = ("class_sums", "class_means", "mixture_means")
 _WORDS = {1: "one control record a label", 2: "two control records a label"}
 _MEMBERS = 20
 """Members of clients of each size that are asked about; half as many where control records are scarce."""
@@ -56,21 +60,27 @@ class Exposed:
     """What the attack answers about a release that gives its records away.
 
     Attributes:
-        scores: By source and test, each over all candidates, NaN where one was not scored.
+        scores: By part (`_parts`), and source and test, each over all candidates, NaN where one was not scored.
         members: Which candidates are members, shape (n,).
         blocks: The exchangeable group (run, client and label) of each, shape (n,).
         sizes: Records a label of the client that each is asked of, shape (n,).
     """
 
-    scores: dict[str, NDArray[np.floating]]
+    scores: dict[tuple[str, str], NDArray[np.floating]]
     members: Bools
     blocks: NDArray[np.str_]
     sizes: Ints
 
-    def words(self, size: int) -> str:
+    def asked(self, source: str) -> list[tuple[int, str]]:
+        """Sizes of clients, and parts of their messages, that a source must tell."""
+        parts = sorted({part for part, _ in self.scores}) if source == "messages" else [WHOLE]
+        return [(size, part) for size in sizes_for(source) for part in parts]
+
+    def words(self, size: int, part: str) -> str:
         """What was released to clients of a size."""
         records = int((self.members & (self.sizes == size)).sum())
-        return f"the method's own run without privacy on clients of {_WORDS[size]}, {records} in all"
+        seen = f", seen in {part}" if part else ""
+        return f"the method's own run without privacy on clients of {_WORDS[size]}, {records} in all{seen}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,23 +118,26 @@ def _exposed(context: AttackedContext) -> Exposed:
     alike = [[each for each in dealt if each.size == size] for size in SIZES]
     # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
     runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
-    scores: dict[str, list[NDArray[np.floating]]] = {}
+    scores: dict[tuple[str, str], list[NDArray[np.floating]]] = {}
     members, blocks, sizes = [], [], []
     for number, run in enumerate(runs):
-        result, questions = _run(context, run, number)
+        results, questions = _run(context, run, number)
         owners = {context.clients[place].name: each for place, each in enumerate(run)}
         for name, asked in questions.items():
             members.append(_among(asked, owners[name].held))
             blocks += [f"{number}/{name}/{label}" for label in asked.labels]
             sizes += [owners[name].size] * len(asked)
-        for key, values in result.scores.items():
-            scores.setdefault(key, []).append(values)
+        for part, result in results.items():
+            for key, values in result.scores.items():
+                scores.setdefault((part, key), []).append(values)
     # A source that one of the runs does not show has no answers about all candidates.
     whole = {key: np.concatenate(parts) for key, parts in scores.items() if len(parts) == len(runs)}
     return Exposed(whole, np.concatenate(members), np.array(blocks, np.str_), np.array(sizes, np.int64))
 
 
-def _run(context: AttackedContext, run: Sequence[_Dealt], number: int) -> tuple[AttackResult, dict[str, Records]]:
+def _run(
+    context: AttackedContext, run: Sequence[_Dealt], number: int
+) -> tuple[dict[str, AttackResult], dict[str, Records]]:
     """One run of the method in which the first clients hold control records, and what the attack makes of it."""
     seeds = control_seeds(context, "membership", "exposed", number)
     nothing = context.control.take(np.zeros(0, np.int64))
@@ -153,7 +166,30 @@ def _run(context: AttackedContext, run: Sequence[_Dealt], number: int) -> tuple[
     )
     with context.workplace.progress.step("control: the method without privacy"):
         view = simulate(clients, seeds.child("run"))
-    return context.attack(view, game), questions
+    results = {WHOLE: context.attack(view, game)}
+    for part in _parts(view):
+        seen = {key: replace(shadow, view=_part(shadow.view, part)) for key, shadow in game.kept.items()}
+
+        def simulate_part(records: Sequence[Records], streams: Seeds, part: str = part) -> View:
+            return _part(simulate(records, streams), part)
+
+        results[part] = context.attack(_part(view, part), replace(game, simulate=simulate_part, kept=seen))
+    return results, questions
+
+
+def _parts(view: View) -> tuple[str, ...]:
+    """Parts of messages that each give records away: evidence in the one would hide that the other is not read."""
+    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    return (_MOMENTS, _REST) if "second_moment" in kinds and kinds & set(_SUMS) else ()
+
+
+def _part(view: View, part: str) -> View:
+    left_out = _SUMS if part == _MOMENTS else ("second_moment",)
+    messages = tuple(
+        replace(message, fields={name: item for name, item in message.fields.items() if item.kind not in left_out})
+        for message in view.messages
+    )
+    return replace(view, messages=messages)
 
 
 def _named(dealt: _Dealt, name: str) -> Records:
