@@ -185,9 +185,9 @@ class MembershipAudit(Parameters):
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
         """The controls in the release's own shape, by size of client and part of a message, with what they show."""
         controls: list[tuple[Control, Separation | None]] = []
-        for size in sizes_for(key.split("/", maxsplit=1)[0]):
-            rows = own.sizes == size
-            scores = own.scores.get(key, np.full(len(rows), np.nan))[rows]
+        for size, part in own.asked(key.split("/", maxsplit=1)[0]):
+            rows, words = own.sizes == size, own.words(size, part)
+            scores = own.scores.get((part, key), np.full(len(rows), np.nan))[rows]
             members = own.members[rows]
             scored = ~np.isnan(scores)
             if min((scored & members).sum(), (scored & ~members).sum()) < _FEWEST:

@@ -153,7 +153,9 @@ class _Finder:
 
     def _exceeds(self, inside: Matrix, allowed: Allowed, own: np.random.Generator) -> bool:
         pairs = min(len(inside), self.size.outside)
-        gains = inside[own.permutation(len(inside))[:pairs]] - own.permutation(self._outside)[:pairs]
+        # Normal scores: the guesses that count first are of pairs that are furthest apart.
+        one, zero = ndtri(inside[own.permutation(len(inside))]), ndtri(own.permutation(self._outside))
+        gains = one[:pairs] - zero[:pairs]
         heads = own.random(pairs) < 0.5
         signed = np.where(heads, gains, -gains)
         confidence = 1 - 0.05 / self.size.tests
