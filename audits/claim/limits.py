@@ -1,9 +1,9 @@
 """What a run would have found of a claim that is false: the limit of detection beside every `sound`.
 
 - Of releases on neighbours: the smallest epsilon that this many would have refuted (`audits.stats.refuted`).
-- Of the noise on the tape: whatever differs from the noise of its own stream is found to the bit; of the streams, the
-  smallest shortfall of their deviation that the test of so many numbers finds, as the epsilon that all releases then
-  add up to.
+- Of the noise on the tape: whatever differs from the noise of its own stream is found to the bit; of the
+  streams, the smallest shortfall of their deviation that the test of so many numbers finds, as the epsilon that
+  all releases then add up to.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
 
 def _tape_words(short: _Shortfall) -> str:
     return (
-        f"noise that is not that of its stream is found to the bit; {short.numbers:,} numbers of the streams would have "
-        f"shown {short.share:.3g} of the declared deviation, which adds up to epsilon {short.epsilon:.3g}"
+        f"noise that is not that of its stream is found to the bit; {short.numbers:,} numbers of the streams would "
+        f"have shown {short.share:.3g} of the declared deviation, which adds up to epsilon {short.epsilon:.3g}"
     )
 
 

@@ -4,20 +4,20 @@ Truth joined to the scores of the attack `membership`, one finding for each thin
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
 canaries planted into one private training run (`canaries`).
 
-Positive controls: the method's own run without privacy on control records that it is known to give away (`exposed`),
-asked by the same attack in the same view; and releases that give membership away to the same test whatever the method
-(`controls`), of the attack alone. Negative control:
-the same questions about releases of the same method that were computed from either half of every client's records,
-to which the client's other half are strangers, too. Where members and strangers are not of one distribution (a
-client's own domain, a test set of other origin), any release of that client's distribution tells them apart, and
-the control is flagged. Where clients are too small to be halved, the release is computed from fresh records; at
-last, the truth is shuffled among the candidates of each client and label.
+Positive controls: the method's own run without privacy on control records that it is known to give away
+(`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
+whatever the method (`controls`), of the attack alone. Negative control: the same questions about releases of the
+same method that were computed from either half of every client's records, to which the client's other half are
+strangers, too. Where members and strangers are not of one distribution (a client's own domain, a test set of
+other origin), any release of that client's distribution tells them apart, and the control is flagged. Where
+clients are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled
+among the candidates of each client and label.
 
 Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
-how much. Where so few candidates could not show more whatever leaks, and members are told at all, `inconclusive`; so is
-silence where the method cannot be run on control records, or does worse than chance. With it goes the smallest leak that
-would have been found (`limits`).
+how much. Where so few candidates could not show more whatever leaks, and members are told at all,
+`inconclusive`; so is silence where the method cannot be run on control records, or does worse than chance. With
+it goes the smallest leak that would have been found (`limits`).
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class MembershipAudit(Parameters):
         )
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
-        """The controls in the release's own shape, by size of client and part of a message, with what they show."""
+        """The controls in the release's own shape, by client size and part of a message, and what they show."""
         controls: list[tuple[Control, Separation | None]] = []
         for size, part in own.asked(key.split("/", maxsplit=1)[0]):
             rows, words = own.sizes == size, own.words(size, part)

@@ -12,9 +12,9 @@ One run bounds epsilon under add_remove only, by the f-DP form of the bound (Mah
 for (epsilon, delta)-DP, which assumes nothing of the scores. It is weak by nature: m canaries cannot show more
 than a few units of epsilon, and a black-box score sees little of what DP-SGD released.
 
-Positive controls: the method's own run without privacy, in the form in which it holds records by heart, on canaries
-alone, made of control records; and a classifier that memorized the canaries that joined. Negative: coins drawn anew
-after the run.
+Positive controls: the method's own run without privacy, in the form in which it holds records by heart, on
+canaries alone, made of control records; and a classifier that memorized the canaries that joined. Negative:
+coins drawn anew after the run.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 It runs the method itself on both possibilities, a client's records with the one in question or with another of
 the same label, and takes the one whose messages are nearer to the real ones.
 
-Positive controls: the same of a client of one control record a class, whose messages the method makes without privacy,
-in the form in which it gives records away most; and the features themselves. Negative: a release of a third data set,
-which holds neither record.
+Positive controls: the same of a client of one control record a class, whose messages the method makes without
+privacy, in the form in which it gives records away most; and the features themselves. Negative: a release of a
+third data set, which holds neither record.
 """
 
 from __future__ import annotations

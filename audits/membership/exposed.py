@@ -1,14 +1,14 @@
 """The method's own release, without privacy, of control records that it is known to give away.
 
-Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture or
-a second moment gives away shows where there are two. Labels are dealt at random, so that nothing but the records
-themselves tells them: a model that gets them right holds its records by heart. The method is run in the form in
-which it gives away most (`fedassay.contracts.method.Exposes`), the view is that of the plan's threat model, and the
-audited attack is asked, with shadow releases of the same kind, which of these records and of as many other control
-records of the same labels were in it.
+Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture
+or a second moment gives away shows where there are two. Labels are dealt at random, so that nothing but the
+records themselves tells them: a model that gets them right holds its records by heart. The method is run in the
+form in which it gives away most (`fedassay.contracts.method.Exposes`), the view is that of the plan's threat
+model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of as
+many other control records of the same labels were in it.
 
-Where no client is seen for itself, one of them holds records and the others none, and the method is run once for each
-client that is needed. Cells of one seed that differ in epsilon alone share the answers.
+Where no client is seen for itself, one of them holds records and the others none, and the method is run once for
+each client that is needed. Cells of one seed that differ in epsilon alone share the answers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The smallest leak of membership that a run of this size would have found.
 
 A run is put together from ranks: every control's members are ranked among that control's own strangers, and the
-strangers of the run are ranks drawn evenly. Of the members a share is told as the positive control's are, the rest as
-the negative control's; only members are replaced, for strangers are in no release. The verdict's own test is asked,
-at its own corrected level (`fedassay.audits.stats.detection`).
+strangers of the run are ranks drawn evenly. Of the members a share is told as the positive control's are, the
+rest as the negative control's; only members are replaced, for strangers are in no release. The verdict's own
+test is asked, at its own corrected level (`fedassay.audits.stats.detection`).
 
-The share speaks of a few members who are told for sure: a true-positive rate at a low false-positive rate. Beside it
-stands the smallest leak that touches every member alike, as an AUC.
+The share speaks of a few members who are told for sure: a true-positive rate at a low false-positive rate.
+Beside it stands the smallest leak that touches every member alike, as an AUC.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The smallest epsilon that so many releases of two neighbours would have refuted: the limit of detection of a claim.
 
-Of a Gaussian mechanism whose true parameter is mu, scored by its likelihood ratio, scores are N(0, 1) and N(mu, 1).
-The limit is the smallest mu, as an epsilon at the claim's delta, whose lower bound is above the claim with
+Of a Gaussian mechanism whose true parameter is mu, scored by its likelihood ratio, scores are N(0, 1) and N(mu,
+1). The limit is the smallest mu, as an epsilon at the claim's delta, whose lower bound is above the claim with
 probability 0.95:
 
 - by the Gaussian-DP estimate (`gdp_bound`), from the noncentral t law of what it inverts;
-- by the assumption-free threshold bound (`threshold_bound`), at the threshold that serves it best: with probability
-  0.95 both counts are no worse than their 2.5 % quantiles. The bound assumes nothing of the scores; the limit says
-  what it would have made of a Gaussian mechanism.
+- by the assumption-free threshold bound (`threshold_bound`), at the threshold that serves it best: with
+  probability 0.95 both counts are no worse than their 2.5 % quantiles. The bound assumes nothing of the scores;
+  the limit says what it would have made of a Gaussian mechanism.
 
 Neither looks at the audited scores.
 """
