@@ -226,8 +226,8 @@ def _clients(labels: int, records: int) -> list[int]:
         if needed <= records:
             return sizes
     raise NotRunError(
-        f"the method's own run on records that it is known to give away needs {needed} control records, and there are "
-        f"{records}: {needed - records} more in data.split.control would decide"
+        f"the method's own run on records that it is known to give away needs {needed} control records, and there "
+        f"are {records}: {needed - records} more in data.split.control would decide"
     )
 
 

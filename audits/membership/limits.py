@@ -66,7 +66,8 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
     if found.share is None:
         return (
             f"even members who are all told as the control's are would have been found in {found.found} of "
-            f"{found.draws} runs of {size.inside} members and {size.outside} strangers: more candidates would decide"
+            f"{found.draws} runs of {size.inside} members and {size.outside} strangers: more candidates "
+            "would decide"
         )
     metric, rate = _rate(min(size.outside, *(len(outside) for outside, _ in positives)))
     certain = float(np.mean(leaking > 1 - rate))

@@ -259,6 +259,6 @@ def _explanation(ours: Separation, negative: Separation) -> Explanation | None:
         return None
     return Explanation(
         "members and strangers may differ without any release: the negative control shows AUC "
-        f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains; strangers of the "
-        "clients' own distribution would decide"
+        f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains; strangers "
+        "of the clients' own distribution would decide"
     )

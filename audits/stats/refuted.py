@@ -1,4 +1,4 @@
-"""The smallest epsilon that so many releases of two neighbours would have refuted: the limit of detection of a claim.
+"""The smallest epsilon that so many releases of two neighbours would have refuted: a claim's limit of detection.
 
 Of a Gaussian mechanism whose true parameter is mu, scored by its likelihood ratio, scores are N(0, 1) and N(mu,
 1). The limit is the smallest mu, as an epsilon at the claim's delta, whose lower bound is above the claim with
