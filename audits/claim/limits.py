@@ -82,7 +82,7 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
 def _tape_words(short: _Shortfall) -> str:
     return (
         f"noise that is not that of its stream is found to the bit; {short.numbers:,} numbers of the streams "
-        f"would have shown {short.share:.3g} of the declared deviation, which adds up to epsilon {short.epsilon:.3g}"
+        f"would have shown {short.share:.3g} of the declared deviation, which is epsilon {short.epsilon:.3g}"
     )
 
 
