@@ -223,8 +223,28 @@ def not_run(subject: Subject, reason: str, figures: Figures | None = None) -> Fi
     return _make(subject, "not_run", reason, figures or Figures(), None, None)
 
 
-def conclude_claim(subject: Subject, ground: Ground, figures: Figures) -> Finding:
-    """The finding on a claim of privacy, on one of the three grounds that it may stand on."""
+def conclude_claim(
+    subject: Subject, ground: Ground, figures: Figures, limit: Callable[[], Limit | str] | None = None
+) -> Finding:
+    """The finding on a claim of privacy, on one of the three grounds that it may stand on.
+
+    Args:
+        subject: What it speaks of.
+        ground: What the verdict stands on.
+        figures: What is shown beside it.
+        limit: Computes the smallest fault that would have been found, or says in words why there is none; asked
+            where the claim is `sound`.
+    """
+    finding = _of_ground(subject, ground, figures)
+    if finding.verdict != "sound":
+        return finding
+    found = "no limit of detection is known here" if limit is None else limit()
+    if isinstance(found, str):
+        return finding.model_copy(update={"reason": f"{finding.reason}; {found}"})
+    return finding.model_copy(update={"limit": found})
+
+
+def _of_ground(subject: Subject, ground: Ground, figures: Figures) -> Finding:
     if isinstance(ground, LedgerVerdict):
         return _make(subject, ground.verdict, ground.reason, figures, None, None)
     if isinstance(ground, TapeVerdict):

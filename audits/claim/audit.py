@@ -27,6 +27,7 @@ from pydantic import Field
 from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim.facts import DP_CLAIM
 from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
+from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.tape.questions import ask
@@ -90,6 +91,7 @@ class DpClaimAudit(Parameters):
                     series={} if observation is None else {"bounds": _series(observation)},
                     tape=asked.rows,
                 ),
+                lambda: claim_limit(claim, observation, context),
             )
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.tape.questions import Asked
 from fedassay.audits.claim.verdict import ground_of, listed
 from fedassay.audits.evidence import Figures, Subject
@@ -44,7 +45,8 @@ def ledger_finding(
         f"accounted: everything that leaves, the worst record of any client, {rests_on}",
     )
     ground = ground_of(claim, accounted, None, why, asked, context)
-    return conclude_claim(Subject(audit), ground, replace(figures, assumptions=assumptions, tape=asked.rows))
+    shown = replace(figures, assumptions=assumptions, tape=asked.rows)
+    return conclude_claim(Subject(audit), ground, shown, lambda: claim_limit(claim, None, context))
 
 
 def ledger_figures(claim: PrivacyClaim | NoClaim, accounted: Accounted, why: str) -> Figures:

@@ -4,21 +4,25 @@ Truth joined to the scores of the attack `membership`, one finding for each thin
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
 canaries planted into one private training run (`canaries`).
 
-Positive control: a release that gives membership away to the same test (`controls`). Negative control:
-the same questions about releases of the same method that were computed from either half of every client's records,
-to which the client's other half are strangers, too. Where members and strangers are not of one distribution (a
-client's own domain, a test set of other origin), any release of that client's distribution tells them apart, and
-the control is flagged. Where clients are too small to be halved, the release is computed from fresh records; at
-last, the truth is shuffled among the candidates of each client and label.
+Positive controls: the method's own run without privacy on control records that it is known to give away
+(`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
+whatever the method (`controls`), of the attack alone. Negative control: the same questions about releases of the
+same method that were computed from either half of every client's records, to which the client's other half are
+strangers, too. Where members and strangers are not of one distribution (a client's own domain, a test set of
+other origin), any release of that client's distribution tells them apart, and the control is flagged. Where
+clients are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled
+among the candidates of each client and label.
 
 Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
-how much. Where so few candidates could not show more whatever leaks, and members are told at all, `inconclusive`.
+how much. Where so few candidates could not show more whatever leaks, and members are told at all,
+`inconclusive`; so is silence where the method cannot be run on control records, or does worse than chance. With
+it goes the smallest leak that would have been found (`limits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,10 +33,12 @@ from pydantic import Field
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
+from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
-from fedassay.audits.membership.roc import Separation, allowed_by, separate_one_release
-from fedassay.audits.membership.verdict import REPLACED, finding, membership
+from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.verdict import REPLACED, Positives, finding, membership
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.attack import AttackResult
@@ -42,12 +48,12 @@ from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.records.record import Finding
+from fedassay.records.record import Finding, Limit
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Parameters
 
 Bools = NDArray[np.bool_]
-
+Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separation]
 
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
@@ -78,6 +84,7 @@ class _Asked:
         blocks: The exchangeable group of each, shape (n,).
         positives: On a release that gives members away, by source.
         negative: On releases to which all are strangers; None where none could be made.
+        own: On what the method makes of control records without privacy; in words why there is none.
     """
 
     result: AttackResult
@@ -85,6 +92,7 @@ class _Asked:
     blocks: NDArray[np.str_]
     positives: Mapping[str, AttackResult]
     negative: _Negative | None
+    own: Exposed | str
 
 
 @register("audit", "membership")
@@ -105,6 +113,12 @@ class MembershipAudit(Parameters):
         if not context.game.questions:
             raise NotRunError("there are no candidates: no record outside the clients shares a label with theirs")
         truth, blocks = _truth(context)
+        own: Exposed | str = "nothing was scored"
+        if result.scores:
+            try:
+                own = exposed(context)
+            except NotRunError as error:
+                own = str(error)
         # The method runs again for it, which is for nothing where nothing was scored.
         asked = _Asked(
             result,
@@ -112,6 +126,7 @@ class MembershipAudit(Parameters):
             blocks,
             {source: self._positive(source, context) for source in {key.split("/")[0] for key in result.scores}},
             self._negative(context, truth, blocks) if result.scores else None,
+            own,
         )
         findings = [self._finding(key, asked, context) for key in result.scores]
         if not findings:
@@ -140,9 +155,10 @@ class MembershipAudit(Parameters):
         ours = separation(scores, truth, asked.blocks)
         leaking = asked.positives[source].scores.get(key)
         if leaking is None:
-            positive = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
+            alone = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
-            positive = separation(leaking, truth, asked.blocks).control(WORDS[source])
+            alone = separation(leaking, truth, asked.blocks).control(WORDS[source])
+        own = [] if isinstance(asked.own, str) else self._own(key, asked.own, separation)
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
             words = asked.negative.words
@@ -153,9 +169,12 @@ class MembershipAudit(Parameters):
             membership(source, test),
             ours,
             allowed,
-            positive=positive,
+            positives=Positives(
+                tuple(control for control, _ in own), (alone,), asked.own if isinstance(asked.own, str) else ""
+            ),
             silent=(silent, words),
             observed_for=REPLACED,
+            limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
             assumptions=(
                 "candidates: as many members as strangers (test role), client by client and label by label; the "
                 "adversary knows the method and how many records of each class a client has",
@@ -163,9 +182,29 @@ class MembershipAudit(Parameters):
             ),
         )
 
+    def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
+        """The controls in the release's own shape, by client size and part of a message, and what they show."""
+        controls: list[tuple[Control, Separation | None]] = []
+        for size, part in own.asked(key.split("/", maxsplit=1)[0]):
+            rows, words = own.sizes == size, own.words(size, part)
+            scores = own.scores.get((part, key), np.full(len(rows), np.nan))[rows]
+            members = own.members[rows]
+            scored = ~np.isnan(scores)
+            if min((scored & members).sum(), (scored & ~members).sum()) < _FEWEST:
+                missed = Control(words, False, "it could not be attacked", detail="AUC", own_shape=True)
+                controls.append((missed, None))
+                continue
+            shown = separation(scores, members, own.blocks[rows])
+            controls.append((shown.control(words, own_shape=True), shown))
+        return controls
+
     def _positive(self, source: str, context: AttackedContext) -> AttackResult:
-        """The attack on a release that gives the same candidates away."""
-        return context.attack(*leaking(source, context))
+        """The attack on a release that gives the same candidates away, shared by cells that differ in epsilon."""
+        shared, key = context.workplace.shared, f"membership/{source}/{context.attack_key}/{context.method_key}"
+        kept = shared.get(key)
+        if not isinstance(kept, AttackResult):
+            shared[key] = kept = context.attack(*leaking(source, context))
+        return kept
 
     def _negative(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative | None:
         """The same questions about releases to which all candidates are strangers; None where there are none."""
@@ -210,6 +249,19 @@ class MembershipAudit(Parameters):
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
+
+
+def _limit(
+    ours: Separation,
+    silent: Separation,
+    own: Sequence[Separation | None],
+    against: Allowed | None,
+    rng: np.random.Generator,
+) -> Limit | str:
+    """The smallest leak that this many candidates would have shown, of the verdict's own test."""
+    positives = tuple((each.outside, each.inside) for each in own if each is not None)
+    size = Size(len(ours.outside), len(ours.inside), ours.tests, against)
+    return detectable(size, (silent.outside, silent.inside), positives, rng)
 
 
 def _truth(context: AttackedContext) -> tuple[Bools, NDArray[np.str_]]:

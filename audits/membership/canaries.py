@@ -12,37 +12,47 @@ One run bounds epsilon under add_remove only, by the f-DP form of the bound (Mah
 for (epsilon, delta)-DP, which assumes nothing of the scores. It is weak by nature: m canaries cannot show more
 than a few units of epsilon, and a black-box score sees little of what DP-SGD released.
 
-Positive control: a network that memorized the canaries that joined. Negative: coins drawn anew after the run.
+Positive controls: the method's own run without privacy, in the form in which it holds records by heart, on
+canaries alone, made of control records; and a classifier that memorized the canaries that joined. Negative:
+coins drawn anew after the run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Figures, LeakTest, Result
+from fedassay.audits.evidence import WORSE, Control, Figures, LeakTest, Result
 from fedassay.audits.membership.controls import memorize, without
-from fedassay.audits.membership.verdict import membership
+from fedassay.audits.membership.verdict import Positives, membership
+from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import auc
+from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import visible
+from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel, label_logits
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.records.record import Finding, Metric
+from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
 
 _REFERENCES = 3
 LEAST = 20
 """Canaries that anything can be shown with, at least."""
+_OWN = 60
+"""Canaries of the control in the release's own shape at most, half of which join: a network can hold so many."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,25 @@ class _Bounds:
     corrected: float
     count: int
 
-    def control(self, release: str) -> Control:
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control: whether the bound is above 0."""
         shown = f"epsilon at least {self.shown:.3g} from {self.count} canaries"
-        return Control(release, self.corrected > 0, shown, self.shown, self.count, "lower bound on epsilon")
+        return Control(
+            release, self.corrected > 0, shown, self.shown, self.count, "lower bound on epsilon", own_shape
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Canaries of a control.
+
+    Attributes:
+        score: What a network makes of each, shape (m,).
+        included: Which ones joined, shape (m,).
+    """
+
+    score: Matrix
+    included: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +139,12 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
     with context.workplace.progress.step("canaries") as advance:
         advance(0, 1 + _REFERENCES)
         planted = joined(owner.name, [owner, canaries.take(np.flatnonzero(included))])
-        score = label_logits(_network(context, owner, planted, seeds.child("run")), canaries)
+        score = label_logits(_network(context, context.rerun, owner, planted, seeds.child("run")), canaries)
         usual = []
         for number in range(_REFERENCES):
             advance(1 + number, 1 + _REFERENCES)
-            usual.append(label_logits(_network(context, owner, owner, seeds.child("reference", number)), canaries))
+            reference = _network(context, context.rerun, owner, owner, seeds.child("reference", number))
+            usual.append(label_logits(reference, canaries))
     return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
 
 
@@ -133,24 +159,42 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
             one_run_fdp_bound(values, coins, delta=claim.delta, confidence=c, family="approximate").epsilon or 0.0
             for c in (0.95, 1 - ALONE, 1 - 0.05 / context.bounds)
         )
-        return _Bounds(shown, alone, corrected, count)
+        return _Bounds(shown, alone, corrected, len(values))
 
-    ours, positive = bounds(planted.score, included), bounds(memory, included)
-    negative = bounds(planted.score, rng.random(count) < 0.5)
-    area = auc(planted.score[~included], planted.score[included])
+    ours, negative = bounds(planted.score, included), bounds(planted.score, rng.random(count) < 0.5)
+    alone = bounds(memory, included).control("a classifier that memorized the canaries that joined")
+    owner = next(client for client in context.clients if client.name == planted.owner)
+    own: _Scored | None = None
+    try:
+        own = _own_shape(context, owner)
+        words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
+        positives = Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
+    except NotRunError as error:
+        positives = Positives((), (alone,), str(error))
+    beats = ours.corrected > claim.epsilon
+    positive, *also = positives.asked(beats)
+    outside, inside = planted.score[~included], planted.score[included]
+    area, p = auc(outside, inside), auc_below_half(outside, inside)
+    below = f"guessing (p = {p:.2g}; other canaries would decide)" if p <= WORSE else ""
     estimator = f"one run with {count} canaries at {planted.owner}, 95 % one-sided lower bound"
     return conclude(
         membership("canaries", "one_run"),
         Result(
             test=LeakTest(
-                beats=ours.corrected > claim.epsilon,
+                beats=beats,
                 alone=ours.alone > claim.epsilon,
                 words=f"epsilon at least {ours.alone:.3g}",
             ),
             shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
             f"{ours.corrected:.3g}, accounted {context.accounted.epsilon:.3g}, claimed {claim.epsilon:g}",
             leak="canaries show more than is claimed",
-            worse="guessing" if area.high is not None and area.high < 0.5 else "",
+            worse=below,
+            undecided=positives.missing,
+            limit=lambda: (
+                positives.missing
+                if own is None
+                else _limit(own, count, claim.epsilon if ours.corrected > 0 else 0.0, claim, context)
+            ),
         ),
         Figures(
             metrics={
@@ -164,7 +208,8 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
                 f"the mean of {_REFERENCES} runs without canaries",
             ),
         ),
-        positive=positive.control("a classifier that memorized the canaries that joined"),
+        positive=positive,
+        also=also,
         negative=negative.control("the same scores, against coins drawn after the run"),
     )
 
@@ -175,16 +220,38 @@ def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -
     chosen = rng.permutation(len(free))[:count]
     if len(chosen) < LEAST:
         raise NotRunError(f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role")
-    picked = free.take(np.sort(chosen))
-    labels = (picked.labels + rng.integers(1, context.classes, size=len(picked))) % context.classes
-    return Records("canaries", picked.images, labels.astype(np.int64), lambda _images: picked.features)
+    return _mislabelled(free.take(np.sort(chosen)), context.classes, rng)
 
 
-def _network(context: AuditContext, owner: Records, records: Records, seeds: Seeds) -> ScoringModel:
-    """The last classifier that the owner, or else the server, sends in a run on these records of its own."""
-    clients = [records if client.name == owner.name else client for client in context.clients]
+def _mislabelled(records: Records, classes: int, rng: np.random.Generator) -> Records:
+    """The records under labels that are not theirs."""
+    labels = (records.labels + rng.integers(1, classes, size=len(records))) % classes
+    return Records("canaries", records.images, labels.astype(np.int64), lambda _images: records.features)
+
+
+def _network(
+    context: AuditContext,
+    run: Callable[[Sequence[Records], Seeds], Outcome],
+    owner: Records,
+    records: Records,
+    seeds: Seeds,
+    *,
+    alone: bool = False,
+) -> ScoringModel:
+    """The last classifier that the owner, or else the server, sends in a run on these records of its own.
+
+    Args:
+        context: The other clients, and the threat model.
+        run: The method.
+        owner: The client.
+        records: What it holds.
+        seeds: Of the run.
+        alone: Whether the other clients hold nothing.
+    """
+    others = [client.take(np.zeros(0, np.int64)) if alone else client for client in context.clients]
+    clients = [records if client.name == owner.name else client for client in others]
     try:
-        models = visible(context.rerun(clients, seeds), context.view.threat).models
+        models = visible(run(clients, seeds), context.view.threat).models
     except DataError as error:
         raise NotRunError(f"the method cannot be run on records with canaries: {error}") from None
     own = {number: model for (sender, number), model in models.items() if sender == owner.name}
@@ -192,3 +259,55 @@ def _network(context: AuditContext, owner: Records, records: Records, seeds: See
     if not seen:
         raise NotRunError("the threat model sees no classifier")
     return seen[max(seen)]
+
+
+def _own_shape(context: AuditContext, owner: Records) -> _Scored:
+    """What the method makes without privacy of canaries of control records, which it is run on alone.
+
+    Raises:
+        NotRunError: There are too few control records.
+    """
+    rng = control_seeds(context, "membership", "canaries").numpy("records")
+    control = context.control
+    if len(control) < LEAST:
+        raise NotRunError(
+            f"canaries that the method is known to give away need {LEAST} control records, and there are "
+            f"{len(control)}: {LEAST - len(control)} more in data.split.control would decide"
+        )
+    canaries = _mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.classes, rng)
+    included = rng.permutation(len(canaries)) < len(canaries) // 2
+    held = canaries.take(np.flatnonzero(included), owner.name)
+    seeds = control_seeds(context, "membership", "canaries", "run")
+    network = _network(context, context.exposed, owner, held, seeds, alone=True)
+    return _Scored(label_logits(network, canaries), included)
+
+
+def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, context: AuditContext) -> Limit | str:
+    """The smallest share of canaries that must be told as the control's are for the bound to exceed `against`."""
+    rng = context.seeds.numpy("membership", "canaries", "limit")
+    order = np.argsort(np.argsort(own.score, kind="stable"), kind="stable")
+    ranks = (order + rng.random(len(order))) / len(order)
+    inside, outside = ranks[own.included], ranks[~own.included]
+
+    def finds(_silent: Ints, leaking: Ints, count: int) -> bool:
+        draw = np.random.Generator(np.random.PCG64([int(each) for each in leaking]))
+        coins, values = draw.random(silent) < 0.5, draw.random(silent)
+        told = np.where(coins, inside[leaking % len(inside)], outside[leaking % len(outside)])
+        values = np.where(np.arange(silent) < count, told, values)
+        confidence = 1 - 0.05 / context.bounds
+        bound = one_run_fdp_bound(values, coins, delta=claim.delta, confidence=confidence, family="approximate")
+        return (bound.epsilon or 0.0) > against
+
+    found = detection_limit(silent, 1, len(own.score), finds, rng)
+    if found.share is None:
+        return (
+            f"even canaries that are all told as the control's are would have shown more than epsilon "
+            f"{against:g} in {found.found} of {found.draws} runs with {silent} of them: more canaries would decide"
+        )
+    return Limit(
+        metric="share",
+        value=found.share,
+        n=silent,
+        words=f"more than epsilon {against:g} is shown if {found.share:.2g} of the canaries are told as the "
+        "control's are",
+    )

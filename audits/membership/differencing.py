@@ -3,20 +3,48 @@
 It runs the method itself on both possibilities, a client's records with the one in question or with another of
 the same label, and takes the one whose messages are nearer to the real ones.
 
-Positive control: the features themselves. Negative: a release of a third data set, which holds neither record.
+Positive controls: the same of a client of one control record a class, whose messages the method makes without
+privacy, in the form in which it gives records away most; and the features themselves. Negative: a release of a
+third data set, which holds neither record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedassay.audits.claim.reruns import Released, what_leaves
-from fedassay.audits.membership.verdict import Releases, informed_finding
+from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
 from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.progress import Advance
 from fedassay.support.seeds import Seeds
+
+_CONTROLS = 20
+"""Trials of the control in the release's own shape: it is told in each, or it is no such control."""
+
+
+Run = Callable[[Sequence[Records], Seeds], Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trials:
+    """Scores of trials, without and with the record.
+
+    Attributes:
+        audited: Of the releases.
+        features: Of the features themselves.
+        neither: Of releases that hold neither of the two records.
+    """
+
+    audited: Scores
+    features: Scores
+    neither: Scores
 
 
 def differencing(context: AuditContext, trials: int) -> Finding:
@@ -31,59 +59,100 @@ def differencing(context: AuditContext, trials: int) -> Finding:
     """
     if context.outcome.generators:
         raise NotRunError("a generator would have to be trained anew three times in every trial")
-    rng = context.seeds.numpy("membership", "differencing")
     held = [client for client in context.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
-    seeds = context.seeds.child("membership", "differencing")
     owner = min(held, key=len)
-
-    def released(records: Records, *path: str | int) -> Released:
-        return _alone(context, owner.name, records, seeds.child(*path))
-
-    kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "positive", "negative")}
     with context.workplace.progress.step("informed adversary") as advance:
-        for trial in range(trials):
-            advance(trial, trials)
-            place = int(rng.integers(len(owner)))
-            fitting = np.flatnonzero(context.test.labels == owner.labels[place])
-            if fitting.size < 2:
-                continue
-            chosen = rng.permutation(fitting)[:2]
-            rest = owner.take(np.flatnonzero(np.arange(len(owner)) != place))
-            inside, outside, third = (
-                joined(owner.name, [rest, one])
-                for one in (owner.take(np.array([place])), *(context.test.take(row[None]) for row in chosen))
-            )
-            side = trial % 2
-            real = released((outside, inside)[side], "real", trial)
-            # The adversary does not know the run's own streams.
-            guesses = [released(each, "guess", trial) for each in (outside, inside)]
-            kinds["audited"][side].append(_nearer(real, *guesses))
-            raw = [{"features": each.features.astype(np.float64).ravel()} for each in (outside, inside)]
-            kinds["positive"][side].append(_nearer(raw[side], *raw))
-            kinds["negative"][side].append(_nearer(released(third, "real", trial), *guesses))
-    if min(len(part) for part in kinds["audited"]) < 4:
+        audited = _trials(context, context.rerun, owner, context.test, trials, advance)
+    if min(len(part) for part in audited.audited) < 4:
         raise NotRunError(f"{trials} trials are too few, or no test record can stand in for one of {owner.name}'s")
-    scores = {name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()}
+    own, missing = _own_shape(context, owner.name, trials)
     releases = Releases(
         "differencing",
         f"what {owner.name} sends, {len(owner)} records",
-        scores["audited"],
-        (scores["positive"], "the same client's features, sent as they are"),
-        (scores["negative"], "releases that hold neither of the two records"),
+        audited.audited,
+        own,
+        (audited.neither, "releases that hold neither of the two records"),
         "all other records, both candidates and the method are known; the run's random streams are not",
+        alone=(audited.features, "the same client's features, sent as they are"),
+        missing=missing,
     )
     return informed_finding(releases, None, context)
 
 
-def _alone(context: AuditContext, owner: str, records: Records, seeds: Seeds) -> Released:
+def _own_shape(context: AuditContext, name: str, trials: int) -> tuple[tuple[Scores, str] | None, str]:
+    """The same of a client of one control record a class, whose messages give these away; or why there is none."""
+    control = context.control
+    _, first = np.unique(control.labels, return_index=True)
+    rest = control.take(np.setdiff1d(np.arange(len(control)), first))
+    if len(first) < 2 or not np.isin(control.labels[first], rest.labels).any():
+        return (
+            None,
+            f"{len(control)} control records are too few for a release that must be found: 3 of a class would do",
+        )
+    owner = control.take(np.sort(first), name)
+    try:
+        with context.workplace.progress.step("informed adversary: control") as advance:
+            found = _trials(context, context.exposed, owner, rest, min(trials, _CONTROLS), advance)
+    except NotRunError as error:
+        return None, str(error)
+    if min(len(part) for part in found.audited) < 4:
+        return None, f"{len(control)} control records are too few for a release that must be found: more would do"
+    words = f"what the method sends without privacy of {len(owner)} control records, one of a class"
+    return (found.audited, words), ""
+
+
+def _trials(
+    context: AuditContext, run: Run, owner: Records, others: Records, trials: int, advance: Advance
+) -> _Trials:
+    """Releases of an owner's records, every second one with one of them replaced by another of its label.
+
+    Args:
+        context: Its clients' names, and seeds.
+        run: The method.
+        owner: Under the name of a client.
+        others: Records that stand in.
+        trials: Releases.
+        advance: Told of each.
+    """
+    rng = context.seeds.numpy("membership", "differencing", len(owner))
+    seeds = context.seeds.child("membership", "differencing", len(owner))
+
+    def released(records: Records, *path: str | int) -> Released:
+        return _alone(context, run, owner.name, records, seeds.child(*path))
+
+    kinds: dict[str, list[list[float]]] = {name: [[], []] for name in ("audited", "features", "neither")}
+    for trial in range(trials):
+        advance(trial, trials)
+        place = int(rng.integers(len(owner)))
+        fitting = np.flatnonzero(others.labels == owner.labels[place])
+        if fitting.size < 2:
+            continue
+        chosen = rng.permutation(fitting)[:2]
+        rest = owner.take(np.flatnonzero(np.arange(len(owner)) != place))
+        inside, outside, third = (
+            joined(owner.name, [rest, one])
+            for one in (owner.take(np.array([place])), *(others.take(row[None]) for row in chosen))
+        )
+        side = trial % 2
+        real = released((outside, inside)[side], "real", trial)
+        # The adversary does not know the run's own streams.
+        guesses = [released(each, "guess", trial) for each in (outside, inside)]
+        kinds["audited"][side].append(_nearer(real, *guesses))
+        raw = [{"features": each.features.astype(np.float64).ravel()} for each in (outside, inside)]
+        kinds["features"][side].append(_nearer(raw[side], *raw))
+        kinds["neither"][side].append(_nearer(released(third, "real", trial), *guesses))
+    return _Trials(**{name: (np.array(sides[0]), np.array(sides[1])) for name, sides in kinds.items()})
+
+
+def _alone(context: AuditContext, run: Run, owner: str, records: Records, seeds: Seeds) -> Released:
     """What the owner sends of these records, where all other clients hold none."""
     clients = [
         records if client.name == owner else client.take(np.zeros(0, np.int64)) for client in context.clients
     ]
     try:
-        return what_leaves(context.rerun(clients, seeds), owner)
+        return what_leaves(run(clients, seeds), owner)
     except FedassayError as error:
         raise NotRunError(f"the method cannot be run on {owner} alone: {error}") from None
 

@@ -31,6 +31,7 @@ from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
+from fedassay.audits.stats.worse import auc_below_half
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
 from fedassay.records.record import Metric, Series
@@ -122,12 +123,11 @@ class Separation:
             words=f"epsilon at least {alone:.3g}, above {allowed.words},",
         )
 
-    def control(self, release: str) -> Control:
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control: whether members are told from strangers at all."""
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
-        return Control(
-            release, self.above_chance.beats, shown, self.value, len(self.inside) + len(self.outside), "AUC"
-        )
+        count = len(self.inside) + len(self.outside)
+        return Control(release, self.above_chance.beats, shown, self.value, count, "AUC", own_shape)
 
 
 def separate_one_release(
@@ -226,14 +226,21 @@ def _at_levels(
 def _separation(
     outside: Matrix, inside: Matrix, bounds: _Bounds, reach: float, rng: np.random.Generator, tests: int
 ) -> Separation:
-    from scipy.stats import mannwhitneyu
-
-    above, below = (float(mannwhitneyu(inside, outside, alternative=side).pvalue) for side in ("greater", "less"))
-    level = 0.05 / tests
-    # The low corner, which an area hardly sees: an event that members are likelier to be in.
-    corner = threshold_bound(outside, inside, delta=0.0, rng=rng, confidence=1 - level / 2).epsilon or 0.0
-    p = min(1.0, 2 * above, level if corner > 0 and _higher(outside, inside) else 1.0)
+    p, below = above_chance_p(outside, inside, rng, tests), auc_below_half(outside, inside)
     return Separation(outside, inside, auc(outside, inside), p, below, tests, *bounds, reach)
+
+
+def above_chance_p(outside: Matrix, inside: Matrix, rng: np.random.Generator, tests: int) -> float:
+    """The `p` of a `Separation`: Mann and Whitney's for the whole curve, or the level for its low corner."""
+    # That strangers do not score lower than members is that members do not score higher.
+    above = auc_below_half(inside, outside)
+    return min(1.0, 2 * above, 0.05 / tests if in_low_corner(outside, inside, rng, tests) else 1.0)
+
+
+def in_low_corner(outside: Matrix, inside: Matrix, rng: np.random.Generator, tests: int) -> bool:
+    """Whether there is an event that members are likelier to be in, which an area hardly sees."""
+    bound = threshold_bound(outside, inside, delta=0.0, rng=rng, confidence=1 - 0.025 / tests).epsilon or 0.0
+    return bound > 0 and _higher(outside, inside)
 
 
 def _higher(outside: Matrix, inside: Matrix) -> bool:

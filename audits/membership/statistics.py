@@ -166,7 +166,7 @@ def _of_experiments(
         selection,
         words,
         _joined(audited),
-        (_joined(parts("positive", weak)), "the same with a tenth of the noise that the claim needs"),
+        (_joined(parts("positive", weak)), "the same mechanism with a tenth of the noise that the claim needs"),
         (silent, "the same with the record out on both sides"),
         "releases are scored by their exact likelihood ratio, before projection or rounding; all other records "
         "and the noise's law are known; the Gaussian-DP estimate of epsilon, of the record protected least, rests "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedassay.audits.evidence import WORSE, Control, Explanation, Figures, Result, Subject
+from fedassay.audits.membership.limits import Size, detectable
 from fedassay.audits.membership.roc import (
     Allowed,
     Separation,
@@ -17,9 +19,11 @@ from fedassay.audits.membership.roc import (
     roc_series,
     separate_many_releases,
 )
+from fedassay.audits.stats.gdp_bound import LEAST
+from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.audit import AuditContext
-from fedassay.records.record import Finding
+from fedassay.records.record import Finding, Limit
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
@@ -36,19 +40,23 @@ class Releases:
         selection: How it attacked.
         about: What was released.
         audited: Its scores of the audited releases.
-        positive: Those of releases that leak, and what they are.
+        own: Those of releases in the same shape that leak, and what they are; None where `missing` says why.
         negative: Those of releases that cannot leak, and what they are.
         assumption: What it knows, and what scores rest on.
         gaussian: Scores that are normal, for the Gaussian-DP estimate of epsilon.
+        alone: Other releases that leak; None: there are none.
+        missing: Why there are none in the same shape, and what would give some.
     """
 
     selection: str
     about: str
     audited: Scores
-    positive: tuple[Scores, str]
+    own: tuple[Scores, str] | None
     negative: tuple[Scores, str]
     assumption: str
     gaussian: Scores | None = None
+    alone: tuple[Scores, str] | None = None
+    missing: str = ""
 
 
 def informed_finding(releases: Releases, allowed: Allowed | None, context: AuditContext) -> Finding:
@@ -65,18 +73,43 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         rng = context.seeds.numpy("membership", releases.selection, "halves", what)
         return separate_many_releases(*scores, rng, delta=delta, tests=context.bounds, gaussian=normal)
 
-    (leaking, leaks), (silent, silence) = releases.positive, releases.negative
-    neighbours = "for the claim's neighbours" if allowed is not None else REPLACED
+    def controls(given: tuple[Scores, str] | None, what: str) -> tuple[Control, ...]:
+        own = what == "own"
+        return () if given is None else (separation(given[0], what).control(given[1], own_shape=own),)
+
+    (silent, silence), ours = releases.negative, separation(releases.audited, "ours", releases.gaussian)
     return finding(
         membership("informed", releases.selection),
-        separation(releases.audited, "ours", releases.gaussian),
+        ours,
         allowed,
-        positive=separation(leaking, "positive").control(leaks),
+        positives=Positives(controls(releases.own, "own"), controls(releases.alone, "positive"), releases.missing),
         silent=(separation(silent, "negative"), silence),
-        observed_for=neighbours,
+        observed_for="for the claim's neighbours" if allowed is not None else REPLACED,
         assumptions=(releases.assumption,),
         about=releases.about,
+        limit=lambda against: _limit_of(releases, against, context),
     )
+
+
+def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext) -> Limit | str:
+    """Against a claim the smallest epsilon that would have been refuted; against chance the smallest leak."""
+    outside, inside = releases.audited
+    if against is not None:
+        n, confidence = min(len(outside), len(inside)), 1 - 0.05 / context.bounds
+        normal = 0 if releases.gaussian is None else min(len(side) for side in releases.gaussian)
+        if normal >= LEAST:
+            n = normal
+        refuted = refuted_epsilon(
+            against.epsilon, delta=against.delta, n=n, confidence=confidence, gaussian=normal >= LEAST
+        )
+        if refuted.smallest is None:
+            return f"no epsilon is refuted by {n} releases a side: more releases would decide"
+        return Limit(metric="epsilon", value=refuted.smallest, n=2 * n, words=refuted.words)
+    if releases.own is None:
+        return releases.missing
+    rng = context.seeds.numpy("membership", releases.selection, "limit")
+    size = Size(len(outside), len(inside), context.bounds)
+    return detectable(size, releases.negative[0], (releases.own[0],), rng)
 
 
 REPLACED = "for one replaced record of the same label"
@@ -88,15 +121,51 @@ def membership(source: str | None, selection: str | None) -> Subject:
     return Subject("membership", "membership", source, selection)
 
 
+@dataclass(frozen=True)
+class Positives:
+    """Releases that must be caught.
+
+    Attributes:
+        own: In the release's own shape; none where `missing` says why.
+        alone: Others, of the attack alone.
+        missing: Why there is none in the release's own shape, and what would give one; empty: there is.
+    """
+
+    own: tuple[Control, ...]
+    alone: tuple[Control, ...]
+    missing: str = ""
+
+    def asked(self, leaks: bool) -> tuple[Control, ...]:
+        """The controls that a result has to pass, the ones in its own shape first.
+
+        An attack that found a leak has worked here. What it misses elsewhere tells of its silence alone.
+        """
+        own = tuple(_with_remedy(control) for control in self.own)
+        if self.alone and (not own or (leaks and not all(control.detected for control in own))):
+            return self.alone
+        return (*own, *self.alone)
+
+
+def _with_remedy(control: Control) -> Control:
+    if control.detected:
+        return control
+    return replace(control, shown=f"{control.release}: {control.shown}; an attack that tells these would decide")
+
+
+LimitOf = Callable[[Allowed | None], Limit | str]
+"""The limit of detection against what a claim allows; None: against chance."""
+
+
 def finding(
     subject: Subject,
     ours: Separation,
     allowed: Allowed | None,
     *,
-    positive: Control,
+    positives: Positives,
     silent: tuple[Separation, str],
     observed_for: str,
     assumptions: tuple[str, ...],
+    limit: LimitOf,
     about: str = "",
 ) -> Finding:
     """What one test shows of one source.
@@ -105,21 +174,33 @@ def finding(
         subject: What was looked at, by which test.
         ours: The audited release.
         allowed: What a claim allows; None: nothing is claimed.
-        positive: A release that leaks; not detected where the test does not apply to it.
+        positives: Releases that leak; not detected where the test does not apply to them.
         silent: A release that cannot leak, and what it is.
         observed_for: Which neighbours the observed epsilon is for, in words.
         assumptions: What it rests on.
+        limit: Computes the limit of detection.
         about: What was released, said before the reason.
     """
     negative, release = silent
     control = negative.control(release)
+    result = result_of(ours, negative, allowed, about)
+    result = replace(result, undecided=result.undecided or positives.missing)
+    # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
+    against = allowed if ours.above_chance.beats else None
+    positive, *also = positives.asked(result.test.beats)
     return conclude(
         subject,
-        result_of(ours, negative, allowed, about),
+        replace(result, limit=lambda: limit(against)),
         Figures(metrics(ours, observed_for), baseline(allowed), assumptions, series={"roc": roc_series(ours)}),
         positive=positive,
-        negative=replace(control, shown=f"{control.shown}: members and strangers differ without any release"),
+        negative=replace(control, shown=f"{control.shown}: {_DIFFER}"),
+        also=also,
     )
+
+
+_DIFFER = (
+    "members and strangers differ without any release; strangers of the clients' own distribution would decide"
+)
 
 
 def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, about: str = "") -> Result:
@@ -131,7 +212,9 @@ def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, a
         allowed: What a claim allows; None: nothing is claimed, and any better than chance is a leak.
         about: What was released.
     """
-    worse = "chance" if ours.p_below <= WORSE else ""
+    worse = ""
+    if ours.p_below <= WORSE:
+        worse = f"chance (p = {ours.p_below:.2g}; other candidates, or an attack that is not misled, would decide)"
     explained = _explanation(ours, negative)
     if allowed is None:
         return Result(
@@ -149,7 +232,7 @@ def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, a
         if ours.reach <= allowed.epsilon:
             undecided = (
                 f"members are told from strangers, but so many trials cannot show more than epsilon "
-                f"{ours.reach:.3g}, below what is claimed: {allowed.words}"
+                f"{ours.reach:.3g}, below what is claimed: {allowed.words}; more candidates would decide"
             )
     return Result(
         test=ours.exceeds(allowed),
@@ -176,5 +259,6 @@ def _explanation(ours: Separation, negative: Separation) -> Explanation | None:
         return None
     return Explanation(
         "members and strangers may differ without any release: the negative control shows AUC "
-        f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains"
+        f"{negative.value:.3f} (p = {negative.p:.2g}), and the result is no more than that explains; strangers "
+        "of the clients' own distribution would decide"
     )

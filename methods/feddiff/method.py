@@ -35,6 +35,7 @@ from fedassay.methods.feddiff.server import (
 )
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
+from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
@@ -69,6 +70,10 @@ def _one_or_several(given: object) -> object:
 
 
 Presets = Annotated[tuple[GeneratorName, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+
+
+_OVERFITTING_RATE = 1e-2
+"""Learning rate at which a perceptron does so; the U-Nets keep their own."""
 
 
 class _Where(TypedDict):
@@ -151,6 +156,13 @@ class FedDiff(Parameters):
     label_share: float = Field(default=0.05, gt=0, lt=0.5)
     fmf_share: float = Field(default=0.05, gt=0, lt=0.5)
     dp_sgd: DiffusionDpSgd = DiffusionDpSgd()
+
+    def exposed(self) -> FedDiff:
+        """The same method, whose generators hold a few records by heart."""
+        film = all(GENERATORS[name].architecture == "film" for name in self.preset)
+        rate = max(self.learning_rate or 0.0, _OVERFITTING_RATE) if film else self.learning_rate
+        epochs = max(self.epochs, OVERFITTED)
+        return self.model_copy(update={"epochs": epochs, "learning_rate": rate, "label_dropout": 0.0})
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: models up; the server samples, filters and trains.

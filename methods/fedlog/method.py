@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
@@ -35,6 +36,7 @@ from fedassay.methods.fedlog.private import (
 )
 from fedassay.methods.fedlog.retraining import retraining
 from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec, read_bodies
@@ -131,6 +133,12 @@ class FedLog(Parameters):
                     "that all bodies share"
                 )
         return self
+
+    def exposed(self) -> FedLog:
+        """The same method, whose networks hold a few records by heart."""
+        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
+        rate = max(self.learning_rate, OVERFITTING_RATE)
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.

@@ -111,6 +111,10 @@ class CCVR(Parameters):
             raise ValueError("ccvr: fedavg must average whole networks of one kind; allowed: share all, one body")
         return self
 
+    def exposed(self) -> CCVR:
+        """The same method, whose networks and head hold a few records by heart."""
+        return self.model_copy(update={"fedavg": self.fedavg.exposed(), "head": self.head.exposed()})
+
     def run(self, task: MethodInput) -> Outcome:
         """FedAvg's rounds, then one more: statistics up, the new head down.
 

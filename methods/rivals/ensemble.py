@@ -45,6 +45,11 @@ class EnsembleOfClients(LocalHeads):
     combine: Combine = "mean"
     networks: Classifiers | None = None
 
+    def exposed(self) -> EnsembleOfClients:
+        """The same method, whose clients' models hold a few records by heart."""
+        networks = None if self.networks is None else self.networks.exposed()
+        return self.model_copy(update={"head": self.head.exposed(), "networks": networks})
+
     def run(self, task: MethodInput) -> Outcome:
         """One round: models up.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import (
     LocalNetwork,
@@ -116,6 +118,12 @@ class FedAvg(Parameters):
     fine_tune: FineTune | None = None
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
+
+    def exposed(self) -> FedAvg:
+        """The same method, whose networks hold a few records by heart."""
+        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
+        rate = max(self.learning_rate, OVERFITTING_RATE)
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
 
     def run(self, task: MethodInput, *, other: float = 0.0) -> Outcome:
         """All rounds: parameters down, training, parameters up.

@@ -25,6 +25,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcri
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
@@ -114,6 +115,11 @@ class FedCVAE(Parameters):
     labels: Literal["noised", "exact"] = "noised"
     label_share: float = Field(default=0.05, gt=0, lt=1)
     dp_sgd: DpSgd = DpSgd()
+
+    def exposed(self) -> FedCVAE:
+        """The same method, whose decoders hold a few records by heart."""
+        epochs, rate = max(self.local_epochs, OVERFITTED), max(self.learning_rate, OVERFITTING_RATE)
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: decoders and histograms up; the server samples and trains.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,7 @@ from fedassay.methods.fedlog.private import (
 )
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
 from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_networks import (
     LocalNetwork,
     LocalTraining,
@@ -109,6 +111,12 @@ class FedProto(Parameters):
     dp_sgd: DpSgd = DpSgd()
     body_share: float = Field(default=0.5, gt=0, lt=1)
     target: float | None = Field(default=None, gt=0, le=1)
+
+    def exposed(self) -> FedProto:
+        """The same method, whose networks hold a few records by heart."""
+        epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
+        rate = max(self.learning_rate, OVERFITTING_RATE)
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: training, prototypes up, global prototypes down.

@@ -19,6 +19,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
 from fedassay.nets.bodies import BodySpec, build_body, read_bodies
@@ -50,6 +51,15 @@ class Classifiers(Frozen):
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     dp_sgd: DpSgd = DpSgd()
+
+    def exposed(self) -> Classifiers:
+        """Trained until they hold a few records by heart."""
+        return self.model_copy(
+            update={
+                "local_epochs": max(self.local_epochs, OVERFITTED),
+                "learning_rate": max(self.learning_rate, OVERFITTING_RATE),
+            }
+        )
 
     def steps(self, task: MethodInput) -> PrivateSteps | None:
         """The DP-SGD steps of a private run; None otherwise."""

@@ -15,6 +15,11 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import DECAY, LinearHead, train_head
 from fedassay.support.types import Floats, Frozen, Ints
 
+OVERFITTED = 300
+"""Passes after which a network, or a head, holds a few dozen records by heart."""
+OVERFITTING_RATE = 3e-3
+"""Learning rate of Adam at which it does so."""
+
 
 class HeadTraining(Frozen):
     """How a softmax head is trained; see `fedassay.heads.linear.train_head`.
@@ -32,6 +37,12 @@ class HeadTraining(Frozen):
     epochs: int = Field(default=100, ge=1)
     rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
+
+    def exposed(self) -> HeadTraining:
+        """Trained until it holds a few records by heart: without a penalty, and for long."""
+        return self.model_copy(
+            update={"decay": 0.0, "epochs": max(self.epochs, OVERFITTED), "rate": max(self.rate, OVERFITTING_RATE)}
+        )
 
     def fit(self, features: Floats, labels: Ints, task: MethodInput, classes: int | None = None) -> LinearHead:
         """Train on features (n, d) and labels (n,), n >= 1; `classes`: see `train_head`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -57,6 +57,10 @@ class LocalHeads(Parameters):
 
     head: HeadTraining = HeadTraining()
     dp_sgd: HeadDpSgd = HeadDpSgd()
+
+    def exposed(self) -> Self:
+        """The same method, whose heads hold a few records by heart."""
+        return self.model_copy(update={"head": self.head.exposed()})
 
     def steps(self, task: MethodInput) -> PrivateSteps | None:
         """The DP-SGD steps of a private run; None otherwise."""

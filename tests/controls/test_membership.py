@@ -353,3 +353,108 @@ def test_controls_ask_the_same_questions(make_task: MakeTask, make_context: Make
             np.testing.assert_array_equal(control.questions[name].images, asked.images)
     _, control = leaking("model", context)
     assert (control.questions["client/0"].labels != game.questions["client/0"].labels).mean() > 0.7
+
+
+# Controls in the release's own shape, and limits of detection.
+
+
+def private(make_task: MakeTask, make_context: MakeContext, **shared: object) -> AuditContext:
+    """FedCGS at epsilon 1, which gives no members away."""
+    return make_context(make_task(clients=2, records=200, epsilon=1.0), FedCGS(), bounds=20, **shared)
+
+
+def test_silence_comes_with_the_smallest_leak_that_would_have_been_found(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    found = assessed(private(make_task, make_context))
+    for finding in found.values():
+        assert finding.verdict == "no_leak_found", finding.reason
+        assert finding.limit is not None
+        assert finding.limit.metric in {"tpr_at_1pct", "tpr_at_10pct"}
+        assert 0.01 < finding.limit.value < 1
+        assert finding.limit.shift is not None
+        assert 0.5 < finding.limit.shift < 0.9
+        assert finding.controls.positive is not None
+        assert "the method's own run without privacy" in finding.controls.positive.release
+
+
+@pytest.mark.parametrize("kind", ["class_sum", "span"])
+def test_evidence_the_wrong_way_round_is_no_answer(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The features themselves are still told, which alone says nothing of sums and second moments."""
+    from fedassay.attacks.membership import signals
+    from fedassay.attacks.membership.tracing import evidence
+
+    def flipped(*given: object) -> dict[str, np.ndarray]:
+        found = evidence(*given)  # type: ignore[arg-type]
+        return {name: -values if name == kind else values for name, values in found.items()}
+
+    monkeypatch.setattr(signals, "evidence", flipped)
+    finding = assessed(private(make_task, make_context), RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "without privacy" in finding.reason
+    assert finding.controls.positive is not None
+    assert not finding.controls.positive.caught
+
+
+def test_an_area_below_one_half_is_no_answer_even_under_noise(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """The attack works on controls, and is misled on the release."""
+    context = private(make_task, make_context)
+    calls: list[View] = []
+
+    def misled(view: View, knowledge: Knowledge) -> AttackResult:
+        result = RATIO.run(view, knowledge)
+        calls.append(view)
+        if len(calls) > 1 or knowledge.game is None:  # the audited release comes first
+            return result
+        owners = {client.name: client for client in context.clients}
+        truth = np.concatenate(
+            [is_member(asked, owners[name]) for name, asked in knowledge.game.questions.items()]
+        )
+        return replace(result, scores={name: values - 1e6 * truth for name, values in result.scores.items()})
+
+    finding = assessed(context, misled)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "worse than chance" in finding.reason
+
+
+def test_too_few_control_records_leave_silence_undecided_and_say_how_many_are_missing(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    context = private(make_task, make_context)
+    few = context.control.take(np.arange(15))
+    finding = assessed(replace(context, control=few), RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "45 more in data.split.control would decide" in finding.reason
+    exact = make_context(make_task(clients=2, records=80), FedCGS(), bounds=20)
+    leak = assessed(replace(exact, control=few), RATIO.run)["messages/likelihood_ratio"]
+    assert leak.verdict == "leak", leak.reason
+
+
+def test_cells_that_differ_in_epsilon_share_the_control(make_task: MakeTask, make_context: MakeContext) -> None:
+    runs, shared = [], dict[str, object]()
+    for epsilon in (1.0, 4.0):
+        context = make_context(
+            make_task(clients=2, records=120, epsilon=epsilon), FedCGS(), bounds=20, shared=shared
+        )
+
+        def counted(clients: Sequence[Records], seeds: Seeds, context: AuditContext = context) -> Outcome:
+            runs.append(sum(map(len, clients)))
+            return context.exposed(clients, seeds)
+
+        assessed(replace(context, exposed=counted), RATIO.run)
+    assert runs == [20, 20]
+
+
+def test_exact_releases_are_differenced_against_their_own_shape(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    """Networks of unknown random streams are not told by their distance: raw features would hide that."""
+    method = FedAvg(local_epochs=2)
+    context = make_context(make_task(clients=2, records=60), method, bounds=20)
+    finding = assessed(context, Membership(shadows=0, tests=("loss",)).run, MembershipAudit(trials=16))
+    informed = finding["informed/differencing"]
+    assert informed.verdict in {"inconclusive", "leak"}, informed.reason

@@ -35,6 +35,10 @@ from fedassay.support.types import Ints
 Kind = Literal["online", "offline"]
 
 _ATTEMPTS = 5
+_NONE = np.zeros(0, np.int64)
+
+MANY = 32
+"""Shadows from which attacks estimate more than a mean of every candidate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +85,8 @@ class MembershipGame:
         population: The adversary's own records, or None.
         simulate: Runs the method on records of every client (in the order of `sizes`) and gives the view.
         seeds: Of the shadows.
+        most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
+            asked for.
         kept: Shadows made so far.
     """
 
@@ -89,6 +95,7 @@ class MembershipGame:
     population: Records | None
     simulate: Callable[[Sequence[Records], Seeds], View]
     seeds: Seeds
+    most: int | None = None
     kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
 
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
@@ -99,6 +106,8 @@ class MembershipGame:
         """
         if kind == "offline" and (self.population is None or not len(self.population)):
             raise NotRunError("the adversary has no records of its own to make offline shadow releases of")
+        if self.most is not None and count < MANY:
+            count = min(count, self.most)
         for number in range(count):
             if (kind, number) not in self.kept:
                 advance(number, count)
@@ -143,25 +152,33 @@ class MembershipGame:
 
 
 class _Stock:
-    """The adversary's records, dealt without repeats until a class runs out."""
+    """The adversary's records, dealt without repeats until a class runs out, and then anew."""
 
     def __init__(self, population: Records | None, rng: np.random.Generator) -> None:
         self.population = population
-        self.left: dict[int, Ints] = {}
+        self.rng = rng
+        self.whole: dict[int, Ints] = {}
         if population is not None:
             order = rng.permutation(len(population))
             labels = population.labels[order]
-            self.left = {int(label): order[labels == label] for label in np.unique(labels)}
+            self.whole = {int(label): order[labels == label] for label in np.unique(labels)}
+        self.left = dict(self.whole)
 
     def draw(self, counts: Ints) -> list[Records]:
-        """So many records of each class, fewer where there are no more."""
-        taken = []
-        for label, wanted in enumerate(counts):
-            pool = self.left.get(label, np.zeros(0, np.int64))
-            taken.append(pool[: int(wanted)])
-            self.left[label] = pool[int(wanted) :]
-        rows = np.concatenate([*taken, np.zeros(0, np.int64)])
+        """So many records of each class for one client, none of them twice; fewer where there are no more."""
+        rows = np.concatenate([*(self._take(label, int(wanted)) for label, wanted in enumerate(counts)), _NONE])
         return [self.population.take(rows)] if self.population is not None and len(rows) else []
+
+    def _take(self, label: int, wanted: int) -> Ints:
+        pool = self.left.get(label, _NONE)
+        taken, self.left[label] = pool[:wanted], pool[wanted:]
+        if len(taken) < wanted:
+            # A client without records would answer nothing: the next ones share records with the ones before.
+            rest = np.setdiff1d(self.whole.get(label, _NONE), taken)
+            pool = self.rng.permutation(rest)
+            more = pool[: wanted - len(taken)]
+            taken, self.left[label] = np.concatenate([taken, more]), pool[len(more) :]
+        return taken
 
 
 def half_of_each(labels: Ints, rng: np.random.Generator) -> Ints:

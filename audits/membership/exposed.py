@@ -1,0 +1,253 @@
+"""The method's own release, without privacy, of control records that it is known to give away.
+
+Clients hold one control record a label, and others two: from one record a sum is the record, and what a mixture
+or a second moment gives away shows where there are two. Labels are dealt at random, so that nothing but the
+records themselves tells them: a model that gets them right holds its records by heart. The method is run in the
+form in which it gives away most (`fedassay.contracts.method.Exposes`), the view is that of the plan's threat
+model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of as
+many other control records of the same labels were in it.
+
+Where no client is seen for itself, one of them holds records and the others none, and the method is run once for
+each client that is needed. Cells of one seed that differ in epsilon alone share the answers.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.simulation import control_seeds
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext
+from fedassay.contracts.membership import MembershipGame, visible
+from fedassay.data.records import Records, joined
+from fedassay.exchange.view import View
+from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
+
+Bools = NDArray[np.bool_]
+
+SIZES = (1, 2)
+"""Records a label of the clients that are exposed."""
+
+
+def sizes_for(source: str) -> tuple[int, ...]:
+    """Those that a source must tell: a model need not hold more than one record a label by heart."""
+    return SIZES if source == "messages" else SIZES[:1]
+
+
+WHOLE = ""
+"""The messages as they are seen."""
+_MOMENTS, _REST = "second moments alone", "all but second moments"
+_SUMS = ("class_sums", "class_means", "mixture_means")
+_WORDS = {1: "one control record a label", 2: "two control records a label"}
+_MEMBERS = 20
+"""Members of clients of each size that are asked about; half as many where control records are scarce."""
+_LABELS = 20
+"""Labels at most: more clients cost less than more labels."""
+_SHADOWS = 8
+"""Shadow releases are this few, unless so many are asked for that attacks estimate more from them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exposed:
+    """What the attack answers about a release that gives its records away.
+
+    Attributes:
+        scores: By part (`_parts`), and source and test, each over all candidates, NaN where one was not scored.
+        members: Which candidates are members, shape (n,).
+        blocks: The exchangeable group (run, client and label) of each, shape (n,).
+        sizes: Records a label of the client that each is asked of, shape (n,).
+    """
+
+    scores: dict[tuple[str, str], NDArray[np.floating]]
+    members: Bools
+    blocks: NDArray[np.str_]
+    sizes: Ints
+
+    def asked(self, source: str) -> list[tuple[int, str]]:
+        """Sizes of clients, and parts of their messages, that a source must tell."""
+        parts = sorted({part for part, _ in self.scores}) if source == "messages" else [WHOLE]
+        return [(size, part) for size in sizes_for(source) for part in parts]
+
+    def words(self, size: int, part: str) -> str:
+        """What was released to clients of a size."""
+        records = int((self.members & (self.sizes == size)).sum())
+        seen = f", seen in {part}" if part else ""
+        return f"the method's own run without privacy on clients of {_WORDS[size]}, {records} in all{seen}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Dealt:
+    """A client of control records, and the control records that it does not hold."""
+
+    held: Records
+    others: Records
+    size: int
+
+
+def exposed(context: AttackedContext) -> Exposed:
+    """The attack's answers about what the method makes of control records.
+
+    Raises:
+        NotRunError: There are too few control records, or the method cannot be run on them.
+    """
+    threat = context.view.threat.model_dump_json()
+    key = f"membership/exposed/{context.attack_key}/{context.method_key}/{context.privacy.adjacency}/{threat}"
+    kept = context.workplace.shared.get(key)
+    if kept is None:
+        try:
+            kept = _exposed(context)
+        except FedassayError as error:
+            kept = str(error)
+        context.workplace.shared[key] = kept
+    if not isinstance(kept, Exposed):
+        raise NotRunError(str(kept))
+    return kept
+
+
+def _exposed(context: AttackedContext) -> Exposed:
+    dealt = _deal(context)
+    places = len(context.clients) if _each_is_seen(context) else 1
+    alike = [[each for each in dealt if each.size == size] for size in SIZES]
+    # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
+    runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
+    scores: dict[tuple[str, str], list[NDArray[np.floating]]] = {}
+    members, blocks, sizes = [], [], []
+    for number, run in enumerate(runs):
+        results, questions = _run(context, run, number)
+        owners = {context.clients[place].name: each for place, each in enumerate(run)}
+        for name, asked in questions.items():
+            members.append(_among(asked, owners[name].held))
+            blocks += [f"{number}/{name}/{label}" for label in asked.labels]
+            sizes += [owners[name].size] * len(asked)
+        for part, result in results.items():
+            for key, values in result.scores.items():
+                scores.setdefault((part, key), []).append(values)
+    # A source that one of the runs does not show has no answers about all candidates.
+    whole = {key: np.concatenate(parts) for key, parts in scores.items() if len(parts) == len(runs)}
+    return Exposed(whole, np.concatenate(members), np.array(blocks, np.str_), np.array(sizes, np.int64))
+
+
+def _run(
+    context: AttackedContext, run: Sequence[_Dealt], number: int
+) -> tuple[dict[str, AttackResult], dict[str, Records]]:
+    """One run of the method in which the first clients hold control records, and what the attack makes of it."""
+    seeds = control_seeds(context, "membership", "exposed", number)
+    nothing = context.control.take(np.zeros(0, np.int64))
+    clients = []
+    questions: dict[str, Records] = {}
+    for place, client in enumerate(context.clients):
+        own = run[place] if place < len(run) else None
+        clients.append(
+            nothing.take(np.zeros(0, np.int64), client.name) if own is None else _named(own, client.name)
+        )
+        if own is not None:
+            both = joined(client.name, [own.held, own.others])
+            questions[client.name] = both.take(seeds.numpy("order", place).permutation(len(both)))
+
+    def simulate(records: Sequence[Records], streams: Seeds) -> View:
+        return visible(context.exposed(records, streams), context.view.threat)
+
+    people = context.game.population
+    game = MembershipGame(
+        questions,
+        {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients},
+        None if people is None else _hashed(people, context.classes),
+        simulate,
+        seeds.child("shadows"),
+        most=_SHADOWS,
+    )
+    with context.workplace.progress.step("control: the method without privacy"):
+        view = simulate(clients, seeds.child("run"))
+    results = {WHOLE: context.attack(view, game)}
+    for part in _parts(view):
+        seen = {key: replace(shadow, view=_part(shadow.view, part)) for key, shadow in game.kept.items()}
+
+        def simulate_part(records: Sequence[Records], streams: Seeds, part: str = part) -> View:
+            return _part(simulate(records, streams), part)
+
+        results[part] = context.attack(_part(view, part), replace(game, simulate=simulate_part, kept=seen))
+    return results, questions
+
+
+def _parts(view: View) -> tuple[str, ...]:
+    """Parts of messages that each give records away: evidence in the one would hide that the other is not read."""
+    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    return (_MOMENTS, _REST) if "second_moment" in kinds and kinds & set(_SUMS) else ()
+
+
+def _part(view: View, part: str) -> View:
+    left_out = _SUMS if part == _MOMENTS else ("second_moment",)
+    messages = tuple(
+        replace(message, fields={name: item for name, item in message.fields.items() if item.kind not in left_out})
+        for message in view.messages
+    )
+    return replace(view, messages=messages)
+
+
+def _named(dealt: _Dealt, name: str) -> Records:
+    return dealt.held.take(np.arange(len(dealt.held)), name)
+
+
+def _deal(context: AttackedContext) -> list[_Dealt]:
+    """Clients of control records under labels that are dealt at random."""
+    held = np.unique(np.concatenate([client.labels for client in context.clients]))[:_LABELS]
+    wanted = _clients(len(held), len(context.control))
+    order = control_seeds(context, "membership", "control records").numpy().permutation(len(context.control))
+    dealt, start = [], 0
+    for size in wanted:
+        labels = np.tile(held, size)
+        first, second = (
+            _labelled(context.control.take(order[begin : begin + len(labels)]), labels)
+            for begin in (start, start + len(labels))
+        )
+        dealt.append(_Dealt(first, second, size))
+        start += 2 * len(labels)
+    return dealt
+
+
+def _clients(labels: int, records: int) -> list[int]:
+    """Sizes of the clients that so many control records are enough for, as many other records kept aside.
+
+    Raises:
+        NotRunError: They are too few.
+    """
+    needed = 0
+    for members in (_MEMBERS, _MEMBERS // 2):
+        sizes = [size for size in SIZES for _ in range(math.ceil(members / (size * labels)))]
+        needed = 2 * labels * sum(sizes)
+        if needed <= records:
+            return sizes
+    raise NotRunError(
+        f"the method's own run on records that it is known to give away needs {needed} control records, and there "
+        f"are {records}: {needed - records} more in data.split.control would decide"
+    )
+
+
+def _each_is_seen(context: AttackedContext) -> bool:
+    """Whether clients are seen one by one."""
+    view, names = context.view, {client.name for client in context.clients}
+    senders = {message.sender for message in view.from_clients()} | {sender for sender, _ in view.models}
+    return bool(names & (senders | set(view.generators)))
+
+
+def _labelled(records: Records, labels: Ints) -> Records:
+    return replace(records, labels=labels.astype(np.int64), extract=lambda _images: records.features)
+
+
+def _hashed(records: Records, classes: int) -> Records:
+    """The same records under labels that are a hash of the image: random, but the same for everybody."""
+    labels = [zlib.crc32(image.tobytes()) % classes for image in records.images]
+    return _labelled(records, np.array(labels, np.int64))
+
+
+def _among(asked: Records, held: Records) -> Bools:
+    images = {image.tobytes() for image in held.images}
+    return np.array([image.tobytes() in images for image in asked.images], np.bool_)
