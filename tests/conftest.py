@@ -202,6 +202,7 @@ def make_context() -> MakeContext:
             attacker=task.public,
             classes=task.classes,
             encode=task.backbone.extract,
+            method_key=repr(method),
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
             accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),

@@ -77,6 +77,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         attacker=task.public,
         classes=task.classes,
         encode=task.backbone.extract,
+        method_key=method,
         outcome=outcome,
         view=seen,
         accounted=Accounted(float("inf"), float("inf"), None, (), ""),

@@ -72,6 +72,7 @@ class AuditContext:
         attacker: The adversary's own records; empty where the plan gives it none.
         classes: Number of classes C.
         encode: Features of images, shape (n, d), under the plan's backbone; raises `NotRunError` without one.
+        method_key: Name and parameters of the method, without privacy, to share under what cells have in common.
         outcome: What the method gave back.
         view: What the adversary saw, and under which threat model.
         accounted: What the ledger says about the cell.
@@ -98,6 +99,7 @@ class AuditContext:
     attacker: Records
     classes: int
     encode: Callable[[Images], Floats]
+    method_key: str
     outcome: Outcome
     view: View
     accounted: Accounted

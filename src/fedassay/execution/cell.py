@@ -184,6 +184,7 @@ class Work:
             attacker=nobody if known.attacker is None else known.attacker,
             classes=known.classes,
             encode=_no_backbone if known.backbone is None else known.backbone.extract,
+            method_key=f"{case.entry.method}:{case.entry.params}",
             outcome=produced.outcome,
             view=seen,
             accounted=accounted,
