@@ -79,7 +79,7 @@ def exposures(context: AuditContext, records: int, *, least: int = 2) -> tuple[E
         if held < least:
             raise NotRunError(_too_few(held, least, context))
         groups = [[client] for client in dealt] if alone else [dealt]
-        kept = tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
+        kept = tuple(_run(context, group, (number,), alone) for number, group in enumerate(groups))
         context.workplace.shared[key] = kept
     return kept
 
@@ -106,9 +106,25 @@ def dealt_clients(context: AuditContext, records: int) -> list[Records]:
     return clients
 
 
-def _run(context: AuditContext, group: Sequence[Records], number: int, alone: bool) -> Exposure:
+def exposed_clients(context: AuditContext, group: Sequence[Records], *path: str | int) -> tuple[Exposure, ...]:
+    """Releases of clients that hold these control records: one, or one for each client where they are summed up.
+
+    Args:
+        context: See `exposures`.
+        group: What each client holds.
+        path: Names the release, for its random streams.
+
+    Raises:
+        NotRunError: The method cannot be run on them.
+    """
+    if summed_only(context.view):
+        return tuple(_run(context, [client], (*path, i), True) for i, client in enumerate(group))
+    return (_run(context, group, path, False),)
+
+
+def _run(context: AuditContext, group: Sequence[Records], path: tuple[str | int, ...], alone: bool) -> Exposure:
     """Run the method on these clients; on one that holds records and others that hold none, where it takes that."""
-    seeds = control_seeds(context, "exposure", number)
+    seeds = control_seeds(context, "exposure", *path)
     nobody = context.control.take(np.zeros(0, np.int64))
     named = [client.take(np.arange(len(client)), f"client/{i}") for i, client in enumerate(group)]
     total = max(len(context.clients), len(named))

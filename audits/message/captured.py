@@ -9,15 +9,15 @@ at hand, which are the plan's own where there is a plan and synthetic rectified 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
 from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
+from fedassay.audits.message.exposed import by_hand
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
-from fedassay.audits.message.structure import structure_finding
-from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
+from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
+from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -27,7 +27,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.records.record import Finding, Metric, unmeasured
+from fedassay.records.record import Finding, Limit, Metric, unmeasured
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""
@@ -48,14 +48,15 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
         return [*findings, _factors(result, context, controls)]
     if not says_remarks(result):
         return [*findings, *(_arithmetic(part, result.attack, context, controls) for part in result.vectors)]
-    known = replace(context, clients=(controls,))
-    read = (*result.vectors, *_raw(context.view, context))
-    findings += [_arithmetic(part, result.attack, context, controls, rules=True) for part in read]
-    return [*findings, structure_finding(result, context, controls=known)]
-
-
-def _encode(records: Records) -> Matrix:
-    return np.asarray(records.features, np.float64)
+    parts = {part.name: part for part in (*result.vectors, *_raw(context.view, context))}
+    for name in (str(rule) for rule in result.artifacts["applicable"]):
+        if name in NUMBERS or name in FAULTS:
+            readings = (by_hand(context, controls, plain, name),)
+            findings.append(rule_finding(name, result, context, readings))
+        else:
+            part = parts.get(name, nothing(name))
+            findings.append(_arithmetic(part, result.attack, context, controls, rules=True))
+    return findings
 
 
 def _raw(view: View, context: AuditContext) -> tuple[VectorSource, ...]:
@@ -74,7 +75,7 @@ def _arithmetic(
     size = len(source.vectors)
     certain = int(_certain(source, context).sum()) if rules else 0
     error, caught = _recovers(source.name, context, controls)
-    empty = attacked(context, noised_view(controls, context, _encode))
+    empty = attacked(context, noised_view(controls, context, plain))
     flagged = any(part.name == source.name and len(part.vectors) for part in empty.vectors)
     senders = len(set(source.senders))
     return _concluded(
@@ -84,7 +85,8 @@ def _arithmetic(
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
-            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}",
+            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}" if size else "",
+            limit=lambda: _one_message(context, source.name),
         ),
         {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
         "exact means that the messages declare no noise on what the vectors were computed from",
@@ -95,6 +97,14 @@ def _arithmetic(
             shown="vectors come out of noise",
             detail="no vector comes out",
         ),
+    )
+
+
+def _one_message(context: AuditContext, rule: str) -> Limit:
+    """Arithmetic on one message misses nothing by chance: a single record would have been found."""
+    messages = len(context.view.from_clients())
+    return Limit(
+        metric="records", value=1.0, n=max(1, messages), words=f"one record would have been found ({rule})"
     )
 
 
@@ -134,7 +144,7 @@ def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[f
         fields = {"features": MessageField(controls.features, "features", exact())}
         parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context), context)
     else:
-        parts = attacked(context, algebra_view(controls, context, _encode)).vectors
+        parts = attacked(context, algebra_view(controls, context, plain)).vectors
     vectors = [part.vectors for part in parts if part.name == name]
     # These controls put one record into each class.
     size = len(controls) if name == "raw" else min(len(controls), context.classes)
@@ -145,7 +155,7 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
     """Median relative error of vectors matched to known records, and whether most of `size` came back."""
     if not len(vectors):
         return None, False
-    features = _encode(controls)
+    features = plain(controls)
     truth = [(np.arange(len(vectors)), features, controls.labels)]
     matched = match(vectors.astype(np.float64), np.full(len(vectors), -1), truth, features.mean(axis=0)[None])
     median = float(np.median(matched.errors))
@@ -157,13 +167,13 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     expected = np.asarray(result.scores["expected_error"], np.float64)
     records = float(np.nansum(result.scores["records"]))
     sure = int((expected < EXACT).sum())
-    again = attacked(context, sums_view(controls, context, _encode))
+    again = attacked(context, sums_view(controls, context, plain))
     median, caught = _error(np.asarray(again.artifacts.get("vectors", np.zeros((0, 1)))), controls, len(controls))
     # Four features without a zero have any number of factorizations (two with a known sum have one only): runs
     # must not agree on one.
     dense = Records(controls.name, controls.images, controls.labels, lambda _: _filled(controls))
     wrong = np.asarray(
-        attacked(context, sums_view(dense, context, _encode)).scores.get("expected_error", ()), np.float64
+        attacked(context, sums_view(dense, context, plain)).scores.get("expected_error", ()), np.float64
     )
     shown = f"{sure} of {records:.0f} records' features follow from second moments"
     if sure:
@@ -206,7 +216,7 @@ def _expected(errors: Matrix) -> Metric:
 
 
 def _filled(records: Records) -> Matrix:
-    features = _encode(records)
+    features = plain(records)
     return np.asarray(features + max(float(features.max(initial=0.0)), 1.0))
 
 
@@ -253,7 +263,7 @@ def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Co
     fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
     known = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
     distance = None if known is None else float(np.abs(known[0] - counts / counts.sum()).sum() / 2)
-    unclear = attacked(context, noised_view(controls, context, _encode)).artifacts.get(
+    unclear = attacked(context, noised_view(controls, context, plain)).artifacts.get(
         "evidence", np.zeros(0, np.str_)
     )
     return (

@@ -32,7 +32,7 @@ from fedassay.support.seeds import Seeds
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
-AUDIT = MessageAudit(draws=400)
+AUDIT = MessageAudit()
 
 
 def assessed(
