@@ -185,8 +185,10 @@ class MessageAlgebra(Parameters):
         said = remarks(messages, view.classes)
         fired = {*applicable(view), *found, *(remark.rule for remark in said if remark.discloses)}
         if not fired:
+            kinds = sorted({item.kind for message in messages for item in message.fields.values()})
             raise NotRunError(
-                "no rule applies: the view holds no features, counts, sums, means or moments of a client"
+                f"no rule applies: clients send {', '.join(kinds)}, and the rules read features, counts, sums, means "
+                "and moments"
             )
         return AttackResult(
             NAME,

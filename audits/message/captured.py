@@ -9,16 +9,26 @@ at hand, which are the plan's own where there is a plan and synthetic rectified 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
-from fedassay.audits.message.exposed import by_hand
+from fedassay.audits.message.controls import (
+    SENDER,
+    algebra_view,
+    attacked,
+    by_hand_view,
+    noised_view,
+    sums_view,
+    view_of,
+)
+from fedassay.audits.message.exposed import by_hand, changed
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
-from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain
-from fedassay.audits.verdict import conclude
+from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three
+from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -28,9 +38,13 @@ from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.support.types import Floats, Images
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""
+
+_NOISY = "stands out from noise"
+"""In the reason why nothing was factored where noise hides it."""
 
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
@@ -164,37 +178,52 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
 
 def _factors(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Vectors of a factorization, trusted as far as independent runs of it agree."""
+    subject = Subject("message", result.attack, result.attack, "all")
     expected = np.asarray(result.scores["expected_error"], np.float64)
-    records = float(np.nansum(result.scores["records"]))
+    sizes = np.nan_to_num(np.asarray(result.scores["records"], np.float64))
     sure = int((expected < EXACT).sum())
-    again = attacked(context, sums_view(controls, context, plain))
-    median, caught = _error(np.asarray(again.artifacts.get("vectors", np.zeros((0, 1)))), controls, len(controls))
+    reasons = [str(reason) for reason in result.artifacts["reasons"]]
+    beyond = [reason for reason in reasons if reason and _NOISY not in reason and "max_records" not in reason]
+    if len(beyond) == len(reasons):
+        return not_run(subject, f"the factorization does not apply: {beyond[0]}")
+    known = _controls_as_large(sizes[[reason not in beyond for reason in reasons]], controls)
+    largest = max(len(each) for each in known)
+    errors = [_factored(each, context) for each in known]
+    median, caught = max((each for each in errors), key=lambda each: np.inf if each[0] is None else each[0])
     # Four features without a zero have any number of factorizations (two with a known sum have one only): runs
     # must not agree on one.
     dense = Records(controls.name, controls.images, controls.labels, lambda _: _filled(controls))
     wrong = np.asarray(
         attacked(context, sums_view(dense, context, plain)).scores.get("expected_error", ()), np.float64
     )
-    shown = f"{sure} of {records:.0f} records' features follow from second moments"
+    shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
     if sure:
         shown += f": independent runs agree to a relative error of {np.median(expected):.2g}"
-    limits = [str(reason) for reason in result.artifacts["reasons"] if str(reason)]
-    if limits and not sure:
-        shown += f"; not tried: {limits[0]}"
-    undecided = f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}" if len(expected) else ""
-    if not undecided and any("max_records" in reason for reason in limits):
-        undecided = "not tried on all messages"
+    said = [reason for reason in reasons if reason]
+    if said and not sure:
+        shown += f"; not tried: {said[0]}"
     return _concluded(
-        Subject("message", result.attack, result.attack, "all"),
-        Result(test=by_arithmetic(sure > 0), shown=shown, undecided=undecided),
+        subject,
+        Result(
+            test=by_arithmetic(sure > 0),
+            shown=shown,
+            undecided=_unfactored(expected, reasons, beyond, sizes),
+            limit=lambda: Limit(
+                metric="share",
+                value=rule_of_three(len(reasons)),
+                n=len(reasons),
+                words=f"0 of {len(reasons)} messages gave a record away; controls of up to {largest} records were "
+                "recovered",
+            ),
+        ),
         {"expected_error": _expected(expected), "relative_error": unmeasured(_NO_RECORDS)},
         "features are not negative and hold zeros, as after a rectifier",
         f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
         positive=_recovery(
-            f"exact sums and second moment of {len(controls)} records that are known, in float64",
+            f"exact sums and second moment of {', '.join(str(len(each)) for each in known)} records that are known",
             median,
-            caught,
-            len(controls),
+            caught and all(each[1] for each in errors),
+            sum(map(len, known)),
         ),
         negative=Control(
             "the same of features without any zero, which no factorization can tell apart",
@@ -205,6 +234,58 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
             detail="median expected error",
         ),
     )
+
+
+def _unfactored(expected: Matrix, reasons: Sequence[str], beyond: Sequence[str], sizes: Matrix) -> str:
+    """Which messages nothing is concluded about, and what would decide it."""
+    if len(expected):
+        return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
+    if any("max_records" in reason for reason in reasons):
+        return "not tried on all messages: a larger max_records would decide"
+    if beyond:
+        return f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"
+    if not sizes.all():
+        return (
+            "the number of records behind noise is not known, so that no control is as large; the audit of a "
+            "simulated run would decide"
+        )
+    return ""
+
+
+def _controls_as_large(sizes: Matrix, controls: Records) -> list[Records]:
+    """Controls of the smallest and the largest number of records: rectified normal features beside those at hand."""
+    width = controls.features.shape[1]
+    made = [controls]
+    for size in sorted({int(sizes.min(initial=np.inf)) if len(sizes) else 0, int(sizes.max(initial=0))}):
+        if len(controls) < size <= width:
+            rng = np.random.default_rng(size)
+            rows = np.maximum(rng.normal(size=(size - len(controls), width)), 0).astype(np.float32)
+            features = np.concatenate([controls.features, rows * (controls.features.max(initial=0.0) or 1.0)])
+            images = np.zeros((size, 1, 1, 1), np.uint8)
+            made.append(Records(controls.name, images, np.zeros(size, np.int64), partial(_given, features)))
+    return made
+
+
+def _given(features: Floats, images: Images) -> Floats:
+    del images
+    return features
+
+
+def _factored(controls: Records, context: AttackedContext) -> tuple[float | None, bool]:
+    """How well the attack recovers known records from messages of the captured form: its types, counts or none."""
+    audited = {item.kind: item for m in context.view.from_clients() for item in m.fields.values()}
+    counts = "class_counts" in audited
+    together = Records(controls.name, controls.images, np.zeros_like(controls.labels), lambda _: controls.features)
+
+    def like(_: str, item: MessageField) -> MessageField:
+        as_sent = audited.get(item.kind)
+        if as_sent is None or as_sent.dtype.kind != "f":
+            return item
+        return replace(item, sent=item.values.astype(as_sent.dtype))
+
+    view = changed(by_hand_view(together, context, plain, counts=counts), like)
+    vectors = attacked(context, view).artifacts.get("vectors", np.zeros((0, 1)))
+    return _error(np.asarray(vectors, np.float64), controls, len(controls))
 
 
 def _expected(errors: Matrix) -> Metric:
@@ -258,17 +339,24 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 
 
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Control, Control]:
-    """Exact counts, from which the histogram must follow, and sums under much noise, from which none may."""
+    """What the histogram must follow from, in the captured form, and sums under much noise, from which none may."""
     counts = np.bincount(controls.labels, minlength=context.classes)
-    fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
-    known = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
+    sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    if sent & {"class_counts", "labels"} or "second_moment" not in sent:
+        release = "exact class counts of records that are known"
+        fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
+        view = view_of([Message(0, SENDER, SERVER, fields)], context)
+    else:
+        release = "class sums and second moment of records that are known, without counts"
+        view = by_hand_view(controls, context, plain, counts=False)
+    known = attacked(context, view).artifacts.get("histograms")
     distance = None if known is None else float(np.abs(known[0] - counts / counts.sum()).sum() / 2)
     unclear = attacked(context, noised_view(controls, context, plain)).artifacts.get(
         "evidence", np.zeros(0, np.str_)
     )
     return (
         Control(
-            "exact class counts of records that are known",
+            release,
             detected=distance is not None and distance <= EXACT,
             shown="no histogram came back" if distance is None else f"total variation distance {distance:.2g}",
             value=distance,
