@@ -88,6 +88,12 @@ def _noised(*kinds: str) -> Callable[[Message], bool]:
     return lambda message: any(item.kind in kinds and noise_of(item) > 0 for item in message.fields.values())
 
 
+def _declared_counts(message: Message) -> bool:
+    """Whether counts stand there with their protection; of sums over clients only the whole is known, not how."""
+    found = field_of(message, "class_counts")
+    return found is not None and found[1].release.mechanism != "derived"
+
+
 def _without_counts(message: Message) -> bool:
     return not _sends("class_counts")(message)
 
@@ -106,7 +112,7 @@ APPLIES: Mapping[str, Applies] = {
         )
     ),
     "differences": lambda messages: sum(map(_counted, messages)) > 1,
-    "exact_counts": _any(_sends("class_counts")),
+    "exact_counts": _any(_declared_counts),
     "derivable_counts": _any(lambda message: _without_counts(message) and _sends("class_sums")(message)),
     "rank": _any(_sends("second_moment")),
     "redundant_field": _any(_noised("class_counts", "class_sums")),

@@ -95,8 +95,8 @@ def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Findin
     undecided = ""
     try:
         readings = exposed.alone(context)
-        if rule in NUMBERS:
-            readings += exposed.alike(context, _largest_below(context))
+        if rule in NUMBERS and (largest := _largest_below(context)):
+            readings += exposed.alike(context, largest)
     except NotRunError as error:
         readings = (exposed.by_hand(context, control_records(context), encoder(context) or plain, rule),)
         undecided = str(error)

@@ -7,7 +7,7 @@ lies beyond what was, is not concluded about.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,6 +40,9 @@ from fedassay.support.errors import NotRunError
 
 MOST_SIZES = 4
 """Client sizes that get a control client: the smallest, the largest, and some between."""
+
+_LIMITED = "max_records"
+"""In the reason why the attack did not try a message that the plan's parameter forbids."""
 
 _SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"
 
@@ -83,10 +86,11 @@ class _Known:
             f"{size} records at {error:.2g}" if np.isfinite(error) else f"none of {size} records"
             for size, error in zip(self.sizes, self.errors, strict=True)
         )
+        why = f" ({self.reasons[0]})" if self.reasons else ""
         return Control(
             "the method's own messages without privacy, of control clients as large as the audited ones",
             detected=bool(self.recovered),
-            shown=f"control clients as large as the audited ones came back with a median relative error: {each}",
+            shown=f"control clients as large as the audited ones came back with a median relative error: {each}{why}",
             value=float(self.largest),
             n=sum(self.sizes),
             detail="largest control client that the attack recovers, in records",
@@ -117,7 +121,10 @@ def factors_finding(result: AttackResult, context: AttackedContext) -> Finding:
         truth = [(rows, encode(held), held.labels) for rows, held in zip(own.values(), against, strict=True)]
         return judge(match(vectors, source.labels, truth, means), rng, tests=context.bounds)
 
-    ours, known, test = recovery(list(truths.values())), _known(list(truths.values()), context), context.test
+    ours, test = recovery(list(truths.values())), context.test
+    if not len(ours.matched.errors) and _signed(next(iter(truths.values())), encode):
+        return not_run(subject, _SIGNED)
+    known = _known(list(truths.values()), context)
     untried = _beyond(known)
     if not known.recovered and not len(ours.matched.errors) and untried:
         return not_run(subject, untried)
@@ -156,6 +163,12 @@ def _about(result: AttackResult, known: _Known) -> str:
     if known.recovered and "signed" in result.notes[0]:
         return "not tried: noise makes sums of features negative that are not"
     return result.notes[0]
+
+
+def _signed(records: Records, encode: Callable[[Records], Matrix]) -> bool:
+    """Whether the features that the method sums up are negative in places."""
+    features = encode(records)
+    return bool(features.min(initial=0.0) < -1e-6 * np.abs(features).max(initial=0.0))
 
 
 def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
@@ -202,17 +215,14 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
 
 def _beyond(known: _Known) -> str:
     """Why the factorization does not apply to messages of these sizes at all, in its own words."""
-    signed = [reason for reason in known.reasons if "signed" in reason]
-    if signed:
-        return _SIGNED
-    return known.reasons[0] if known.reasons else ""
+    return next((reason for reason in known.reasons if _LIMITED not in reason), "")
 
 
 def _undecided(result: AttackResult, known: _Known) -> str:
     """Which clients nothing is concluded about."""
-    limited = [str(reason) for reason in result.artifacts["reasons"] if "max_records" in str(reason)]
+    limited = [str(reason) for reason in result.artifacts["reasons"] if _LIMITED in str(reason)]
     if limited:
-        return f"not tried on all messages: {limited[0]}"
+        return f"not tried on all messages: {limited[0]}; a larger one would decide"
     if known.largest < known.asked:
         why = known.missing or (
             known.reasons[0] if known.reasons else "the attack does not recover control clients that large"
