@@ -174,6 +174,8 @@ def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:
                 readings += exposed.crowded(context)
     except NotRunError as error:
         return [], str(error)
+    if name != "differences":
+        readings = exposed.also_faintly_noised(readings, context)
     return exposed.recovered(readings, name, context), ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,14 @@ from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, sources
 from fedassay.exchange.release import Release, exact
+from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
+
+FAINT = 1e-6
+"""Noise on a field that an attack must see through, in units of its largest entry."""
 
 DROWNED = 10.0
 """Noise on a field that nothing may be read from, in units of its largest entry."""
@@ -217,6 +222,42 @@ def control_of(recoveries: Sequence[Recovery], release: str) -> Control:
         return Control(release, False, "no record came back", own_shape=True)
     worst = min(recoveries, key=lambda each: (each.caught, each.share))
     return replace(worst.control(release, detected=all(each.caught for each in recoveries)), own_shape=True)
+
+
+def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:
+    """The releases, and the same under faint noise where the audited one is noised.
+
+    What an attack does with messages that declare noise is another path than with exact ones, and must work as well.
+    """
+    noised = {
+        item.kind: item for m in context.view.from_clients() for item in m.fields.values() if noise_of(item) > 0
+    }
+    if not noised:
+        return tuple(readings)
+    rng = control_seeds(context, "message", "faint").numpy()
+
+    def change(_: str, item: MessageField) -> MessageField:
+        like = noised.get(item.kind)
+        return item if like is None else faint(item, like.dtype, rng)
+
+    views = (changed(reading.exposure.view, change) for reading in readings)
+    again = (
+        replace(reading, result=attacked(context, view), exposure=replace(reading.exposure, view=view))
+        for reading, view in zip(readings, views, strict=True)
+    )
+    return (*readings, *again)
+
+
+def faint(item: MessageField, dtype: np.dtype[Any], rng: np.random.Generator) -> MessageField:
+    """A field under noise far below its entries, which it declares."""
+    values = item.values.astype(np.float64)
+    scale = FAINT * max(float(np.abs(values).max(initial=0.0)), 1e-3)
+    noise = rng.normal(0, scale, values.shape)
+    if item.kind == "second_moment" and values.ndim == 2:
+        noise = (noise + noise.T) / 2
+    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
+    sent = (values + noise).astype(dtype if dtype.kind == "f" else np.float64)
+    return replace(item, sent=sent, release=release)
 
 
 def drowned(view: View, rng: np.random.Generator) -> View:

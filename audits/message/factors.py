@@ -35,6 +35,7 @@ from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records
+from fedassay.exchange.statistics import noise_of
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import NotRunError
 
@@ -185,12 +186,19 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
             f"the control role has {available} records, and the largest client {sizes[-1]}: give data.split.control "
             f"at least {sizes[-1] - available} more"
         )
-    key = f"message/{context.method_key}/{context.attack_key}/{context.view.threat.model_dump_json()}/{chosen}"
+    noised = sorted(
+        {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
+    )
+    form = (
+        f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{noised}/{chosen}/{context.bounds}"
+    )
+    key = f"message/{context.method_key}/{context.attack_key}/{form}"
     kept = context.workplace.shared.get(key)
     if isinstance(kept, _Known):
         return kept
     try:
         readings = exposed.alike(context, [by_size[size] for size in chosen])
+        readings = exposed.also_faintly_noised(readings, context)
     except NotRunError as error:
         return _Known(asked=sizes[-1], missing=str(error))
     tried = [
