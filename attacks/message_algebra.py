@@ -14,8 +14,8 @@ And facts, by the rules of `fedassay.exchange.statistics`: the number of records
 counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
 ones, declared noise that is missing.
 
-`APPLIES` says which fields each rule reads; a result names the rules that apply to its view, so that one which finds
-nothing is told from one that had nothing to read.
+`APPLIES` says which fields each rule reads; a result names the rules that apply to its view, so that one which
+finds nothing is told from one that had nothing to read.
 
 Source: spec of this project (FedCGS, paper 001, section 3.3, holds that sums hide single records).
 
@@ -193,8 +193,8 @@ class MessageAlgebra(Parameters):
         if not fired:
             kinds = sorted({item.kind for message in messages for item in message.fields.values()})
             raise NotRunError(
-                f"no rule applies: clients send {', '.join(kinds)}, and the rules read features, counts, sums, means "
-                "and moments"
+                f"no rule applies: clients send {', '.join(kinds)}, and the rules read features, counts, sums, "
+                "means and moments"
             )
         return AttackResult(
             NAME,

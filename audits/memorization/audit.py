@@ -170,9 +170,9 @@ class MemorizationAudit(Parameters):
         ours, _ = match_classes(distinct(context.control), others, seeds.numpy("match"))
         if len(ours) < FEWEST:
             raise NotRunError(
-                f"the control role has {len(ours)} records with held-out ones of their class beside them; a generator "
-                f"that is overfitted for the positive control takes {FEWEST}: give data.split.control at least "
-                f"{FEWEST - len(ours)} more"
+                f"the control role has {len(ours)} records with held-out ones of their class beside them; a "
+                f"generator that is overfitted for the positive control takes {FEWEST}: give "
+                f"data.split.control at least {FEWEST - len(ours)} more"
             )
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
         records = distinct(context.control).take(chosen, "control")

@@ -4,9 +4,9 @@ Joins the truth to vectors, remarks and label histograms that attacks computed. 
 vectors are matched to the true features of their sender's records and compared with the mean of the record's
 class, which needs no message. Every rule that applies to what is sent has a finding of its own, fired or not.
 
-The positive control of each goes the whole way: the method's own run, without privacy, on control records in a form
-that is known to give them away, seen through the same view (`exposed`). The same attack on messages made by hand is
-a second one. Negative control: the same vectors against records that nobody sent.
+The positive control of each goes the whole way: the method's own run, without privacy, on control records in a
+form that is known to give them away, seen through the same view (`exposed`). The same attack on messages made by
+hand is a second one. Negative control: the same vectors against records that nobody sent.
 """
 
 from __future__ import annotations

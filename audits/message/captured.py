@@ -220,7 +220,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
         "features are not negative and hold zeros, as after a rectifier",
         f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
         positive=_recovery(
-            f"exact sums and second moment of {', '.join(str(len(each)) for each in known)} records that are known",
+            f"exact sums and second moment of {', '.join(str(len(each)) for each in known)} known records",
             median,
             caught and all(each[1] for each in errors),
             sum(map(len, known)),
@@ -253,7 +253,7 @@ def _unfactored(expected: Matrix, reasons: Sequence[str], beyond: Sequence[str],
 
 
 def _controls_as_large(sizes: Matrix, controls: Records) -> list[Records]:
-    """Controls of the smallest and the largest number of records: rectified normal features beside those at hand."""
+    """Controls of the smallest and the largest number of records, with rectified normal features."""
     width = controls.features.shape[1]
     made = [controls]
     for size in sorted({int(sizes.min(initial=np.inf)) if len(sizes) else 0, int(sizes.max(initial=0))}):
@@ -339,7 +339,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 
 
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Control, Control]:
-    """What the histogram must follow from, in the captured form, and sums under much noise, from which none may."""
+    """What the histogram must follow from, in the captured form, and sums under much noise."""
     counts = np.bincount(controls.labels, minlength=context.classes)
     sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
     if sent & {"class_counts", "labels"} or "second_moment" not in sent:

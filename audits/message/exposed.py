@@ -68,7 +68,7 @@ class Reading:
 def by_hand(
     context: AttackedContext, records: Records, encode: Callable[[Records], NDArray[np.float64]], rule: str
 ) -> Reading:
-    """Exact sums and second moment of known records, which no method made; with counts, but for rules that seek them."""
+    """Exact sums and second moment of known records, by no method; with counts, but for rules that seek them."""
     counts = rule not in ("derivable_counts", "rank")
     exposure = Exposure((records,), context.outcome, by_hand_view(records, context, encode, counts=counts))
     return replace(read(exposure, context), own_shape=False)
@@ -227,7 +227,7 @@ def control_of(recoveries: Sequence[Recovery], release: str) -> Control:
 def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:
     """The releases, and the same under faint noise where the audited one is noised.
 
-    What an attack does with messages that declare noise is another path than with exact ones, and must work as well.
+    What an attack does with noised messages is another path than with exact ones, and must work as well.
     """
     noised = {
         item.kind: item for m in context.view.from_clients() for item in m.fields.values() if noise_of(item) > 0

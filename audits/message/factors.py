@@ -1,8 +1,8 @@
 """Truth joined to vectors that a factorization recovered, with controls as large as the audited clients.
 
 Whether a factorization succeeds hangs on the number of records: what recovers four of them may give up at five. So
-control clients hold as many records of each class as audited ones, and a client of a size that was not recovered, or
-lies beyond what was, is not concluded about.
+control clients hold as many records of each class as audited ones, and a client of a size that was not recovered,
+or lies beyond what was, is not concluded about.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Known:
         return Control(
             "the method's own messages without privacy, of control clients as large as the audited ones",
             detected=bool(self.recovered),
-            shown=f"control clients as large as the audited ones came back with a median relative error: {each}{why}",
+            shown=f"control clients as large as the audited ones came back at median relative errors: {each}{why}",
             value=float(self.largest),
             n=sum(self.sizes),
             detail="largest control client that the attack recovers, in records",
@@ -183,8 +183,8 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
     missing = ""
     if sizes[-1] > available:
         missing = (
-            f"the control role has {available} records, and the largest client {sizes[-1]}: give data.split.control "
-            f"at least {sizes[-1] - available} more"
+            f"the control role has {available} records, and the largest client {sizes[-1]}: give "
+            f"data.split.control at least {sizes[-1] - available} more"
         )
     noised = sorted(
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
@@ -236,21 +236,21 @@ def _undecided(result: AttackResult, known: _Known) -> str:
             known.reasons[0] if known.reasons else "the attack does not recover control clients that large"
         )
         return (
-            f"control clients were recovered up to {known.largest} records and the largest client has {known.asked}, "
+            f"control clients were recovered up to {known.largest} records, the largest client has {known.asked}, "
             f"so that nothing is known of larger ones ({why})"
         )
     return ""
 
 
 def _limit(clients: int, known: _Known) -> Limit:
-    """The share of clients which, if they came back as control clients do, would have shown with probability .95."""
+    """The share of clients which, if they came back as control clients do, would have shown in 95 %."""
     share = rule_of_three(clients)
     return Limit(
         metric="share",
         value=share,
         n=clients,
-        words=f"0 of {clients} clients gave a record away: at most {share:.2g} of clients like these would; control "
-        f"clients of up to {known.largest} records were recovered",
+        words=f"0 of {clients} clients gave a record away: at most {share:.2g} of clients like these would; "
+        f"control clients of up to {known.largest} records were recovered",
     )
 
 

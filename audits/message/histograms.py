@@ -77,8 +77,8 @@ class Gain:
         return Control(
             release,
             detected=self.test.beats,
-            shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the public "
-            f"one at {self.baseline.mean():.3f}",
+            shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the "
+            f"public one at {self.baseline.mean():.3f}",
             value=float(self.ours.mean()),
             n=len(self.ours),
             detail="total variation distance",
@@ -89,9 +89,9 @@ class Gain:
 def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding:
     """One finding on all senders' histograms.
 
-    The baseline is the histogram of records that no client holds. Positive controls: control clients of two classes
-    each, through the method's own run without privacy; and the same clients' counts, sent exactly. Negative
-    control: the estimates held against the histograms of as many fresh records.
+    The baseline is the histogram of records that no client holds. Positive controls: control clients of two
+    classes each, through the method's own run without privacy; and the same clients' counts, sent exactly.
+    Negative control: the estimates held against the histograms of as many fresh records.
 
     Raises:
         NotRunError: No sender of the view has known records.
@@ -121,8 +121,9 @@ def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding
             baseline={"total_variation": _metric(gain.baseline)},
             assumptions=(
                 "baseline: the label histogram of records that no client holds",
-                "leak: a histogram that is read exactly from what leaves without noise; or closer than the baseline, "
-                f"by a sign-flip test of the distances saved, one-sided 95 %, corrected for {context.bounds} tests",
+                "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
+                "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
+                f"{context.bounds} tests",
             ),
         ),
         positive=positive or by_hand,
@@ -154,14 +155,9 @@ def _result(gain: Gain, negative: Gain, evidence: str, undecided: str, context: 
 
 def _limit(negative: Gain, context: AuditContext) -> Limit | str:
     """The smallest distance that every estimate would have to save to be found."""
-    saved, tests, size = negative.baseline - negative.ours, negative.tests, len(negative.ours)
-
-    def finds(shift: float, rng: np.random.Generator) -> bool:
-        gains = np.minimum(saved[rng.integers(size, size=size)] + shift, 1.0)
-        return sign_flip(gains, rng, tests=tests).p <= 0.05 / tests
-
+    size = len(negative.ours)
     rng = control_seeds(context, "message", "histogram limit").numpy()
-    smallest = smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
+    smallest = smallest_saving(negative.baseline - negative.ours, negative.tests, rng)
     if smallest is None:
         return f"not even histograms that are wholly known would be found among {size} senders; more would decide"
     return Limit(
@@ -170,9 +166,26 @@ def _limit(negative: Gain, context: AuditContext) -> Limit | str:
         n=size,
         shift=smallest,
         shift_metric="total_variation",
-        words=f"estimates that are closer than the public histogram by {smallest:.2g} in total variation, for each of "
-        f"{size} senders, would have been found",
+        words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of {size} "
+        "senders, would have been found",
     )
+
+
+def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> float | None:
+    """The smallest distance which, saved by every sender, is found with probability .95; None where none is.
+
+    Args:
+        saved: Distances that estimates save where nothing is known, shape (S,).
+        tests: Number of tests in the run.
+        rng: Source of the runs.
+    """
+    size = len(saved)
+
+    def finds(shift: float, run: np.random.Generator) -> bool:
+        gains = np.minimum(saved[run.integers(size, size=size)] + shift, 1.0)
+        return sign_flip(gains, run, tests=tests).p <= 0.05 / tests
+
+    return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
 
 
 def _gain(
@@ -216,8 +229,8 @@ def _known(context: AttackedContext) -> tuple[Control | None, str]:
     clients = _control_clients(context, rng)
     if not clients:
         return None, (
-            f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for a "
-            "client with a known histogram: give data.split.control more"
+            f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for "
+            "a client with a known histogram: give data.split.control more"
         )
     group = clients[:2] if summed_only(context.view) else clients
     try:

@@ -1,4 +1,4 @@
-"""Truth joined to the facts that message algebra reads off: numbers of records, and protections that are not there.
+"""Truth joined to the facts that message algebra reads off: numbers of records, and protections that are missing.
 
 Every rule that reads something in the view has a finding of its own, fired or not, and a control of its own: a
 release of known records that makes it fire. That is the method's own, without privacy, as it is where a rule reads
@@ -242,7 +242,7 @@ def _with_protected(view: View) -> View:
 
 
 def _with_a_sum(view: View, audited: View) -> View:
-    """Beside sums or counts over classes, which declare faint noise, a field that is their total under the same."""
+    """Beside sums or counts of classes, which declare faint noise, a field that is their total."""
     del audited
 
     def faint(_: str, item: MessageField) -> MessageField:

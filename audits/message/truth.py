@@ -86,7 +86,7 @@ class Recovery:
 
     @property
     def undecided(self) -> str:
-        """Why vectors that are not records' features could not be told from class means; empty where they could."""
+        """Why vectors could not be told from class means, empty where they could or are records' features."""
         needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.errors)
         if not size or self.matched.exact or size >= needed:
             return ""

@@ -77,8 +77,8 @@ def stratified_count(
     """p-value of "no more of the first group than of the second are true", swapping within strata: exact.
 
     In every stratum the number of the first group's records among the true ones is hypergeometric; their sum is a
-    convolution (the one-sided exact test of Cochran, Mantel and Haenszel; Agresti, Categorical Data Analysis, 2002,
-    section 6.3.5).
+    convolution (the one-sided exact test of Cochran, Mantel and Haenszel; Agresti, Categorical Data Analysis,
+    2002, section 6.3.5).
 
     Args:
         first: Shape (n,).
