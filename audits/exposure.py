@@ -1,11 +1,12 @@
-"""The release that a positive control in the release's own shape is made of: one that is known to give records away.
+"""Releases that are known to give records away, for positive controls in the release's own shape.
 
-The audited method is run without privacy, by its own `run`, on clients that hold one control record of a class each.
-A class sum, a class mean and a component of a mixture is then a record's own feature. Its messages are seen through
-the threat model of the cell, so that whatever reads the audited release reads this one on the same way.
+The audited method is run without privacy, by its own `run`, on clients that hold one control record of a class
+each. A class sum, a class mean and a component of a mixture is then a record's own feature. Its messages are seen
+through the threat model of the cell, so that what reads the audited release reads this one in the same way.
 
-Where clients are seen summed up only, one of them holds records and the others hold none; since a sum then holds one
-record a class, the method is run several times on other records, and every run is a view of its own.
+Where clients are seen summed up only, one of them holds records and the others hold none; since a sum then holds
+one record a class, the method is run several times on other records, and every run is a view of its own. What an
+attack recovers from several records at once (a Gram matrix) is asked of clients as large as the audited ones.
 
 Controls are shared: cells of one seed that differ in epsilon alone get the same release, made once.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.types import Ints
 
 MOST_RUNS = 16
 """At most so many runs of a method whose clients are seen summed up only."""
@@ -56,7 +59,9 @@ def summed_only(view: View) -> bool:
     return bool(seen) and all(message.sender == AGGREGATE for message in seen)
 
 
-def exposures(context: AuditContext, records: int, *, least: int = 2) -> tuple[Exposure, ...]:
+def exposures(
+    context: AuditContext, records: int, *, least: int = 2, as_large: bool = False, single: bool = False
+) -> tuple[Exposure, ...]:
     """Releases that give about so many control records away: one, or several where clients are summed up.
 
     Args:
@@ -64,24 +69,40 @@ def exposures(context: AuditContext, records: int, *, least: int = 2) -> tuple[E
         records: Records wanted; a client more is dealt rather than one too few. Fewer come back where the control
             role, or `MOST_RUNS` of them, holds no more.
         least: Fewer than this are no control.
+        as_large: Clients are of the sizes of the real ones, not of one record a class.
+        single: Clients are of one record, which a sum over all classes then gives away.
 
     Raises:
         NotRunError: The control role is too small (by how many records, it says), or the method cannot be run.
     """
     alone = summed_only(context.view)
-    key = f"exposure/{context.method_key}/{context.view.threat.model_dump_json()}/{records}/{alone}"
+    threat = context.view.threat.model_dump_json()
+    key = f"exposure/{context.method_key}/{context.privacy.adjacency}/{threat}/{records}/{alone}"
+    key = f"{key}/{as_large}/{single}"
     kept = context.workplace.shared.get(key)
     if not isinstance(kept, tuple):
-        dealt = dealt_clients(context, records)
-        if alone:
-            dealt = dealt[:MOST_RUNS]
-        held = sum(len(client) for client in dealt)
+        groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
+        held = sum(len(client) for group in groups for client in group)
+        if as_large and alone:
+            least = max(least, sum(len(client) for client in context.clients))
         if held < least:
             raise NotRunError(_too_few(held, least, context))
-        groups = [[client] for client in dealt] if alone else [dealt]
-        kept = tuple(_run(context, group, (number,), alone) for number, group in enumerate(groups))
+        kept = tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
         context.workplace.shared[key] = kept
     return kept
+
+
+def _groups(
+    context: AuditContext, records: int, alone: bool, size: Literal["class", "single", "as_large"]
+) -> list[list[Records]]:
+    """The clients that hold records, by the run of the method that they take part in."""
+    if size == "as_large":
+        return [clients_as_large(context, sum(map(len, context.clients)) if alone else records)]
+    dealt = dealt_clients(context, records)
+    if size == "single":
+        whole = [client.take(np.array([row])) for client in dealt for row in range(len(client))]
+        dealt = [client.take(np.arange(1), f"client/{i}") for i, client in enumerate(whole)]
+    return [[client] for client in dealt[:MOST_RUNS]] if alone else [dealt]
 
 
 def dealt_clients(context: AuditContext, records: int) -> list[Records]:
@@ -106,25 +127,58 @@ def dealt_clients(context: AuditContext, records: int) -> list[Records]:
     return clients
 
 
-def exposed_clients(context: AuditContext, group: Sequence[Records], *path: str | int) -> tuple[Exposure, ...]:
+def clients_as_large(context: AuditContext, records: int) -> list[Records]:
+    """Clients of control records, as large as the real ones in their order, until `records` are dealt.
+
+    A client's classes are those of the real one as far as control records of them last. Real clients that are
+    larger than what is left are passed over.
+    """
+    control = context.control
+    left = control_seeds(context, "exposure", "as large").numpy().permutation(len(control))
+    clients: list[Records] = []
+    dealt = 0
+    for real in context.clients:
+        if dealt >= records:
+            break
+        if not 0 < len(real) <= len(left):
+            continue
+        chosen = _like(real, control, left)
+        clients.append(control.take(left[chosen], f"client/{len(clients)}"))
+        left = np.delete(left, chosen)
+        dealt += len(real)
+    return clients
+
+
+def _like(real: Records, control: Records, left: Ints) -> Ints:
+    """Places in `left` of as many records as a client has, of its classes first."""
+    labels = control.labels[left]
+    own = [
+        np.flatnonzero(labels == label)[: int((real.labels == label).sum())] for label in np.unique(real.labels)
+    ]
+    chosen = np.concatenate(own)
+    others = np.setdiff1d(np.arange(len(left)), chosen)
+    return np.concatenate([chosen, others])[: len(real)]
+
+
+def exposed_clients(context: AuditContext, group: Sequence[Records], name: str) -> tuple[Exposure, ...]:
     """Releases of clients that hold these control records: one, or one for each client where they are summed up.
 
     Args:
         context: See `exposures`.
         group: What each client holds.
-        path: Names the release, for its random streams.
+        name: Of the release, for its random streams.
 
     Raises:
         NotRunError: The method cannot be run on them.
     """
     if summed_only(context.view):
-        return tuple(_run(context, [client], (*path, i), True) for i, client in enumerate(group))
-    return (_run(context, group, path, False),)
+        return tuple(_run(context, [client], f"{name}/{number}", True) for number, client in enumerate(group))
+    return (_run(context, group, name, False),)
 
 
-def _run(context: AuditContext, group: Sequence[Records], path: tuple[str | int, ...], alone: bool) -> Exposure:
-    """Run the method on these clients; on one that holds records and others that hold none, where it takes that."""
-    seeds = control_seeds(context, "exposure", *path)
+def _run(context: AuditContext, group: Sequence[Records], number: int | str, alone: bool) -> Exposure:
+    """Run the method on these clients, beside others without records where only their sum is seen."""
+    seeds = control_seeds(context, "exposure", number)
     nobody = context.control.take(np.zeros(0, np.int64))
     named = [client.take(np.arange(len(client)), f"client/{i}") for i, client in enumerate(group)]
     total = max(len(context.clients), len(named))
@@ -144,7 +198,6 @@ def _run(context: AuditContext, group: Sequence[Records], path: tuple[str | int,
 
 def _too_few(held: int, least: int, context: AuditContext) -> str:
     return (
-        f"the control role has {len(context.control)} records, of which {held} can be given away one a class and "
-        f"client; a positive control in the release's own shape takes {least}: give data.split.control at least "
-        f"{least - held} more"
+        f"of the {len(context.control)} records of the control role, {held} can be given away; a positive control "
+        f"in the release's own shape takes {least}: give data.split.control at least {least - held} more"
     )

@@ -139,8 +139,8 @@ def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading,
     group = [client for client in group if len(client)]
     if not group:
         raise NotRunError("the control role has no records: give data.split.control a share")
-    sizes = (len(client) for client in group)
-    return tuple(read(exposure, context) for exposure in exposed_clients(context, group, "alike", *sizes))
+    name = "alike/" + "/".join(str(len(client)) for client in group)
+    return tuple(read(exposure, context) for exposure in exposed_clients(context, group, name))
 
 
 def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:

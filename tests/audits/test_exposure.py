@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedassay.audits.exposure import dealt_clients, exposures
+from fedassay.audits.exposure import clients_as_large, dealt_clients, exposures
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.feature_sources import sources
@@ -82,3 +82,18 @@ def test_too_few_control_records_say_how_many_are_missing(make_task: MakeTask, m
     context = replace(context, control=context.control.take(np.arange(5)))
     with pytest.raises(NotRunError, match=r"data\.split\.control at least \d+ more"):
         exposures(context, 60, least=20)
+
+
+def test_clients_may_be_as_large_as_the_real_ones(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = make_context(make_task(clients=10, records=100), FedCGS())
+    (release,) = exposures(context, 60, as_large=True)
+    sizes = [len(client) for client in release.clients if len(client)]
+    assert sizes == [10] * 6
+    for real, made in zip(context.clients, clients_as_large(context, 30), strict=False):
+        assert sorted(real.labels.tolist()) == sorted(made.labels.tolist())
+    summed = replace(context, view=view(context.outcome.transcript, ThreatModel(view="aggregate")))
+    (whole,) = exposures(summed, 60, as_large=True)
+    assert sum(len(client) for client in whole.clients) == 100
+    few = replace(summed, control=context.control.take(np.arange(40)), method_key="another")
+    with pytest.raises(NotRunError, match="at least 60 more"):
+        exposures(few, 60, as_large=True)
