@@ -166,8 +166,8 @@ def _limit(negative: Gain, context: AuditContext) -> Limit | str:
         n=size,
         shift=smallest,
         shift_metric="total_variation",
-        words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of {size} "
-        "senders, would have been found",
+        words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of "
+        f"{size} senders, would have been found",
     )
 
 
