@@ -27,7 +27,7 @@ from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.record import Finding, Limit, Metric
-from fedassay.support.adjacency import class_counts_public, records_public
+from fedassay.support.adjacency import class_counts_public
 
 NUMBERS = ("exact_counts", "derivable_counts", "rank")
 """Rules that say numbers of records."""
@@ -134,7 +134,7 @@ def _words(rule: str) -> str:
 def _public(rule: str, context: AuditContext) -> str:
     """Why what a rule reads is known to everybody, empty where it is not."""
     adjacency = context.privacy.adjacency
-    if rule == "rank" and records_public(adjacency):
+    if rule == "rank" and adjacency != "add_remove":
         return f"the number of records is public under {adjacency}"
     if rule in NUMBERS and class_counts_public(adjacency):
         return f"labels are public under {adjacency}"
