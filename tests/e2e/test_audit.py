@@ -134,7 +134,7 @@ def test_a_factorization_is_tried_out_on_as_many_records(tmp_path: Path, dtype: 
     }
     finding = _found(_audit(_save(tmp_path / "in", [captured])))["gram_factorization"]
     assert finding.controls.positive is not None
-    assert "4, 8 records" in finding.controls.positive.release
+    assert "4, 8 known records" in finding.controls.positive.release
     assert finding.controls.positive.caught, finding.reason
 
 
