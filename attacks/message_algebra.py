@@ -14,6 +14,9 @@ And facts, by the rules of `fedassay.exchange.statistics`: the number of records
 counts that are sent or follow from other fields, redundant fields, fields without protection beside protected
 ones, declared noise that is missing.
 
+`APPLIES` says which fields each rule reads; a result names the rules that apply to its view, so that one which
+finds nothing is told from one that had nothing to read.
+
 Source: spec of this project (FedCGS, paper 001, section 3.3, holds that sums hide single records).
 
 Assumes nothing but the kinds of the fields (see `fedassay.exchange.transcript`).
@@ -24,7 +27,7 @@ fields by optimisation as `gram_factorization` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -67,6 +70,77 @@ KINDS: tuple[FieldKind, ...] = (
     "mixture_means",
 )
 """Kinds of fields that some rule reads."""
+
+Applies = Callable[[Sequence[Message]], bool]
+"""Whether a rule reads anything in the messages of one sender."""
+
+
+def _sends(*kinds: str) -> Callable[[Message], bool]:
+    """Whether a message has a field of each kind; `a|b` stands for either."""
+
+    def sends(message: Message) -> bool:
+        sent = {item.kind for item in message.fields.values()}
+        return all(sent.intersection(kind.split("|")) for kind in kinds)
+
+    return sends
+
+
+def _any(applies: Callable[[Message], bool]) -> Applies:
+    return lambda messages: any(map(applies, messages))
+
+
+def _counted(message: Message) -> bool:
+    """Whether numbers of records stand beside sums or means, or may follow from them."""
+    return _sends("class_sums|class_means", "class_counts")(message) or _sends("class_sums", "second_moment")(
+        message
+    )
+
+
+def _noised(*kinds: str) -> Callable[[Message], bool]:
+    return lambda message: any(item.kind in kinds and noise_of(item) > 0 for item in message.fields.values())
+
+
+def _declared_counts(message: Message) -> bool:
+    """Whether counts stand there with their protection; of sums over clients only the whole is known, not how."""
+    found = field_of(message, "class_counts")
+    return found is not None and found[1].release.mechanism != "derived"
+
+
+def _without_counts(message: Message) -> bool:
+    return not _sends("class_counts")(message)
+
+
+APPLIES: Mapping[str, Applies] = {
+    "raw": _any(_sends("features")),
+    "singletons": _any(_counted),
+    "collapsed_components": _any(_sends("mixture_means", "class_counts")),
+    "spreadless_means": _any(
+        lambda message: (
+            _without_counts(message)
+            and (
+                _sends("class_means", "class_covariances")(message)
+                or _sends("mixture_means", "mixture_covariances")(message)
+            )
+        )
+    ),
+    "differences": lambda messages: sum(map(_counted, messages)) > 1,
+    "exact_counts": _any(_declared_counts),
+    "derivable_counts": _any(lambda message: _without_counts(message) and _sends("class_sums")(message)),
+    "rank": _any(_sends("second_moment")),
+    "redundant_field": _any(_noised("class_counts", "class_sums")),
+    "missing_noise": _any(_noised("class_counts", "class_sums", "second_moment")),
+    "unprotected_field": any_protected,
+}
+"""The rules by name: first those that give vectors, then those of `fedassay.exchange.statistics`."""
+
+
+def applicable(view: View) -> tuple[str, ...]:
+    """The rules that read something in a view, in the order of `APPLIES`."""
+    messages = view.from_clients()
+    of_sender: dict[str, list[Message]] = {}
+    for message in messages:
+        of_sender.setdefault(message.sender, []).append(message)
+    return tuple(name for name, applies in APPLIES.items() if any(map(applies, of_sender.values())))
 
 
 @dataclass
@@ -115,25 +189,31 @@ class MessageAlgebra(Parameters):
         Returns:
             Vectors named `singletons`, `collapsed_components`, `spreadless_means` and `differences`; remarks
             as parallel artifacts `rules`, `senders`, `fields`, `texts` and `discloses`, their numbers as
-            `values/<i>`.
+            `values/<i>`; artifact `applicable`, the rules that read something.
 
         Raises:
             NotRunError: No message holds a field that any rule reads.
         """
         messages = view.from_clients()
-        if not any_protected(messages) and not any(
-            item.kind in KINDS for m in messages for item in m.fields.values()
-        ):
-            raise NotRunError("the view holds no features, counts, sums, means or moments of any client")
+        if not messages:
+            raise NotRunError(f"the {view.threat.view} view shows no message of any client")
         found: dict[str, _Found] = {}
         for name, vector, label, sender in self._vectors(messages, view.classes):
             found.setdefault(name, _Found()).add(vector, label, sender)
         said = remarks(messages, view.classes)
+        fired = {*applicable(view), *found, *(remark.rule for remark in said if remark.discloses)}
+        if not fired:
+            kinds = sorted({item.kind for message in messages for item in message.fields.values()})
+            raise NotRunError(
+                f"no rule applies: clients send {', '.join(kinds)}, and the rules read features, counts, sums, "
+                "means and moments"
+            )
         return AttackResult(
             NAME,
             vectors=tuple(part.source(name) for name, part in found.items()),
             scores={f"values/{number}": remark.values for number, remark in enumerate(said)},
             artifacts={
+                "applicable": np.array([rule for rule in APPLIES if rule in fired], np.str_),
                 "rules": np.array([remark.rule for remark in said], np.str_),
                 "senders": np.array([remark.sender for remark in said], np.str_),
                 "fields": np.array([remark.field for remark in said], np.str_),

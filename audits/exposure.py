@@ -160,7 +160,23 @@ def _like(real: Records, control: Records, left: Ints) -> Ints:
     return np.concatenate([chosen, others])[: len(real)]
 
 
-def _run(context: AuditContext, group: Sequence[Records], number: int, alone: bool) -> Exposure:
+def exposed_clients(context: AuditContext, group: Sequence[Records], name: str) -> tuple[Exposure, ...]:
+    """Releases of clients that hold these control records: one, or one for each client where they are summed up.
+
+    Args:
+        context: See `exposures`.
+        group: What each client holds.
+        name: Of the release, for its random streams.
+
+    Raises:
+        NotRunError: The method cannot be run on them.
+    """
+    if summed_only(context.view):
+        return tuple(_run(context, [client], f"{name}/{number}", True) for number, client in enumerate(group))
+    return (_run(context, group, name, False),)
+
+
+def _run(context: AuditContext, group: Sequence[Records], number: int | str, alone: bool) -> Exposure:
     """Run the method on these clients, beside others without records where only their sum is seen."""
     seeds = control_seeds(context, "exposure", number)
     nobody = context.control.take(np.zeros(0, np.int64))

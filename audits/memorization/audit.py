@@ -10,6 +10,10 @@ trained on. Given the generator, training and held-out records are exchangeable 
 their distribution; a leak is that more training than held-out records are given back, or, where no claim of
 privacy allows membership some room, that training records lie closer to the generated images at all.
 
+Its positive control is the method's own generator, overfitted to a few control records, drawn from and searched in
+the same way: a sampler that draws constants or noise, or a search that finds the wrong neighbours, gives none of
+them back. The limit of detection plants that control's copies among records that nobody has learnt.
+
 A null result means that no images like the training records were drawn: it does not bound what another way of
 sampling, or of reading the weights, would find.
 """
@@ -17,13 +21,14 @@ sampling, or of reading the weights, would find.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedassay.audits.evidence import Figures, Subject
-from fedassay.audits.memorization.controls import Redrawn, halves, overfit
+from fedassay.audits.memorization.controls import Redrawn, halves, overfitted
 from fedassay.audits.memorization.facts import MEMORIZATION
 from fedassay.audits.memorization.judging import (
     Memory,
@@ -32,21 +37,43 @@ from fedassay.audits.memorization.judging import (
     judge,
     metrics_of,
     negative_control,
+    planted_limit,
     positive_control,
     result_of,
+    search_control,
     tested_metrics,
 )
 from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
+from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import conclude, inconclusive
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
-from fedassay.records.record import Finding, Picture, PictureColumn
+from fedassay.records.record import Finding, Limit, Picture, PictureColumn
 from fedassay.support.errors import NotRunError
-from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
+
+FEWEST = 8
+"""Records that a generator for the positive control is overfitted to, at least."""
+
+
+@dataclass(frozen=True)
+class _Controls:
+    """What the same test says of generators of which it is known what they remember.
+
+    Attributes:
+        overfitted: The method's own, by architecture; none where they could not be made.
+        missing: Why not, else empty.
+        copies: Images of the clients' records as they are.
+        negative: Images that know nothing of the records they are asked about; None: too few records.
+    """
+
+    overfitted: tuple[Memory, ...]
+    missing: str
+    copies: Memory
+    negative: Memory | None
 
 
 @register("audit", "memorization")
@@ -65,10 +92,8 @@ class MemorizationAudit(Parameters):
     """Scores below count as copies."""
     closest: int = Field(default=30, ge=0)
     """Pairs of generated and nearest training image that are shown."""
-    control_records: int = Field(default=64, ge=8, le=64)
-    """At most so many images are learnt by heart for the positive control."""
-    control_steps: int = Field(default=1500, ge=1)
-    """Training steps of its model."""
+    control_records: int = Field(default=24, ge=8, le=64)
+    """At most so many control records the positive control's generator is overfitted to."""
     draws: int = Field(default=2000, ge=200)
     """Least number of permutations, and number of bootstrap resamples."""
 
@@ -76,6 +101,8 @@ class MemorizationAudit(Parameters):
         """One finding on all generators of the cell."""
         if not context.outcome.generators:
             raise NotRunError("the method sends no generator")
+        if context.view.threat.view != "per_client":
+            raise NotRunError(f"the {context.view.threat.view} view shows no client's generator")
         owners = [
             (distinct(own), generator)
             for name, generator in context.outcome.generators.items()
@@ -99,8 +126,22 @@ class MemorizationAudit(Parameters):
                 "no held-out records of the clients' classes; more records in the attacker or test role are needed"
             )
         memory = self._judge(scores, context, seeds.numpy("test"))
-        positive, negative = self._positive(unseen, context), self._negative(owners, dealt, context)
-        return [self._finding(memory, names, positive, negative, context)]
+        return [self._finding(memory, names, self._controls(owners, dealt, unseen, context), context)]
+
+    def _controls(
+        self,
+        owners: Sequence[tuple[Records, Generator]],
+        dealt: Sequence[Records],
+        unseen: Records,
+        context: AuditContext,
+    ) -> _Controls:
+        try:
+            made, missing = self._overfitted(unseen, context), ""
+        except NotRunError as error:
+            made, missing = (), str(error)
+        return _Controls(
+            made, missing, self._copies(owners, dealt, context), self._negative(owners, dealt, context)
+        )
 
     def _search(self, context: AuditContext, closest: int) -> Search:
         return Search(self.neighbours, self.alpha, context.workplace.device, closest)
@@ -114,41 +155,55 @@ class MemorizationAudit(Parameters):
     def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Memory:
         return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
 
-    def _positive(self, unseen: Records, context: AuditContext) -> Memory:
-        """A diffusion model that has learnt a few private images by heart; the same for every cell of a seed."""
-        key = f"memorization control/{self.model_dump_json()}/{context.bounds}"
-        made = context.workplace.shared.get(key)
-        if isinstance(made, Memory):
-            return made
-        # Not the cell's own stream: which cell comes first depends on the number of workers.
-        seeds = Seeds(context.seeds.seed or 0).child("memorization", "control")
-        private = distinct(joined("private", context.clients))
-        ours, _ = match_classes(private, unseen, seeds.numpy("match"))
+    def _overfitted(self, unseen: Records, context: AuditContext) -> tuple[Memory, ...]:
+        """The method's own generators of a few control records; the same for cells that differ in epsilon alone.
+
+        Raises:
+            NotRunError: The control role is too small, or the method cannot be run on it.
+        """
+        key = f"memorization/{context.method_key}/{self.model_dump_json()}/{context.bounds}"
+        kept = context.workplace.shared.get(key)
+        if isinstance(kept, tuple):
+            return kept
+        seeds = control_seeds(context, "memorization", "control")
+        others = without(unseen, context.control)
+        ours, _ = match_classes(distinct(context.control), others, seeds.numpy("match"))
+        if len(ours) < FEWEST:
+            raise NotRunError(
+                f"the control role has {len(ours)} records with held-out ones of their class beside them; a "
+                f"generator that is overfitted for the positive control takes {FEWEST}: give "
+                f"data.split.control at least {FEWEST - len(ours)} more"
+            )
         chosen = np.sort(seeds.numpy("records").permutation(ours)[: self.control_records])
-        records = private.take(chosen, "control")
-        matched, held = match_classes(records, unseen, seeds.numpy("heldout"))
-        generator = overfit(
-            records,
-            context.classes,
-            steps=self.control_steps,
-            seeds=seeds,
-            device=context.workplace.device,
-            progress=context.workplace.progress,
-        )
+        records = distinct(context.control).take(chosen, "control")
+        matched, held = match_classes(records, others, seeds.numpy("heldout"))
+        asked = (records, matched, others.take(held), self._search(context, 0))
         count = max(1, round(self.factor * len(records)))
-        search = self._search(context, 0)
-        scores = score(
-            generator,
-            count,
-            records,
-            matched,
-            unseen.take(held),
-            search,
-            seeds.child("images"),
-            context.workplace.progress,
-        )
-        made = context.workplace.shared[key] = self._judge([scores], context, seeds.numpy("test"))
-        return made
+        made = []
+        with context.workplace.progress.step("positive control"):
+            for number, generator in enumerate(overfitted(records, context)):
+                images = seeds.child("images", number)
+                scores = score(generator, count, *asked, images, context.workplace.progress)
+                made.append(self._judge([scores], context, seeds.numpy("test", number)))
+        context.workplace.shared[key] = tuple(made)
+        return tuple(made)
+
+    def _copies(
+        self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
+    ) -> Memory:
+        """The first client's images as they are, in the place of generated ones: the search alone."""
+        seeds = context.seeds.child("memorization", "copies")
+        scores = []
+        for (own, _), held in zip(owners, dealt, strict=True):
+            matched, kept = match_classes(own, held, seeds.numpy("heldout", own.name))
+            if len(matched) < 2:
+                continue
+            count = max(1, round(self.factor * len(own)))
+            asked = (own, matched, held.take(kept), self._search(context, 0))
+            scores.append(
+                score(Redrawn(own.images), count, *asked, seeds.child(own.name), context.workplace.progress)
+            )
+        return self._judge(scores, context, seeds.numpy("test"))
 
     def _negative(
         self, owners: Sequence[tuple[Records, Generator]], dealt: Sequence[Records], context: AuditContext
@@ -177,12 +232,7 @@ class MemorizationAudit(Parameters):
         return self._judge(scores, context, seeds.numpy("test")) if scores else None
 
     def _finding(
-        self,
-        memory: Memory,
-        names: Sequence[str],
-        positive: Memory,
-        negative: Memory | None,
-        context: AuditContext,
+        self, memory: Memory, names: Sequence[str], controls: _Controls, context: AuditContext
     ) -> Finding:
         source = names[0] if len(names) == 1 else f"{len(names)} generators"
         subject = Subject("memorization", source=source, selection="all")
@@ -196,17 +246,24 @@ class MemorizationAudit(Parameters):
                 "clients": by_client(memory, names),
             },
         )
-        caught = positive_control(positive)
+        search, negative = search_control(controls.copies), controls.negative
+        own = positive_control(controls.overfitted) if controls.overfitted else None
         if negative is None:
             reason = f"too few records for a negative control; {memory.shown}"
-            return inconclusive(subject, reason, figures, positive=caught)
-        claimed = context.privacy.private
+            return inconclusive(subject, reason, figures, positive=own or search)
+        claimed, rng = context.privacy.private, control_seeds(context, "memorization", "limit").numpy()
+
+        def limit() -> Limit | str:
+            weakest = max(controls.overfitted, key=lambda each: each.copied.p)
+            return planted_limit(memory, negative, weakest, rng)
+
         return conclude(
             subject,
-            result_of(memory, negative, claimed=claimed),
+            result_of(memory, negative, claimed=claimed, limit=limit, undecided=controls.missing),
             figures,
-            positive=caught,
+            positive=own or search,
             negative=negative_control(negative, claimed=claimed),
+            also=() if own is None else (search,),
         )
 
     def _assumptions(self, memory: Memory, context: AuditContext) -> tuple[str, ...]:

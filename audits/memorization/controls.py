@@ -1,47 +1,24 @@
-"""Controls of the memorization audit: a model that knows its images by heart, and images that know no record."""
+"""Controls of the memorization audit: the method's own generators of a few records that they were overfitted to.
+
+They go the whole way of the audited ones: the method's run in the form in which it gives records away most, its
+message, what that generates, and the same search. Where clients send generators of several architectures, there is
+a control of each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from fedassay.audits.simulation import control_seeds
+from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
-from fedassay.nets.generators import GENERATORS, one_hot, train_generator
-from fedassay.nets.sampling import sample
-from fedassay.nets.trained import TrainedDenoiser
+from fedassay.exchange.models import Generator
+from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
-
-
-@dataclass(frozen=True, eq=False)
-class Overfitted:
-    """A diffusion model that has learnt a few images by heart: a `fedassay.exchange.models.Generator`.
-
-    Attributes:
-        model: It.
-        labels: Of the images that it has learnt.
-        classes: C.
-        device: Where to compute.
-    """
-
-    model: TrainedDenoiser
-    labels: Ints
-    classes: int
-    device: str
-
-    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
-        """`count` images, labels in turn; without guidance, which would lead away from the images learnt."""
-        with progress.step("sampling") as advance:
-            return sample(
-                self.model,
-                one_hot(np.resize(self.labels, count), self.classes),
-                seed=seeds.integer("noise"),
-                guidance=1.0,
-                device=self.device,
-                progress=advance,
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,31 +37,39 @@ class Redrawn:
         return self.images[seeds.numpy("rows").integers(len(self.images), size=count)]
 
 
-def overfit(
-    records: Records, classes: int, *, steps: int, seeds: Seeds, device: str, progress: Progress
-) -> Overfitted:
-    """Train the smallest generator on a few records, all of them in every step.
+def overfitted(records: Records, context: AuditContext) -> list[Generator]:
+    """The method's own generators of these records, one of every architecture that clients sent.
 
-    Args:
-        records: At most 64.
-        classes: C.
-        steps: Training steps.
-        seeds: Of training.
-        device: Where to compute.
-        progress: Where training reports.
+    Raises:
+        NotRunError: The method cannot be run on them, or sends no generator then.
     """
-    with progress.step("positive control") as advance:
-        model = train_generator(
-            records.images,
-            records.labels,
-            classes,
-            replace(GENERATORS["tiny"], batch=max(32, len(records))),
-            epochs=steps,
-            seed=seeds.integer("training"),
-            device=device,
-            progress=advance,
+    last = max(_architectures(context))
+    clients = [records.take(np.arange(len(records)), f"client/{number}") for number in range(last + 1)]
+    try:
+        outcome = context.exposed(clients, control_seeds(context, "memorization", "overfitted"))
+    except NotRunError:
+        raise
+    except FedassayError as error:
+        raise NotRunError(f"the method could not be run on control records: {error}") from error
+    made = [outcome.generators.get(clients[number].name) for number in _architectures(context)]
+    if not all(made):
+        raise NotRunError("the method sends no generator of a few control records")
+    return [each for each in made if each is not None]
+
+
+def _architectures(context: AuditContext) -> list[int]:
+    """Positions of the first clients whose generators are of unlike sizes, which is how architectures show."""
+    first: dict[tuple[int, ...], int] = {}
+    for number, client in enumerate(context.clients):
+        sizes = tuple(
+            item.size
+            for message in context.outcome.transcript.messages
+            for item in message.fields.values()
+            if message.sender == client.name and item.kind == "parameters"
         )
-    return Overfitted(model, records.labels, classes, device)
+        if client.name in context.outcome.generators:
+            first.setdefault(sizes, number)
+    return list(first.values()) or [0]
 
 
 def halves(records: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control, Explanation, LeakTest, Result, by_p_value
 from fedassay.audits.memorization.scores import Scores
+from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
-from fedassay.audits.stats.stratified import stratified_gap
-from fedassay.records.record import Metric, Series
+from fedassay.audits.stats.stratified import stratified_count, stratified_gap
+from fedassay.records.record import Limit, Metric, Series
+from fedassay.support.types import Ints
 
 _DOUBTED = 0.05
 """p-value of the negative control up to which training records that are closer, but not copied, are no leak."""
@@ -39,6 +41,19 @@ class Memory:
     gap: Gap
     threshold: float
     tests: int
+
+    @property
+    def strata(self) -> tuple[Ints, Ints]:
+        """Client and class of every training and held-out record that is compared."""
+        return _strata(self.scores)
+
+    @property
+    def given(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each of them is given back."""
+        return (
+            np.concatenate([each.closeness for each in self.scores]) < self.threshold,
+            np.concatenate([each.heldout_closeness for each in self.scores]) < self.threshold,
+        )
 
     @property
     def training(self) -> NDArray[np.float64]:
@@ -96,22 +111,66 @@ def judge(
         tests: One-sided tests in the run, to correct the level by.
         draws: Least number of permutations, and number of bootstrap resamples.
     """
-    strata = [
-        np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
-        for side in (0, 1)
-    ]
+    strata = _strata(scores)
     ours = np.concatenate([each.closeness for each in scores])
     theirs = np.concatenate([each.heldout_closeness for each in scores])
 
     def tested(first: NDArray[np.float64], second: NDArray[np.float64]) -> Gap:
-        return stratified_gap(first, second, (strata[0], strata[1]), rng, tests=tests, draws=draws)
+        return stratified_gap(first, second, strata, rng, tests=tests, draws=draws)
 
-    copied = tested((ours < threshold).astype(np.float64), (theirs < threshold).astype(np.float64))
+    given = ours < threshold, theirs < threshold
+    copied = tested(*(each.astype(np.float64) for each in given))
+    # Of numbers of records the test is exact without drawing permutations.
+    copied = replace(copied, p=stratified_count(*given, strata))
     # A small score is close.
     return Memory(tuple(scores), copied, tested(-ours, -theirs), threshold, tests)
 
 
-def result_of(memory: Memory, negative: Memory, *, claimed: bool) -> Result:
+def _strata(scores: Sequence[Scores]) -> tuple[Ints, Ints]:
+    first, second = (
+        np.concatenate([number * _MOST_CLASSES + each.strata[side] for number, each in enumerate(scores)])
+        for side in (0, 1)
+    )
+    return first, second
+
+
+def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.random.Generator) -> Limit | str:
+    """The share of training records which, given back as the overfitted control gives its own, would be found.
+
+    Copies are planted among records that a generator has not seen, generation included: a planted record is given
+    back as often as one that the control's generator learnt by heart.
+    """
+    strata = memory.strata
+    silent, unseen = negative.given
+    planted = positive.given[0]
+    # As many held-out as training records of each class are compared, so that both sides have as many places.
+    ordered = rng.permutation(strata[0]), strata[1]
+
+    def finds(nobody: Ints, known: Ints, leaking: int) -> bool:
+        # One index stands for a trial of each side.
+        first, second = silent[nobody % len(silent)], unseen[nobody // len(silent)]
+        first[:leaking] = planted[known[:leaking]]
+        return stratified_count(first, second, ordered) <= 0.05 / memory.tests
+
+    size = len(strata[0])
+    found = detection_limit(size, len(silent) * len(unseen), len(planted), finds, rng)
+    if found.share is None:
+        return (
+            f"not even a generator that knows all of {size} records by heart would be found for certain "
+            f"({found.found} of {found.draws} such runs); more records would decide"
+        )
+    return Limit(
+        metric="share",
+        value=found.share,
+        n=size,
+        words=f"{found.share:.1%} of {size} training records, given back as the control's generator gives "
+        "back what it has learnt by heart, would have been found",
+    )
+
+
+def result_of(
+    memory: Memory, negative: Memory, *, claimed: bool, limit: Callable[[], Limit | str], undecided: str
+) -> Result:
     """The generators for the ladder.
 
     Args:
@@ -119,6 +178,8 @@ def result_of(memory: Memory, negative: Memory, *, claimed: bool) -> Result:
         negative: Of images that know nothing of the records they are asked about.
         claimed: Whether a claim of privacy allows membership some room. What of it is used is for the audits of
             claims to say; only what is given back is a leak then.
+        limit: The smallest leak that would have been found.
+        undecided: Why the absence of copies is no answer, empty where it is one.
     """
     values, heldout = memory.training, memory.heldout
     shown = (
@@ -142,7 +203,9 @@ def result_of(memory: Memory, negative: Memory, *, claimed: bool) -> Result:
         clear="no generated image is a copy",
         worse="held-out records" if memory.gap.high < 0 else "",
         explained=explained,
-        undecided="low scores, but not of training records more than of others" if memory.copies else "",
+        undecided=undecided
+        or ("low scores, but not of training records more than of others" if memory.copies else ""),
+        limit=limit,
     )
 
 
@@ -155,16 +218,31 @@ def _explanation(negative: Memory) -> Explanation | None:
     )
 
 
-def positive_control(memory: Memory) -> Control:
-    """A model that was made to remember, as a control."""
+def positive_control(memories: Sequence[Memory]) -> Control:
+    """Generators that were made to remember, as a control; every architecture must be caught."""
+    memory = max(memories, key=lambda each: each.copied.p)
     known = memory.training
     return Control(
-        f"a diffusion model overfitted on {memory.gap.n[0]} of the private images",
-        detected=memory.given_back.beats,
-        shown=f"a model that knows its images by heart; {memory.shown}",
+        f"the method's own generator, overfitted to {memory.scores[0].trained} control records",
+        detected=all(each.given_back.beats for each in memories),
+        shown=f"the method's own generator that should know {memory.scores[0].trained} control records by heart; "
+        f"{memory.shown}",
         value=memory.copied.value,
         n=memory.copied.n[0],
         detail=f"{memory.shown}; {memory.copies} of {len(known)} images under {memory.threshold:g}",
+        own_shape=True,
+    )
+
+
+def search_control(memory: Memory) -> Control:
+    """Records that are given back as they are, as a control of the search alone."""
+    return Control(
+        "images of records as they are, in the place of generated ones",
+        detected=memory.given_back.beats,
+        shown=f"records as they are; {memory.shown}",
+        value=memory.copied.value,
+        n=memory.copied.n[0],
+        detail=memory.shown,
     )
 
 

@@ -125,6 +125,8 @@ def score(
 
 def distinct(records: Records) -> Records:
     """The records without those whose image an earlier one has too: duplicates would hide memorization."""
+    if not len(records):
+        return records
     flat = records.images.reshape(len(records), -1)
     _, first = np.unique(flat, axis=0, return_index=True)
     return records.take(np.sort(first))

@@ -10,15 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.message.controls import SENDER, algebra_view, attacked, noised_view, sums_view, view_of
+from fedassay.audits.message.controls import (
+    SENDER,
+    algebra_view,
+    attacked,
+    by_hand_view,
+    noised_view,
+    sums_view,
+    view_of,
+)
+from fedassay.audits.message.exposed import by_hand, changed
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
-from fedassay.audits.message.structure import structure_finding
-from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match
-from fedassay.audits.verdict import conclude
+from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
+from fedassay.audits.message.truth import EXACT, NEAR, Matrix, match, nothing, plain, rule_of_three
+from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
@@ -27,10 +37,14 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.view import View
-from fedassay.records.record import Finding, Metric, unmeasured
+from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.support.types import Floats, Images
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
 """Evidence on label histograms that is the histogram itself, where no noise is declared on it."""
+
+_NOISY = "stands out from noise"
+"""In the reason why nothing was factored where noise hides it."""
 
 _NO_RECORDS = "the clients' records were not given, so nothing was matched with them"
 
@@ -48,14 +62,15 @@ def captured_findings(result: AttackResult, context: AttackedContext, controls: 
         return [*findings, _factors(result, context, controls)]
     if not says_remarks(result):
         return [*findings, *(_arithmetic(part, result.attack, context, controls) for part in result.vectors)]
-    known = replace(context, clients=(controls,))
-    read = (*result.vectors, *_raw(context.view, context))
-    findings += [_arithmetic(part, result.attack, context, controls, rules=True) for part in read]
-    return [*findings, structure_finding(result, context, controls=known)]
-
-
-def _encode(records: Records) -> Matrix:
-    return np.asarray(records.features, np.float64)
+    parts = {part.name: part for part in (*result.vectors, *_raw(context.view, context))}
+    for name in (str(rule) for rule in result.artifacts["applicable"]):
+        if name in NUMBERS or name in FAULTS:
+            readings = (by_hand(context, controls, plain, name),)
+            findings.append(rule_finding(name, result, context, readings))
+        else:
+            part = parts.get(name, nothing(name))
+            findings.append(_arithmetic(part, result.attack, context, controls, rules=True))
+    return findings
 
 
 def _raw(view: View, context: AuditContext) -> tuple[VectorSource, ...]:
@@ -74,7 +89,7 @@ def _arithmetic(
     size = len(source.vectors)
     certain = int(_certain(source, context).sum()) if rules else 0
     error, caught = _recovers(source.name, context, controls)
-    empty = attacked(context, noised_view(controls, context, _encode))
+    empty = attacked(context, noised_view(controls, context, plain))
     flagged = any(part.name == source.name and len(part.vectors) for part in empty.vectors)
     senders = len(set(source.senders))
     return _concluded(
@@ -84,7 +99,8 @@ def _arithmetic(
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
-            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}",
+            undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}" if size else "",
+            limit=lambda: _one_message(context, source.name),
         ),
         {"vectors_certain": Metric(value=float(certain), n=size), "relative_error": unmeasured(_NO_RECORDS)},
         "exact means that the messages declare no noise on what the vectors were computed from",
@@ -95,6 +111,14 @@ def _arithmetic(
             shown="vectors come out of noise",
             detail="no vector comes out",
         ),
+    )
+
+
+def _one_message(context: AuditContext, rule: str) -> Limit:
+    """Arithmetic on one message misses nothing by chance: a single record would have been found."""
+    messages = len(context.view.from_clients())
+    return Limit(
+        metric="records", value=1.0, n=max(1, messages), words=f"one record would have been found ({rule})"
     )
 
 
@@ -134,7 +158,7 @@ def _recovers(name: str, context: AttackedContext, controls: Records) -> tuple[f
         fields = {"features": MessageField(controls.features, "features", exact())}
         parts = _raw(view_of([Message(0, SENDER, SERVER, fields)], context), context)
     else:
-        parts = attacked(context, algebra_view(controls, context, _encode)).vectors
+        parts = attacked(context, algebra_view(controls, context, plain)).vectors
     vectors = [part.vectors for part in parts if part.name == name]
     # These controls put one record into each class.
     size = len(controls) if name == "raw" else min(len(controls), context.classes)
@@ -145,7 +169,7 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
     """Median relative error of vectors matched to known records, and whether most of `size` came back."""
     if not len(vectors):
         return None, False
-    features = _encode(controls)
+    features = plain(controls)
     truth = [(np.arange(len(vectors)), features, controls.labels)]
     matched = match(vectors.astype(np.float64), np.full(len(vectors), -1), truth, features.mean(axis=0)[None])
     median = float(np.median(matched.errors))
@@ -154,37 +178,52 @@ def _error(vectors: Matrix, controls: Records, size: int) -> tuple[float | None,
 
 def _factors(result: AttackResult, context: AttackedContext, controls: Records) -> Finding:
     """Vectors of a factorization, trusted as far as independent runs of it agree."""
+    subject = Subject("message", result.attack, result.attack, "all")
     expected = np.asarray(result.scores["expected_error"], np.float64)
-    records = float(np.nansum(result.scores["records"]))
+    sizes = np.nan_to_num(np.asarray(result.scores["records"], np.float64))
     sure = int((expected < EXACT).sum())
-    again = attacked(context, sums_view(controls, context, _encode))
-    median, caught = _error(np.asarray(again.artifacts.get("vectors", np.zeros((0, 1)))), controls, len(controls))
+    reasons = [str(reason) for reason in result.artifacts["reasons"]]
+    beyond = [reason for reason in reasons if reason and _NOISY not in reason and "max_records" not in reason]
+    if len(beyond) == len(reasons):
+        return not_run(subject, f"the factorization does not apply: {beyond[0]}")
+    known = _controls_as_large(sizes[[reason not in beyond for reason in reasons]], controls)
+    largest = max(len(each) for each in known)
+    errors = [_factored(each, context) for each in known]
+    median, caught = max((each for each in errors), key=lambda each: np.inf if each[0] is None else each[0])
     # Four features without a zero have any number of factorizations (two with a known sum have one only): runs
     # must not agree on one.
     dense = Records(controls.name, controls.images, controls.labels, lambda _: _filled(controls))
     wrong = np.asarray(
-        attacked(context, sums_view(dense, context, _encode)).scores.get("expected_error", ()), np.float64
+        attacked(context, sums_view(dense, context, plain)).scores.get("expected_error", ()), np.float64
     )
-    shown = f"{sure} of {records:.0f} records' features follow from second moments"
+    shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
     if sure:
         shown += f": independent runs agree to a relative error of {np.median(expected):.2g}"
-    limits = [str(reason) for reason in result.artifacts["reasons"] if str(reason)]
-    if limits and not sure:
-        shown += f"; not tried: {limits[0]}"
-    undecided = f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}" if len(expected) else ""
-    if not undecided and any("max_records" in reason for reason in limits):
-        undecided = "not tried on all messages"
+    said = [reason for reason in reasons if reason]
+    if said and not sure:
+        shown += f"; not tried: {said[0]}"
     return _concluded(
-        Subject("message", result.attack, result.attack, "all"),
-        Result(test=by_arithmetic(sure > 0), shown=shown, undecided=undecided),
+        subject,
+        Result(
+            test=by_arithmetic(sure > 0),
+            shown=shown,
+            undecided=_unfactored(expected, reasons, beyond, sizes),
+            limit=lambda: Limit(
+                metric="share",
+                value=rule_of_three(len(reasons)),
+                n=len(reasons),
+                words=f"0 of {len(reasons)} messages gave a record away; controls of up to {largest} records were "
+                "recovered",
+            ),
+        ),
         {"expected_error": _expected(expected), "relative_error": unmeasured(_NO_RECORDS)},
         "features are not negative and hold zeros, as after a rectifier",
         f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
         positive=_recovery(
-            f"exact sums and second moment of {len(controls)} records that are known, in float64",
+            f"exact sums and second moment of {', '.join(str(len(each)) for each in known)} known records",
             median,
-            caught,
-            len(controls),
+            caught and all(each[1] for each in errors),
+            sum(map(len, known)),
         ),
         negative=Control(
             "the same of features without any zero, which no factorization can tell apart",
@@ -197,6 +236,58 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     )
 
 
+def _unfactored(expected: Matrix, reasons: Sequence[str], beyond: Sequence[str], sizes: Matrix) -> str:
+    """Which messages nothing is concluded about, and what would decide it."""
+    if len(expected):
+        return f"{len(expected)} vectors agree less closely, and {_NO_RECORDS}"
+    if any("max_records" in reason for reason in reasons):
+        return "not tried on all messages: a larger max_records would decide"
+    if beyond:
+        return f"nothing is known of messages that the factorization does not apply to ({beyond[0]})"
+    if not sizes.all():
+        return (
+            "the number of records behind noise is not known, so that no control is as large; the audit of a "
+            "simulated run would decide"
+        )
+    return ""
+
+
+def _controls_as_large(sizes: Matrix, controls: Records) -> list[Records]:
+    """Controls of the smallest and the largest number of records, with rectified normal features."""
+    width = controls.features.shape[1]
+    made = [controls]
+    for size in sorted({int(sizes.min(initial=np.inf)) if len(sizes) else 0, int(sizes.max(initial=0))}):
+        if len(controls) < size <= width:
+            rng = np.random.default_rng(size)
+            rows = np.maximum(rng.normal(size=(size - len(controls), width)), 0).astype(np.float32)
+            features = np.concatenate([controls.features, rows * (controls.features.max(initial=0.0) or 1.0)])
+            images = np.zeros((size, 1, 1, 1), np.uint8)
+            made.append(Records(controls.name, images, np.zeros(size, np.int64), partial(_given, features)))
+    return made
+
+
+def _given(features: Floats, images: Images) -> Floats:
+    del images
+    return features
+
+
+def _factored(controls: Records, context: AttackedContext) -> tuple[float | None, bool]:
+    """How well the attack recovers known records from messages of the captured form: its types, counts or none."""
+    audited = {item.kind: item for m in context.view.from_clients() for item in m.fields.values()}
+    counts = "class_counts" in audited
+    together = Records(controls.name, controls.images, np.zeros_like(controls.labels), lambda _: controls.features)
+
+    def like(_: str, item: MessageField) -> MessageField:
+        as_sent = audited.get(item.kind)
+        if as_sent is None or as_sent.dtype.kind != "f":
+            return item
+        return replace(item, sent=item.values.astype(as_sent.dtype))
+
+    view = changed(by_hand_view(together, context, plain, counts=counts), like)
+    vectors = attacked(context, view).artifacts.get("vectors", np.zeros((0, 1)))
+    return _error(np.asarray(vectors, np.float64), controls, len(controls))
+
+
 def _expected(errors: Matrix) -> Metric:
     return Metric(
         value=float(np.median(errors)) if len(errors) else None,
@@ -206,7 +297,7 @@ def _expected(errors: Matrix) -> Metric:
 
 
 def _filled(records: Records) -> Matrix:
-    features = _encode(records)
+    features = plain(records)
     return np.asarray(features + max(float(features.max(initial=0.0)), 1.0))
 
 
@@ -248,17 +339,24 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
 
 
 def _histogram_controls(context: AttackedContext, controls: Records) -> tuple[Control, Control]:
-    """Exact counts, from which the histogram must follow, and sums under much noise, from which none may."""
+    """What the histogram must follow from, in the captured form, and sums under much noise."""
     counts = np.bincount(controls.labels, minlength=context.classes)
-    fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
-    known = attacked(context, view_of([Message(0, SENDER, SERVER, fields)], context)).artifacts.get("histograms")
+    sent = {item.kind for message in context.view.from_clients() for item in message.fields.values()}
+    if sent & {"class_counts", "labels"} or "second_moment" not in sent:
+        release = "exact class counts of records that are known"
+        fields = {"counts": MessageField(counts, "class_counts", exact("labels"))}
+        view = view_of([Message(0, SENDER, SERVER, fields)], context)
+    else:
+        release = "class sums and second moment of records that are known, without counts"
+        view = by_hand_view(controls, context, plain, counts=False)
+    known = attacked(context, view).artifacts.get("histograms")
     distance = None if known is None else float(np.abs(known[0] - counts / counts.sum()).sum() / 2)
-    unclear = attacked(context, noised_view(controls, context, _encode)).artifacts.get(
+    unclear = attacked(context, noised_view(controls, context, plain)).artifacts.get(
         "evidence", np.zeros(0, np.str_)
     )
     return (
         Control(
-            "exact class counts of records that are known",
+            release,
             detected=distance is not None and distance <= EXACT,
             shown="no histogram came back" if distance is None else f"total variation distance {distance:.2g}",
             value=distance,

@@ -1,4 +1,8 @@
-"""Releases that are known to leak by algebra, and releases that cannot, made of a context's own records."""
+"""Releases by hand that are known to leak by algebra, and releases that cannot.
+
+They are second controls, of an attack alone: the first ones are the method's own messages (`exposed`). Of captured
+messages there is no method, and these are all.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +58,13 @@ def sums_view(records: Records, context: AuditContext, encode: Callable[[Records
     """
     together = Records(records.name, records.images, np.zeros_like(records.labels), lambda _: records.features)
     return view_of([_sums(together, context, encode, counts=True)], context)
+
+
+def by_hand_view(
+    records: Records, context: AuditContext, encode: Callable[[Records], Matrix], *, counts: bool
+) -> View:
+    """Exact class sums and second moment of records, in float64, with their counts or without."""
+    return view_of([_sums(records, context, encode, counts=counts)], context)
 
 
 def algebra_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:

@@ -1,86 +1,97 @@
-"""Truth joined to estimated label histograms: how far from the true ones, against what anybody could guess?"""
+"""Truth joined to estimated label histograms: how far from the true ones, against what anybody could guess?
+
+A histogram that is read as it is, from what leaves without noise, is a leak of labels, however close to the public
+one it is, unless the adjacency makes labels public. Estimates are tested: sign-flips of the distances saved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, Figures, LeakTest, Result, Subject, by_arithmetic
-from fedassay.audits.message.controls import view_of
+from fedassay.audits.evidence import WORSE, Control, Figures, LeakTest, Result, Subject, by_arithmetic, by_p_value
+from fedassay.audits.exposure import exposed_clients, summed_only
+from fedassay.audits.message.controls import attacked, view_of
+from fedassay.audits.message.exposed import Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
-from fedassay.audits.stats.resampling import Interval, mean_of, resampled
+from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.detection import smallest_shift
+from fedassay.audits.stats.paired import sign_flip, smallest_pairs
+from fedassay.audits.stats.permutation import PermutationTest
+from fedassay.audits.stats.typed_intervals import Bounded, interval
+from fedassay.audits.stats.worse import below_baseline
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
-from fedassay.records.record import Finding, Metric
+from fedassay.records.record import Finding, Limit, Metric
+from fedassay.support.adjacency import class_counts_public
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
 
-CLEAR = 0.05
-"""By how much a single histogram must beat the baseline to count, where no interval can be had."""
+CONTROL_CLIENTS = 12
+"""Control clients of two classes each; an exact histogram needs one of them, an estimated one all."""
 
 _ROUNDING = 1e-9
+_PER_CLASS = 2
+_SHIFTS = np.linspace(0.05, 1.0, 20)
+_SHIFT_DRAWS = 100
 _OF_CLASSES = {"class_counts", "class_sums", "class_means", "labels", "second_moment"}
 
 
 @dataclass(frozen=True)
-class _Gain:
+class Gain:
     """Total variation distances of estimates and of the baseline, shape (S,).
 
     Attributes:
         ours: Of the estimates.
         baseline: Of the public histogram.
-        interval: Of the mean distance saved; None for a single histogram.
-        read: Whether a message that is sent without noise gives a histogram as it is: no chance is left in that.
+        closer: Sign-flip test of whether the estimates are closer.
+        farther: Of whether they are farther off.
+        read: Histograms that a message which is sent without noise gives as they are: no chance is left in that.
+        tests: Number of tests in the run.
     """
 
     ours: Matrix
     baseline: Matrix
-    interval: Interval | None
-    read: bool = False
-
-    @property
-    def value(self) -> float:
-        """Mean distance saved."""
-        return float((self.baseline - self.ours).mean())
+    closer: PermutationTest
+    farther: PermutationTest
+    read: int
+    tests: int
 
     @property
     def test(self) -> LeakTest:
         """Of whether the estimates are closer than the baseline."""
-        if self.interval is None or (self.read and self.value > CLEAR):
-            return by_arithmetic(self.value > CLEAR)
-        return LeakTest(self.interval.corrected_low > 0, self.interval.alone_low > 0, "the distance saved")
+        return by_arithmetic(True) if self.read else by_p_value(self.closer.p, self.tests)
 
-    @property
-    def worse(self) -> bool:
-        """Whether they are farther off than the baseline."""
-        return self.interval is not None and self.interval.high < 0
-
-    def control(self, release: str) -> Control:
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
         return Control(
             release,
             detected=self.test.beats,
-            shown=f"it saves {self.value:.3f} of the distance",
+            shown=f"{len(self.ours)} histograms at a total variation distance of {self.ours.mean():.3f}, the "
+            f"public one at {self.baseline.mean():.3f}",
             value=float(self.ours.mean()),
             n=len(self.ours),
             detail="total variation distance",
+            own_shape=own_shape,
         )
 
 
-def histogram_finding(result: AttackResult, context: AttackedContext, draws: int) -> Finding:
+def histogram_finding(result: AttackResult, context: AttackedContext) -> Finding:
     """One finding on all senders' histograms.
 
-    The baseline is the histogram of records that no client holds. Positive control: the same clients' counts,
-    sent exactly. Negative control: the estimates held against the histograms of as many fresh records.
+    The baseline is the histogram of records that no client holds. Positive controls: control clients of two
+    classes each, through the method's own run without privacy; and the same clients' counts, sent exactly.
+    Negative control: the estimates held against the histograms of as many fresh records.
 
     Raises:
         NotRunError: No sender of the view has known records.
@@ -93,71 +104,196 @@ def histogram_finding(result: AttackResult, context: AttackedContext, draws: int
     if not kept:
         raise NotRunError("no sender in the view has records to compare histograms with")
     estimates = np.asarray(result.artifacts["histograms"], np.float64)[kept]
-    owners = [truths[senders[index]] for index in kept]
-    prior = _histogram(context.fresh.labels, context.classes)
+    names = [senders[index] for index in kept]
+    owners = [truths[name] for name in names]
     rng = context.seeds.numpy("message", "histograms")
-    true = np.stack([_histogram(owner.labels, context.classes) for owner in owners])
-    gain = _gain(estimates, true, prior, rng, context, draws)
-    gain = replace(gain, read=_read(gain, [senders[index] for index in kept], context))
-    fresh = np.stack([_fresh(context, len(owner), rng) for owner in owners])
-    negative = _gain(estimates, fresh, prior, rng, context, draws)
-    positive = _positive(context, prior, rng, draws)
+    gain = _gain(estimates, owners, context, rng, read=[name not in _noised(context) for name in names])
+    fresh = [_fresh(context, len(owner), rng) for owner in owners]
+    negative = _gain(estimates, fresh, context, rng, read=[False] * len(names))
+    positive, undecided = _known(context)
+    by_hand = _by_hand(context, rng).control("exact class counts of the same clients, by hand")
     evidence = ", ".join(sorted({str(result.artifacts["evidence"][index]) for index in kept}))
     return conclude(
         Subject("message", result.attack, "label_histograms", "all"),
-        _result(gain, evidence),
+        _result(gain, negative, evidence, undecided, context),
         Figures(
-            metrics={"total_variation": _metric(gain.ours, rng, draws)},
-            baseline={"total_variation": _metric(gain.baseline, rng, draws)},
+            metrics={"total_variation": _metric(gain.ours)},
+            baseline={"total_variation": _metric(gain.baseline)},
             assumptions=(
                 "baseline: the label histogram of records that no client holds",
-                f"leak: closer than the baseline, one-sided 95 %, corrected for {context.bounds} tests; for a "
-                "single histogram, or where one is read exactly from what leaves without noise, by more than "
-                f"{CLEAR:g}",
+                "leak: a histogram that is read exactly from what leaves without noise; or closer than the "
+                "baseline, by a sign-flip test of the distances saved, one-sided 95 %, corrected for "
+                f"{context.bounds} tests",
             ),
         ),
-        positive=positive.control("exact class counts of the same clients"),
+        positive=positive or by_hand,
         negative=negative.control("histograms of as many fresh (test) records, held against the same estimates"),
+        also=() if positive is None else (by_hand,),
     )
+
+
+def _result(gain: Gain, negative: Gain, evidence: str, undecided: str, context: AuditContext) -> Result:
+    adjacency = context.privacy.adjacency
+    public = class_counts_public(adjacency)
+    needed = smallest_pairs(0.05 / context.bounds)
+    if not undecided and len(gain.ours) < needed:
+        undecided = (
+            f"{len(gain.ours)} estimated histogram(s) are too few for a test at the level of this run; {needed} "
+            "senders would decide"
+        )
+    exactly = f"; {gain.read} of them as they are, from what leaves without noise" if gain.read else ""
+    return Result(
+        test=by_arithmetic(False) if public else gain.test,
+        shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
+        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s){exactly}",
+        clear=f"labels are public under {adjacency}, so that no histogram is a leak" if public else "",
+        worse="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
+        undecided="" if public else undecided,
+        limit=None if public else partial(_limit, negative, context),
+    )
+
+
+def _limit(negative: Gain, context: AuditContext) -> Limit | str:
+    """The smallest distance that every estimate would have to save to be found."""
+    size = len(negative.ours)
+    rng = control_seeds(context, "message", "histogram limit").numpy()
+    smallest = smallest_saving(negative.baseline - negative.ours, negative.tests, rng)
+    if smallest is None:
+        return f"not even histograms that are wholly known would be found among {size} senders; more would decide"
+    return Limit(
+        metric="total_variation",
+        value=smallest,
+        n=size,
+        shift=smallest,
+        shift_metric="total_variation",
+        words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of "
+        f"{size} senders, would have been found",
+    )
+
+
+def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> float | None:
+    """The smallest distance which, saved by every sender, is found with probability .95; None where none is.
+
+    Args:
+        saved: Distances that estimates save where nothing is known, shape (S,).
+        tests: Number of tests in the run.
+        rng: Source of the runs.
+    """
+    size = len(saved)
+
+    def finds(shift: float, run: np.random.Generator) -> bool:
+        gains = np.minimum(saved[run.integers(size, size=size)] + shift, 1.0)
+        return sign_flip(gains, run, tests=tests).p <= 0.05 / tests
+
+    return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)
 
 
 def _gain(
-    estimates: Matrix, true: Matrix, prior: Matrix, rng: np.random.Generator, context: AuditContext, draws: int
-) -> _Gain:
+    estimates: Matrix,
+    owners: Sequence[Records | Matrix],
+    context: AuditContext,
+    rng: np.random.Generator,
+    *,
+    read: Sequence[bool],
+) -> Gain:
+    """Distances of estimates from the histograms of these owners, or from histograms as they are."""
+    true = np.stack(
+        [_histogram(own.labels, context.classes) if isinstance(own, Records) else own for own in owners]
+    )
+    prior = _histogram(context.fresh.labels, context.classes)
     ours, baseline = np.abs(estimates - true).sum(axis=1) / 2, np.abs(prior - true).sum(axis=1) / 2
-    if len(ours) < 2:
-        return _Gain(ours, baseline, None)
-    interval = resampled(len(ours), mean_of(baseline - ours), rng, tests=context.bounds, draws=draws)
-    return _Gain(ours, baseline, interval)
-
-
-def _read(gain: _Gain, senders: Sequence[str], context: AuditContext) -> bool:
-    """Whether some sender's histogram is the true one, and all that it sends of classes is exact."""
-    noised = {
-        message.sender
-        for message in context.view.from_clients()
-        for item in message.fields.values()
-        if item.kind in _OF_CLASSES and item.release.mechanism != "exact"
-    }
-    return any(
-        float(distance) < _ROUNDING and sender not in noised
-        for distance, sender in zip(gain.ours, senders, strict=True)
+    exactly = int((np.array(read, np.bool_) & (ours < _ROUNDING)).sum())
+    return Gain(
+        ours,
+        baseline,
+        sign_flip(baseline - ours, rng, tests=context.bounds),
+        below_baseline(-ours, -baseline, rng),
+        exactly,
+        context.bounds,
     )
 
 
-def _positive(context: AttackedContext, prior: Matrix, rng: np.random.Generator, draws: int) -> _Gain:
+def _noised(context: AuditContext) -> set[str]:
+    """Senders of whom something that tells classes is not sent as it is."""
+    return {
+        message.sender
+        for message in context.view.from_clients()
+        for item in message.fields.values()
+        if item.kind in _OF_CLASSES and item.release.mechanism not in ("exact", "derived")
+    }
+
+
+def _known(context: AttackedContext) -> tuple[Control | None, str]:
+    """Control clients of two classes each, through the method's own run; or why there are none."""
+    rng = control_seeds(context, "message", "histograms").numpy()
+    clients = _control_clients(context, rng)
+    if not clients:
+        return None, (
+            f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for "
+            "a client with a known histogram: give data.split.control more"
+        )
+    group = clients[:2] if summed_only(context.view) else clients
+    try:
+        readings = [read(exposure, context) for exposure in exposed_clients(context, group, "histograms")]
+    except NotRunError as error:
+        return None, str(error)
+    release = "the method's own messages without privacy, of control clients of two classes each"
+    controls = []
+    for reading in also_faintly_noised(readings, context):
+        estimates, owners = _estimates([reading])
+        if not owners:
+            return Control(release, False, "no histogram came back", own_shape=True), ""
+        # Under faint noise what is read is as good as exact.
+        gain = _gain(np.round(estimates, 3), owners, context, rng, read=[True] * len(owners))
+        controls.append(gain.control(release, own_shape=True))
+    return min(controls, key=lambda control: (control.detected, -(control.value or 0.0))), ""
+
+
+def _estimates(readings: Sequence[Reading]) -> tuple[Matrix, list[Records]]:
+    """Estimated histograms of known clients, and these; the sum over all only where nobody else is seen."""
+    rows, owners = [], []
+    for reading in readings:
+        senders = [str(name) for name in reading.result.artifacts.get("senders", ())]
+        single = [sender for sender in senders if sender != AGGREGATE] or senders
+        for row, sender in enumerate(senders):
+            held = reading.truth(sender)
+            if sender in single and held is not None and len(held):
+                rows.append(np.asarray(reading.result.artifacts["histograms"][row], np.float64))
+                owners.append(held)
+    return np.array(rows), owners
+
+
+def _control_clients(context: AuditContext, rng: np.random.Generator) -> list[Records]:
+    """Clients of two classes each, the classes dealt in turn; they share no record."""
+    control = context.control
+    pools = [rng.permutation(np.flatnonzero(control.labels == label)) for label in np.unique(control.labels)]
+    clients: list[Records] = []
+    for number in range(CONTROL_CLIENTS):
+        ready = sorted(
+            (pool for pool in range(len(pools)) if len(pools[pool]) >= _PER_CLASS), key=lambda i: -len(pools[i])
+        )
+        if len(ready) < 2:
+            break
+        rows = []
+        for index in ready[:2]:
+            rows.append(pools[index][:_PER_CLASS])
+            pools[index] = pools[index][_PER_CLASS:]
+        clients.append(control.take(np.concatenate(rows), f"client/{number}"))
+    return clients
+
+
+def _by_hand(context: AttackedContext, rng: np.random.Generator) -> Gain:
     """Every client's exact counts, through the same attack."""
     clients = [client for client in context.clients if len(client)]
-    true = np.stack([_histogram(client.labels, context.classes) for client in clients])
     messages = [
         Message(
             0, client.name, SERVER, {"N": MessageField(_counts(client, context), "class_counts", exact("labels"))}
         )
         for client in clients
     ]
-    again = context.attack(view_of(messages, context))
-    gain = _gain(np.asarray(again.artifacts["histograms"], np.float64), true, prior, rng, context, draws)
-    return replace(gain, read=bool((gain.ours < _ROUNDING).any()))
+    again = attacked(context, view_of(messages, context))
+    estimates = np.asarray(again.artifacts["histograms"], np.float64)
+    return _gain(estimates, clients, context, rng, read=[True] * len(clients))
 
 
 def _counts(client: Records, context: AuditContext) -> Ints:
@@ -174,17 +310,6 @@ def _histogram(labels: Ints, classes: int) -> Matrix:
     return np.asarray(counts / max(float(counts.sum()), 1.0))
 
 
-def _metric(values: Matrix, rng: np.random.Generator, draws: int) -> Metric:
-    if len(values) < 2:
-        return Metric(value=float(values[0]), n=1)
-    mean = resampled(len(values), mean_of(values), rng, draws=draws)
-    return Metric(value=mean.value, low=mean.low, high=mean.high, n=len(values))
-
-
-def _result(gain: _Gain, evidence: str) -> Result:
-    return Result(
-        test=gain.test,
-        shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
-        f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s)",
-        worse="the public histogram" if gain.worse else "",
-    )
+def _metric(values: Matrix) -> Metric:
+    mean = interval(values.clip(0, 1), Bounded(0.0, 1.0))
+    return Metric(value=mean.value, low=mean.low, high=mean.high, n=mean.n)

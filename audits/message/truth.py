@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.evidence import Control, LeakTest, by_arithmetic
-from fedassay.audits.stats.intervals import wilson
-from fedassay.audits.stats.resampling import Interval, Statistic, mean_of, resampled
+from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_arithmetic, by_p_value
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.paired import sign_flip, smallest_pairs
+from fedassay.audits.stats.permutation import PermutationTest
+from fedassay.audits.stats.typed_intervals import Unbounded, interval
+from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.heads.linear import FeatureModel
-from fedassay.records.record import Metric, unmeasured
+from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
@@ -63,18 +67,32 @@ class Recovery:
 
     Attributes:
         matched: The match.
-        gain: Baseline's error minus ours, mean over the matched records; None for fewer than two.
+        closer: Sign-flip test of whether the vectors are closer than the class means; None where none matched.
+        farther: The same the other way round.
+        tests: Number of tests in the run.
     """
 
     matched: Matched
-    gain: Interval | None
+    closer: PermutationTest | None
+    farther: PermutationTest | None
+    tests: int
 
     @property
     def test(self) -> LeakTest:
         """Of whether single records came back, exactly or closer than what is known of their class."""
-        if self.matched.exact > 0 or self.gain is None:
+        if self.matched.exact > 0 or self.closer is None:
             return by_arithmetic(self.matched.exact > 0)
-        return LeakTest(self.gain.corrected_low > 0, self.gain.alone_low > 0, "the gain over class means")
+        return by_p_value(self.closer.p, self.tests)
+
+    @property
+    def undecided(self) -> str:
+        """Why vectors could not be told from class means, empty where they could or are records' features."""
+        needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.errors)
+        if not size or self.matched.exact or size >= needed:
+            return ""
+        return (
+            f"{size} vectors are too few to tell from class means at the level of this run; {needed} would decide"
+        )
 
     @property
     def caught(self) -> bool:
@@ -83,9 +101,14 @@ class Recovery:
         return 2 * len(errors) >= self.matched.records > 0 and float(np.median(errors)) < NEAR
 
     @property
+    def share(self) -> float:
+        """Share of the records that came back exactly."""
+        return self.matched.exact / max(self.matched.records, 1)
+
+    @property
     def worse(self) -> bool:
         """Whether the vectors are farther from the records than their class means."""
-        return self.gain is not None and self.gain.high < 0 and self.matched.exact == 0
+        return self.farther is not None and self.farther.p <= WORSE and self.matched.exact == 0
 
     @property
     def median(self) -> float | None:
@@ -176,17 +199,94 @@ def match(
     )
 
 
-def judge(matched: Matched, rng: np.random.Generator, *, tests: int, draws: int) -> Recovery:
-    """Bootstrap the gain over the baseline."""
-    if len(matched.errors) < 2:
-        return Recovery(matched, None)
-    gain = resampled(
-        len(matched.errors), mean_of(matched.baseline - matched.errors), rng, tests=tests, draws=draws
+def judge(matched: Matched, rng: np.random.Generator, *, tests: int) -> Recovery:
+    """Test the gain over the baseline, in a run of so many tests."""
+    if not len(matched.errors):
+        return Recovery(matched, None, None, tests)
+    closer = sign_flip(matched.baseline - matched.errors, rng, tests=tests)
+    return Recovery(matched, closer, below_baseline(-matched.errors, -matched.baseline, rng), tests)
+
+
+def nothing(name: str) -> VectorSource:
+    """A source without vectors."""
+    none = np.zeros(0, np.int64)
+    return VectorSource(name, np.zeros((0, 0), np.float32), none, (), none)
+
+
+def plain(records: Records) -> Matrix:
+    """The backbone's features, where nobody has those that the method summed up."""
+    return records.features.astype(np.float64)
+
+
+def result_of(
+    ours: Recovery, name: str, *, about: str = "", undecided: str, limit: Callable[[], Limit | str]
+) -> Result:
+    """Recovered vectors for the ladder.
+
+    Args:
+        ours: How well they give the records back.
+        name: Of their source.
+        about: Said before the reason.
+        undecided: Why silence is no answer, empty where it is one.
+        limit: The smallest leak that would have been found.
+    """
+    matched = ours.matched
+    if ours.median is None:
+        shown = f"0 of {matched.records} records' features were recovered ({name})"
+    else:
+        shown = (
+            f"{matched.exact} of {matched.records} records' features computed exactly ({name}); median relative "
+            f"error {ours.median:.2g} over {len(matched.errors)} vectors, {np.median(matched.baseline):.2g} for "
+            "the nearest class means"
+        )
+    return Result(
+        test=ours.test,
+        shown=shown,
+        about=about,
+        worse="the class means" if ours.worse else "",
+        near_copies=matched.exact,
+        undecided=undecided,
+        limit=limit,
     )
-    return Recovery(matched, gain)
 
 
-def metrics(matched: Matched, rng: np.random.Generator, draws: int) -> tuple[dict[str, Metric], dict[str, Metric]]:
+def recovery_limit(ours: Recovery, known: Sequence[Recovery]) -> Limit | str:
+    """The share of records which, if they came back as the control's do, would have shown with probability .95.
+
+    None of n came back: a share q would have been missed with (1 - q)^n, so that q = 1 - .05^(1/n), about 3/n.
+    """
+    size = ours.matched.records
+    caught = sum(each.matched.exact for each in known) / max(1, sum(each.matched.records for each in known))
+    if caught == 0:
+        return "no control record came back exactly, so that no limit of detection can be stated"
+    share = rule_of_three(size) / caught
+    if share > 1:
+        return f"{size} records are too few for a limit of detection; more records would decide"
+    return Limit(
+        metric="share",
+        value=share,
+        n=size,
+        words=f"0 of {size} records came back: at most {share:.2g} of records like these would",
+    )
+
+
+def rule_of_three(trials: int) -> float:
+    """The smallest share that shows at least once in so many trials with probability .95, about 3/n."""
+    return float(1 - 0.05 ** (1 / trials)) if trials else 1.0
+
+
+def assumptions(context: AuditContext) -> tuple[str, ...]:
+    """What a verdict on recovered vectors rests on."""
+    return (
+        "vectors are matched to their sender's records one to one, at the least total distance",
+        "baseline: the nearest of the class means over records that no client holds",
+        f"leak: a record recovered to a relative error below {EXACT:g}, or errors below the baseline's by a "
+        f"sign-flip test of paired gains (symmetric where nothing is read), one-sided 95 %, corrected for "
+        f"{context.bounds} tests",
+    )
+
+
+def metrics(matched: Matched) -> tuple[dict[str, Metric], dict[str, Metric]]:
     """Metrics of the vectors and of the baseline."""
     size = len(matched.errors)
     ours: dict[str, Metric] = {}
@@ -195,28 +295,22 @@ def metrics(matched: Matched, rng: np.random.Generator, draws: int) -> tuple[dic
         ours["relative_error"] = ours["cosine"] = unmeasured("no vector was recovered")
         theirs["relative_error"] = unmeasured("no vector was recovered")
     else:
-        ours["relative_error"] = _median(matched.errors, rng, draws)
-        ours["cosine"] = _median(matched.cosines, rng, draws)
-        theirs["relative_error"] = _median(matched.baseline, rng, draws)
+        ours["relative_error"] = _median(matched.errors)
+        ours["cosine"] = _median(matched.cosines)
+        theirs["relative_error"] = _median(matched.baseline)
     ours["fraction_recovered"] = _share(matched.exact, matched.records, f"relative error below {EXACT:g}")
     if matched.labelled.any():
         ours["label_accuracy"] = _share(int(matched.label_right.sum()), int(matched.labelled.sum()), "")
     return ours, theirs
 
 
-def _median(values: Matrix, rng: np.random.Generator, draws: int) -> Metric:
-    if len(values) < 2:
-        return Metric(value=float(values[0]), n=1)
-    median = resampled(len(values), _median_of(values), rng, draws=draws)
-    return Metric(value=median.value, low=median.low, high=median.high, n=len(values))
-
-
-def _median_of(values: Matrix) -> Statistic:
-    return lambda rows: np.asarray(np.median(values[rows], axis=1))
+def _median(values: Matrix) -> Metric:
+    median = interval(values, Unbounded("median"))
+    return Metric(value=median.value, low=median.low, high=median.high, n=median.n, reason=median.reason or "")
 
 
 def _share(part: int, whole: int, reason: str) -> Metric:
     if whole == 0:
         return unmeasured("no record to count")
-    low, high = wilson(part, whole)
-    return Metric(value=part / whole, low=float(low), high=float(high), n=whole, reason=reason)
+    ends = clopper_pearson(part, whole)
+    return Metric(value=part / whole, low=float(ends.low), high=float(ends.high), n=whole, reason=reason)

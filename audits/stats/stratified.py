@@ -7,6 +7,8 @@ the strata are like; so the test is exact (Good 2005, chapter 3).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,3 +69,37 @@ def stratified_gap(
     )
     low, high = np.percentile(resampled, [2.5, 97.5])
     return Gap(value, float(low), float(high), (1 + higher) / (1 + permutations), (n, m))
+
+
+def stratified_count(
+    first: NDArray[np.bool_], second: NDArray[np.bool_], strata: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> float:
+    """p-value of "no more of the first group than of the second are true", swapping within strata: exact.
+
+    In every stratum the number of the first group's records among the true ones is hypergeometric; their sum is a
+    convolution (the one-sided exact test of Cochran, Mantel and Haenszel; Agresti, Categorical Data Analysis,
+    2002, section 6.3.5).
+
+    Args:
+        first: Shape (n,).
+        second: Shape (m,).
+        strata: The stratum of each, shapes (n,) and (m,).
+    """
+    names, both = np.unique(np.concatenate(strata), return_inverse=True)
+    where, size = (both[: len(first)], both[len(first) :]), len(names)
+    ours, theirs = (np.bincount(each, minlength=size) for each in where)
+    hits = np.bincount(where[0], weights=first, minlength=size).astype(np.int64)
+    others = np.bincount(where[1], weights=second, minlength=size).astype(np.int64)
+    total = np.ones(1)
+    for label in np.flatnonzero(hits + others):
+        pmf = _hypergeometric(int(ours[label] + theirs[label]), int(hits[label] + others[label]), int(ours[label]))
+        total = np.convolve(total, pmf)
+    return float(min(1.0, total[int(hits.sum()) :].sum()))
+
+
+@lru_cache(maxsize=4096)
+def _hypergeometric(size: int, true: int, drawn: int) -> NDArray[np.float64]:
+    """Probabilities of 0, 1, ... true ones among those drawn."""
+    from scipy.stats import hypergeom
+
+    return np.asarray(hypergeom.pmf(np.arange(min(true, drawn) + 1), size, true, drawn))

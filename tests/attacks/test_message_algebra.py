@@ -315,7 +315,7 @@ def test_noised_singletons_are_left_out_where_nothing_is_left_of_them() -> None:
 
 
 def test_a_view_without_statistics_is_not_attacked() -> None:
-    with pytest.raises(NotRunError, match="no features, counts"):
+    with pytest.raises(NotRunError, match="clients send other, and the rules read features, counts"):
         attacked(sent(thing=(np.zeros(3), "other")))
 
 

@@ -388,8 +388,8 @@ audits:
   - ledger: {}
   - inversion: {control_records: 8, fresh_records: 20, draws: 200}
   - membership: {trials: 0, releases: 0}
-  - memorization: {neighbours: 5, control_records: 8, control_steps: 5, draws: 200}
-  - message: {draws: 200}
+  - memorization: {neighbours: 5, control_records: 8, draws: 200}
+  - message: {}
   - reconstruction: {control_records: 30, draws: 200}
 resources: {threads: 1}
 """

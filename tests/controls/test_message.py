@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.label_distribution import LabelDistribution
@@ -16,11 +17,13 @@ from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
 from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.membership import no_questions
+from fedassay.contracts.membership import no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
+from fedassay.exchange import statistics
+from fedassay.exchange.gram import Gram, Size
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.exchange.view import View
+from fedassay.exchange.view import ThreatModel, View
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
@@ -29,10 +32,11 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Floats
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
-AUDIT = MessageAudit(draws=400)
+AUDIT = MessageAudit()
 
 
 def assessed(
@@ -96,6 +100,10 @@ def test_noise_stops_the_factorization(make_task: MakeTask, make_context: MakeCo
     finding = assessed(make_context, task, FedCGS(), GramFactorization())["gram_factorization"]
     assert finding.verdict == "no_leak_found", finding.reason
     assert controls_hold(finding)
+    assert finding.limit is not None
+    assert finding.limit.n == 3
+    assert "control clients of up to 20 records were recovered" in finding.limit.words
+    assert finding.metrics["largest_recovered"].value == 20
     assert finding.metrics["relative_error"].value is None
     assert finding.metrics["relative_error"].reason
     assert finding.metrics["fraction_recovered"].value == 0.0
@@ -104,8 +112,24 @@ def test_noise_stops_the_factorization(make_task: MakeTask, make_context: MakeCo
 def test_many_records_stop_the_factorization(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=300)
     finding = assessed(make_context, task, FedCGS(), GramFactorization())["gram_factorization"]
-    assert finding.verdict == "no_leak_found"
+    assert finding.verdict == "not_run"
     assert "can tell apart" in finding.reason
+
+
+def test_larger_clients_than_the_control_role_are_not_concluded_about(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    task = make_task(clients=3, records=60, epsilon=10.0)
+    context = make_context(task, FedCGS())
+    context = replace(context, control=context.control.take(np.arange(14)))
+    finding = _assessed(context, GramFactorization())["gram_factorization"]
+    assert finding.verdict == "inconclusive"
+    assert "give data.split.control at least 6 more" in finding.reason
+    task = make_task(clients=3, records=60)
+    context = make_context(task, FedCGS())
+    context = replace(context, control=context.control.take(np.arange(0)))
+    finding = _assessed(context, GramFactorization())["gram_factorization"]
+    assert finding.verdict == "leak", "what came back is a leak whatever could be controlled"
 
 
 def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -141,11 +165,11 @@ def test_singletons_and_ranks_of_fedcgs(make_task: MakeTask, make_context: MakeC
     assert controls_hold(finding)
     assert f"{singles} of 60 records' features computed exactly" in finding.reason
     assert finding.metrics["label_accuracy"].value == 1.0
-    structure = found["structure"]
-    assert structure.verdict == "leak"
-    assert controls_hold(structure)
-    assert structure.metrics["counts_right"].value == 1.0
-    assert "which are not sent" in structure.reason
+    for name in ("derivable_counts", "rank"):
+        assert found[name].verdict == "leak"
+        assert controls_hold(found[name])
+        assert found[name].metrics["counts_right"].value == 1.0
+    assert "which are not sent" in found["derivable_counts"].reason
 
 
 def test_components_of_fedpft(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -163,9 +187,31 @@ def test_raw_features_do_not_go_unsaid(make_task: MakeTask, make_context: MakeCo
 
 def test_large_classes_give_algebra_nothing(make_task: MakeTask, make_context: MakeContext) -> None:
     found = assessed(make_context, make_task(clients=1, records=400), FedCGS(), MessageAlgebra())
-    assert set(found) == {"structure"}
-    assert found["structure"].verdict == "no_leak_found", found["structure"].reason
-    assert controls_hold(found["structure"])
+    assert set(found) == {"singletons", "exact_counts", "rank"}
+    assert found["exact_counts"].verdict == "leak"
+    for name, limit in (("singletons", "share"), ("rank", "messages")):
+        assert found[name].verdict == "no_leak_found", found[name].reason
+        assert controls_hold(found[name])
+        assert found[name].limit is not None
+        assert found[name].limit.metric == limit
+    assert found["singletons"].limit.value == pytest.approx(3 / 400, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "verdict"), [("add_remove", "leak"), ("replace_one_same_label", "no_leak_found")]
+)
+def test_a_histogram_that_leaves_exactly_is_a_leak_of_labels(
+    make_task: MakeTask, make_context: MakeContext, adjacency: str, verdict: str
+) -> None:
+    """However close to the public one it is; unless the adjacency makes labels public."""
+    task = make_task(clients=1, records=600, adjacency=adjacency)
+    counts = assessed(make_context, task, FedCGS(), MessageAlgebra())["exact_counts"]
+    histogram = assessed(make_context, task, FedCGS(), LabelDistribution())["label_histograms"]
+    assert histogram.metrics["total_variation"].value == 0
+    for finding in (counts, histogram):
+        assert finding.verdict == verdict, finding.reason
+        assert controls_hold(finding)
+        assert (verdict == "leak") != (f"public under {adjacency}" in finding.reason)
 
 
 def test_vectors_of_other_features_are_not_judged(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -173,11 +219,190 @@ def test_vectors_of_other_features_are_not_judged(make_task: MakeTask, make_cont
     task = make_task(clients=2, records=30)
     method = FedLog.model_validate({"rounds": 1, "local_epochs": 1})
     found = assessed(make_context, task, method, MessageAlgebra())
-    assert found["structure"].verdict in {"leak", "no_leak_found", "inconclusive"}
+    assert found["exact_counts"].verdict == "leak"
+    assert found["singletons"].verdict == "not_run"
+    assert "own networks" in found["singletons"].reason
+
+
+FAULTS = ("redundant_field", "missing_noise", "unprotected_field")
+
+
+def test_every_rule_that_applies_has_a_finding_and_a_control(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    method = FedCGS.model_validate({"secure_aggregation": "counts"})
+    found = assessed(make_context, make_task(clients=3, records=60, epsilon=1.0), method, MessageAlgebra())
+    assert set(found) == {"singletons", "exact_counts", "derivable_counts", "rank", *FAULTS}
     for name, finding in found.items():
-        if name != "structure":
-            assert finding.verdict == "not_run"
-            assert "own networks" in finding.reason
+        assert finding.verdict == "no_leak_found", (name, finding.reason)
+        assert controls_hold(finding)
+        assert finding.controls.positive is not None
+        assert "the method's own messages without privacy" in finding.controls.positive.release
+
+
+@pytest.mark.parametrize("rule", ["exact_counts", "derivable_counts", "rank", *FAULTS])
+def test_a_rule_that_never_fires_is_inconclusive(
+    rule: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on as they are."""
+
+    def deaf(messages: tuple[Message, ...], classes: int) -> list[statistics.Remark]:
+        return [remark for remark in statistics.remarks(messages, classes) if remark.rule != rule]
+
+    monkeypatch.setattr(message_algebra, "remarks", deaf)
+    method = FedCGS.model_validate({"secure_aggregation": "counts"})
+    found = assessed(make_context, make_task(clients=3, records=60, epsilon=1.0), method, MessageAlgebra())
+    for name, finding in found.items():
+        assert finding.verdict == ("inconclusive" if name == rule else "no_leak_found"), finding.reason
+
+
+@pytest.mark.parametrize("size", ["alone", "several"])
+def test_counts_that_are_off_by_one_are_not_believed(
+    size: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every client, or only in those that hold more than ten records."""
+
+    def wrong(messages: tuple[Message, ...], classes: int) -> list[statistics.Remark]:
+        return [
+            replace(remark, values=remark.values + (remark.values.sum() > (10 if size == "several" else 0)))
+            for remark in statistics.remarks(messages, classes)
+        ]
+
+    monkeypatch.setattr(message_algebra, "remarks", wrong)
+    method = FedCGS.model_validate({"secure_aggregation": "counts"})
+    found = assessed(make_context, make_task(clients=3, records=60), method, MessageAlgebra())
+    for name in ("exact_counts", "derivable_counts", "rank"):
+        assert found[name].verdict == "inconclusive", found[name].reason
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings"),
+    [("singletons", {}), ("collapsed_components", {"components": 1}), ("collapsed_components", {"components": 3})],
+)
+@pytest.mark.parametrize("epsilon", [1.0, float("inf")])
+def test_vector_rules_that_never_fire_are_inconclusive(
+    rule: str,
+    settings: dict[str, int],
+    epsilon: float,
+    make_task: MakeTask,
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MessageAlgebra, "_singletons", lambda *_: iter(()))
+    monkeypatch.setattr(MessageAlgebra, "_collapsed", lambda *_: iter(()))
+    method = FedPFT(**settings) if settings else FedCGS()
+    finding = assessed(make_context, make_task(clients=2, records=60, epsilon=epsilon), method, MessageAlgebra())[
+        rule
+    ]
+    assert finding.verdict == "inconclusive", finding.reason
+
+
+def test_components_with_a_share_of_a_class_are_controlled(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes with one record still give it away where components of larger ones are not seen to collapse."""
+    whole = MessageAlgebra._collapsed
+
+    def some(self: MessageAlgebra, message: Message, classes: int) -> Iterator[tuple[Floats, int]]:
+        counts, ids = message.of_kind("class_counts"), message.of_kind("class_ids")
+        single = set() if counts is None or ids is None else set(ids[counts == 1].tolist())
+        yield from ((vector, label) for vector, label in whole(self, message, classes) if label in single)
+
+    monkeypatch.setattr(MessageAlgebra, "_collapsed", some)
+    found = assessed(make_context, make_task(clients=2, records=60), FedPFT(components=3), MessageAlgebra())
+    assert found["collapsed_components"].verdict == "inconclusive"
+
+
+def test_differences_of_two_transcripts_are_controlled(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client whose statistics are sent twice, of which the second knows one record more."""
+    task = make_task(clients=2, records=60)
+    less = replace(task, clients=tuple(own.take(np.arange(len(own) - 1)) for own in task.clients))
+    first, second = (FedCGS().run(each).transcript for each in (less, task))
+    messages = (*first.messages, *(replace(message, round=1) for message in second.messages))
+    outcome = replace(FedCGS().run(task), transcript=replace(second, messages=messages))
+    context = make_context(task, FedCGS(), outcome=outcome)
+    found = _assessed(context, MessageAlgebra())
+    assert found["differences"].verdict == "leak", found["differences"].reason
+    assert controls_hold(found["differences"])
+    assert found["differences"].metrics["fraction_recovered"].value == pytest.approx(2 / 60)
+    monkeypatch.setattr(MessageAlgebra, "_differences", lambda *_: iter(()))
+    assert _assessed(context, MessageAlgebra())["differences"].verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("view", ["per_client", "aggregate", "broadcast"])
+def test_views_are_controlled_as_they_are(view: str, make_task: MakeTask, make_context: MakeContext) -> None:
+    """What is blind to the sum over clients says nothing of it, and nothing is read from what the server sends."""
+    task = make_task(clients=3, records=30)
+    context = make_context(task, FedCGS())
+    threat = ThreatModel.model_validate({"view": view})
+    context = replace(context, view=visible(context.outcome, threat))
+    if view == "broadcast":
+        for attack in (MessageAlgebra(), GramFactorization(), LabelDistribution()):
+            with pytest.raises(NotRunError):
+                _assessed(context, attack)
+        return
+    for attack in (MessageAlgebra(), GramFactorization(), LabelDistribution()):
+        for finding in _assessed(context, attack).values():
+            assert finding.verdict in ("leak", "no_leak_found"), finding.reason
+            assert controls_hold(finding)
+        blind = _Blind(attack) if view == "aggregate" else None
+        if blind is not None:
+            for finding in _assessed(context, blind).values():
+                assert finding.verdict in ("inconclusive", "not_run"), (finding.source, finding.reason)
+
+
+class _Blind:
+    """An attack that overlooks the sum over the clients where it stands alone."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+        self.seen: AttackResult | None = None
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        result = self.attack.run(view, knowledge)
+        silent = {name: values[:0] for name, values in result.scores.items() if name.startswith("expected")}
+        if "vectors" in result.artifacts:
+            artifacts = {**result.artifacts, "vectors": result.artifacts["vectors"][:0]}
+        elif "rules" in result.artifacts:
+            artifacts = {name: a if name == "applicable" else a[:0] for name, a in result.artifacts.items()}
+        else:
+            even = np.full_like(result.artifacts["histograms"], 1 / view.classes)
+            artifacts = {**result.artifacts, "histograms": even}
+        return replace(result, vectors=(), scores={**result.scores, **silent}, artifacts=artifacts)
+
+
+@pytest.mark.parametrize("fault", ["above 4", "hidden counts", "float16", "uniform"])
+def test_broken_attacks_find_no_safety(
+    fault: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults that four records in float64 with counts do not show."""
+    method: Method = FedCGS()
+    if fault == "above 4":
+        _factors_only(monkeypatch, lambda gram, size: size.total <= 4)
+    elif fault == "hidden counts":
+        method = FedCGS.model_validate({"secure_aggregation": "counts"})
+        _factors_only(monkeypatch, lambda gram, size: gram.counts is not None)
+    elif fault == "float16":
+        method = FedCGS.model_validate({"transport": "float16"})
+        _factors_only(monkeypatch, lambda gram, size: gram.unit < 1e-5)
+    for epsilon in (1.0, float("inf")):
+        task = make_task(clients=4, records=48, epsilon=epsilon)
+        attack: Attack = _Blind(LabelDistribution()) if fault == "uniform" else GramFactorization()
+        for finding in assessed(make_context, task, method, attack).values():
+            assert finding.verdict == "inconclusive", finding.reason
+
+
+def _factors_only(monkeypatch: pytest.MonkeyPatch, works: Callable[[Gram, Size], bool]) -> None:
+    """A factorization that returns garbage unless it works."""
+    whole = factorization.factorize
+
+    def some(gram: Gram, size: Size, rng: np.random.Generator, **given: int) -> factorization.Factors:
+        found = whole(gram, size, rng, **given)
+        return found if works(gram, size) else replace(found, vectors=rng.random(found.vectors.shape) * 1e3)
+
+    monkeypatch.setattr("fedassay.attacks.gram.attack.factorize", some)
 
 
 def _by_label(task: MethodInput) -> MethodInput:
@@ -225,8 +450,8 @@ def test_label_histograms_under_heavy_noise_are_no_leak(make_task: MakeTask, mak
     )
     outcome = Outcome(Transcript("noised", 10, messages), None)
     finding = _assessed(make_context(task, outcome=outcome), LabelDistribution())["label_histograms"]
-    assert finding.verdict in {"no_leak_found", "inconclusive"}, finding.reason
-    assert controls_hold(finding)
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "there is no method here" in finding.reason
 
 
 def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -239,9 +464,9 @@ def test_a_captured_transcript_has_no_truth(make_task: MakeTask, make_context: M
     assert "without known records" in found["gram_factorization"].reason
     found = _assessed(context, MessageAlgebra())
     assert found["singletons"].verdict == "not_run"
-    assert found["structure"].verdict == "leak"
-    assert found["structure"].controls.positive is not None
-    assert found["structure"].controls.positive.caught
+    assert found["rank"].verdict == "leak"
+    assert found["rank"].controls.positive is not None
+    assert found["rank"].controls.positive.caught
     with pytest.raises(NotRunError, match="no sender in the view has records"):
         _assessed(context, LabelDistribution())
 
@@ -259,10 +484,8 @@ def test_a_view_without_messages_is_said(make_task: MakeTask, make_context: Make
 def test_rules_are_tried_out_where_features_are_the_clients_own(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
-    """FedLog's statistics are of features that nobody else has; the rules' control then uses the backbone's."""
+    """FedLog's statistics are of features that nobody else has; the rules' control is its own run all the same."""
     task = make_task(clients=2, records=60, epsilon=10.0)
-    finding = assessed(make_context, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())[
-        "structure"
-    ]
-    assert finding.verdict == "no_leak_found", finding.reason
-    assert controls_hold(finding)
+    found = assessed(make_context, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())
+    assert found["exact_counts"].verdict == "no_leak_found", found["exact_counts"].reason
+    assert controls_hold(found["exact_counts"])

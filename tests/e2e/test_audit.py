@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,13 +112,40 @@ def test_hidden_counts_follow_all_the_same(tmp_path: Path) -> None:
     found = _found(_audit(_save(tmp_path / "in", [_sums(12, seed=0, hidden=True)])))
     assert found["label_histograms"].verdict == "leak"
     assert "second moment" in found["label_histograms"].reason
-    assert found["structure"].verdict == "leak"
+    assert found["derivable_counts"].verdict == found["rank"].verdict == "leak"
+    assert "exact_counts" not in found
 
 
 def test_more_records_than_features_are_not_told_apart(tmp_path: Path) -> None:
     found = _found(_audit(_save(tmp_path / "in", [_sums(400, seed=0)])))
-    assert found["gram_factorization"].verdict == "no_leak_found"
-    assert "singletons" not in found
+    assert found["gram_factorization"].verdict == "not_run"
+    assert "does not apply" in found["gram_factorization"].reason
+    assert found["singletons"].verdict == "no_leak_found"
+    assert found["singletons"].limit is not None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_factorization_is_tried_out_on_as_many_records(tmp_path: Path, dtype: type, hidden: bool) -> None:
+    """Controls are of the size, the type and the form of what was captured."""
+    captured = {
+        name: replace(item, sent=item.values.astype(dtype) if item.kind != "class_counts" else item.values)
+        for name, item in _sums(8, seed=0, hidden=hidden).items()
+    }
+    finding = _found(_audit(_save(tmp_path / "in", [captured])))["gram_factorization"]
+    assert finding.controls.positive is not None
+    assert "4, 8 known records" in finding.controls.positive.release
+    assert finding.controls.positive.caught, finding.reason
+
+
+@pytest.mark.parametrize("kind", ["parameters", "other"])
+def test_a_gradient_is_not_run_in_words_and_passes_no_policy(tmp_path: Path, kind: str) -> None:
+    fields = {"gradient": MessageField(np.ones((4, 7)), kind, exact())}  # type: ignore[arg-type]
+    record = _audit(_save(tmp_path / "in", [fields]))
+    findings = [finding for finding in record.cells[0].findings if finding.audit == "message"]
+    assert {finding.verdict for finding in findings} == {"not_run"}
+    assert any(f"clients send {kind}" in finding.reason for finding in findings)
+    assert check_record(record, load_policy(policy_file(SHIPPED))).exit_code != 0
 
 
 @pytest.mark.parametrize(("claimed", "verdict"), [(2.0, "inconclusive"), (0.5, "unsupported")])

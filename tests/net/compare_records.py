@@ -76,7 +76,7 @@ _GENERATOR = (
     "clients.count=3",
     "methods=[{feddiff: {epochs: 8, steps: 5, classifier: {epochs: 2}}}, {feddiff: {label: private, epsilon: 10, "
     "fmf: gaussian, epochs: 2, steps: 5, classifier: {epochs: 2}, dp_sgd: {epochs: 1, draws: 1}}}]",
-    "audits=[{memorization: {control_steps: 200}}, {dp_claim: {}}]",
+    "audits=[{memorization: {control_records: 16}}, {dp_claim: {}}]",
 )
 
 CASES = {

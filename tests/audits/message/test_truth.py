@@ -52,10 +52,10 @@ def test_metrics_of_nothing_are_missing_with_a_reason() -> None:
         [(np.zeros(0, np.int64), np.ones((5, 2)), np.zeros(5, np.int64))],
         np.ones((1, 2)),
     )
-    judged = judge(none, np.random.default_rng(0), tests=1, draws=200)
+    judged = judge(none, np.random.default_rng(0), tests=1)
     assert not judged.test.beats
     assert not judged.caught
-    ours, baseline = metrics(none, np.random.default_rng(0), 200)
+    ours, baseline = metrics(none)
     assert ours["relative_error"].value is None
     assert ours["relative_error"].reason
     assert baseline["relative_error"].value is None
@@ -68,6 +68,6 @@ def test_class_means_do_not_beat_themselves() -> None:
     features, labels = rng.exponential(1, (40, 16)), np.repeat([0, 1], 20)
     means = np.stack([features[labels == label].mean(axis=0) for label in (0, 1)])
     found = match(means[labels], labels, [(np.arange(40), features, labels)], means)
-    judged = judge(found, rng, tests=1, draws=400)
+    judged = judge(found, rng, tests=1)
     assert not judged.test.beats
     assert not judged.worse

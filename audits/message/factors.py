@@ -1,0 +1,277 @@
+"""Truth joined to vectors that a factorization recovered, with controls as large as the audited clients.
+
+Whether a factorization succeeds hangs on the number of records: what recovers four of them may give up at five. So
+control clients hold as many records of each class as audited ones, and a client of a size that was not recovered,
+or lies beyond what was, is not concluded about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from fedassay.audits.evidence import Control, Figures, Subject
+from fedassay.audits.message import exposed
+from fedassay.audits.message.controls import attacked, control_records, sums_view
+from fedassay.audits.message.truth import (
+    Matrix,
+    Recovery,
+    assumptions,
+    class_means,
+    encoder,
+    judge,
+    match,
+    metrics,
+    nothing,
+    result_of,
+    rule_of_three,
+    truth_of,
+)
+from fedassay.audits.simulation import control_seeds
+from fedassay.audits.verdict import conclude, not_run
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext
+from fedassay.data.records import Records
+from fedassay.exchange.statistics import noise_of
+from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.support.errors import NotRunError
+
+MOST_SIZES = 4
+"""Client sizes that get a control client: the smallest, the largest, and some between."""
+
+_LIMITED = "max_records"
+"""In the reason why the attack did not try a message that the plan's parameter forbids."""
+
+_SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Control clients of the sizes of audited ones, and which of them the attack recovered.
+
+    Attributes:
+        sizes: Records of each control client, rising.
+        found: Whether the verdict's own test finds a leak in each.
+        exact: Records that came back exactly, of each.
+        errors: Median relative error of each; infinite where nothing came back.
+        asked: Records of the largest audited client.
+        reasons: Why the attack did not try some, in its own words.
+        missing: Why there are no control clients, or none so large; empty where there are.
+    """
+
+    sizes: tuple[int, ...] = ()
+    found: tuple[bool, ...] = ()
+    exact: tuple[int, ...] = ()
+    errors: tuple[float, ...] = ()
+    asked: int = 0
+    reasons: tuple[str, ...] = ()
+    missing: str = ""
+
+    @property
+    def recovered(self) -> tuple[int, ...]:
+        """Sizes at which the attack finds the leak."""
+        return tuple(size for size, caught in zip(self.sizes, self.found, strict=True) if caught)
+
+    @property
+    def largest(self) -> int:
+        """The largest size up to which every control client was recovered; 0: not even the smallest."""
+        lost = [size for size, caught in zip(self.sizes, self.found, strict=True) if not caught]
+        return max((size for size in self.recovered if size < min(lost, default=np.inf)), default=0)
+
+    def control(self) -> Control:
+        """As one control: whether any size was recovered. Which ones were bounds what is concluded."""
+        each = ", ".join(
+            f"{size} records at {error:.2g}" if np.isfinite(error) else f"none of {size} records"
+            for size, error in zip(self.sizes, self.errors, strict=True)
+        )
+        why = f" ({self.reasons[0]})" if self.reasons else ""
+        return Control(
+            "the method's own messages without privacy, of control clients as large as the audited ones",
+            detected=bool(self.recovered),
+            shown=f"control clients as large as the audited ones came back at median relative errors: {each}{why}",
+            value=float(self.largest),
+            n=sum(self.sizes),
+            detail="largest control client that the attack recovers, in records",
+            own_shape=True,
+        )
+
+
+def factors_finding(result: AttackResult, context: AttackedContext) -> Finding:
+    """One finding on all factored messages."""
+    source = result.vectors[0] if result.vectors else nothing(result.attack)
+    subject, encode = Subject("message", result.attack, source.name, "all"), encoder(context)
+    senders = [str(name) for name in result.artifacts["senders"]]
+    truths = {name: records for name in senders if (records := truth_of(context, name)) is not None}
+    if encode is None or not truths:
+        what = "features of the clients' own networks" if encode is None else "senders without known records"
+        return not_run(subject, f"vectors of {what} cannot be compared with any record's")
+    means = class_means(context, encode)
+    vectors = np.asarray(result.artifacts["vectors"], np.float64)
+    vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
+    if vectors.shape[1] != means.shape[1]:
+        return not_run(
+            subject, f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
+        )
+    rng = context.seeds.numpy("message", source.name)
+    own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
+
+    def recovery(against: Sequence[Records]) -> Recovery:
+        truth = [(rows, encode(held), held.labels) for rows, held in zip(own.values(), against, strict=True)]
+        return judge(match(vectors, source.labels, truth, means), rng, tests=context.bounds)
+
+    ours, test = recovery(list(truths.values())), context.test
+    if not len(ours.matched.errors) and _signed(next(iter(truths.values())), encode):
+        return not_run(subject, _SIGNED)
+    known = _known(list(truths.values()), context)
+    untried = _beyond(known)
+    if not known.recovered and not len(ours.matched.errors) and untried:
+        return not_run(subject, untried)
+    negative = recovery([test.take(rng.permutation(len(test))[: len(held)]) for held in truths.values()])
+    by_hand = _by_hand(context, means)
+    figures, baseline = metrics(ours.matched)
+    reach = Metric(
+        value=float(known.largest), n=len(known.sizes), reason="largest control client recovered, in records"
+    )
+    return conclude(
+        subject,
+        result_of(
+            ours,
+            source.name,
+            about=_about(result, known),
+            undecided=_undecided(result, known) or ours.undecided,
+            limit=partial(_limit, len(truths), known),
+        ),
+        Figures(
+            {**figures, "expected_error": _expected(result), "largest_recovered": reach},
+            baseline,
+            assumptions(context),
+        ),
+        positive=known.control() if known.sizes else by_hand,
+        negative=negative.control(
+            "the same vectors against features of fresh (test) records", detected=negative.test.beats
+        ),
+        also=(by_hand,) if known.sizes else (),
+    )
+
+
+def _about(result: AttackResult, known: _Known) -> str:
+    """Why no vector came out, in the attack's words."""
+    if result.vectors or not result.notes:
+        return ""
+    if known.recovered and "signed" in result.notes[0]:
+        return "not tried: noise makes sums of features negative that are not"
+    return result.notes[0]
+
+
+def _signed(records: Records, encode: Callable[[Records], Matrix]) -> bool:
+    """Whether the features that the method sums up are negative in places."""
+    features = encode(records)
+    return bool(features.min(initial=0.0) < -1e-6 * np.abs(features).max(initial=0.0))
+
+
+def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
+    """Control clients of the sizes of audited ones, through the method's own run and the same attack."""
+    by_size = {len(records): records for records in audited if len(records)}
+    sizes = sorted(by_size)
+    if not sizes:
+        return _Known(missing="no audited client holds a record")
+    chosen = sorted({sizes[round(i)] for i in np.linspace(0, len(sizes) - 1, MOST_SIZES)})
+    available = len(context.control)
+    missing = ""
+    if sizes[-1] > available:
+        missing = (
+            f"the control role has {available} records, and the largest client {sizes[-1]}: give "
+            f"data.split.control at least {sizes[-1] - available} more"
+        )
+    noised = sorted(
+        {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
+    )
+    form = (
+        f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{noised}/{chosen}/{context.bounds}"
+    )
+    key = f"message/{context.method_key}/{context.attack_key}/{form}"
+    kept = context.workplace.shared.get(key)
+    if isinstance(kept, _Known):
+        return kept
+    try:
+        readings = exposed.alike(context, [by_size[size] for size in chosen])
+        readings = exposed.also_faintly_noised(readings, context)
+    except NotRunError as error:
+        return _Known(asked=sizes[-1], missing=str(error))
+    tried = [
+        (len(client), recovery)
+        for reading in readings
+        for client in reading.clients
+        for recovery in exposed.recovered((replace(reading, clients=(client,)),), reading.result.attack, context)
+    ]
+    tried.sort(key=lambda each: each[0])
+    reasons = {str(reason) for reading in readings for reason in reading.result.artifacts.get("reasons", ())}
+    made = context.workplace.shared[key] = _Known(
+        sizes=tuple(size for size, _ in tried),
+        found=tuple(recovery.test.beats for _, recovery in tried),
+        exact=tuple(recovery.matched.exact for _, recovery in tried),
+        errors=tuple(np.inf if recovery.median is None else recovery.median for _, recovery in tried),
+        asked=sizes[-1],
+        reasons=tuple(sorted(reasons - {""})),
+        missing=missing,
+    )
+    return made
+
+
+def _beyond(known: _Known) -> str:
+    """Why the factorization does not apply to messages of these sizes at all, in its own words."""
+    return next((reason for reason in known.reasons if _LIMITED not in reason), "")
+
+
+def _undecided(result: AttackResult, known: _Known) -> str:
+    """Which clients nothing is concluded about."""
+    limited = [str(reason) for reason in result.artifacts["reasons"] if _LIMITED in str(reason)]
+    if limited:
+        return f"not tried on all messages: {limited[0]}; a larger one would decide"
+    if known.largest < known.asked:
+        why = known.missing or (
+            known.reasons[0] if known.reasons else "the attack does not recover control clients that large"
+        )
+        return (
+            f"control clients were recovered up to {known.largest} records, the largest client has {known.asked}, "
+            f"so that nothing is known of larger ones ({why})"
+        )
+    return ""
+
+
+def _limit(clients: int, known: _Known) -> Limit:
+    """The share of clients which, if they came back as control clients do, would have shown in 95 %."""
+    share = rule_of_three(clients)
+    return Limit(
+        metric="share",
+        value=share,
+        n=clients,
+        words=f"0 of {clients} clients gave a record away: at most {share:.2g} of clients like these would; "
+        f"control clients of up to {known.largest} records were recovered",
+    )
+
+
+def _by_hand(context: AttackedContext, means: Matrix) -> Control:
+    """The attack alone, on exact statistics of a few records, in float64."""
+    records, encode = control_records(context), encoder(context)
+    assert encode is not None
+    computed = attacked(context, sums_view(records, context, encode))
+    whole = np.asarray(computed.artifacts.get("vectors", np.zeros((0, 0))), np.float64).reshape(-1, means.shape[1])
+    labels = np.full(len(whole), -1)
+    truth = [(np.arange(len(whole)), encode(records), records.labels)]
+    rng = control_seeds(context, "message", "by hand").numpy()
+    recovery = judge(match(whole, labels, truth, means), rng, tests=context.bounds)
+    release = f"statistics by hand of {recovery.matched.records} private records, in float64"
+    return recovery.control(release, detected=recovery.caught)
+
+
+def _expected(result: AttackResult) -> Metric:
+    errors = np.asarray(result.scores["expected_error"], np.float64)
+    if not len(errors):
+        return unmeasured("no vector was recovered")
+    return Metric(
+        value=float(np.median(errors)), n=len(errors), reason="from the agreement of runs, without truth"
+    )

@@ -1,0 +1,286 @@
+"""Truth joined to the facts that message algebra reads off: numbers of records, and protections that are missing.
+
+Every rule that reads something in the view has a finding of its own, fired or not, and a control of its own: a
+release of known records that makes it fire. That is the method's own, without privacy, as it is where a rule reads
+exact numbers, and with one thing changed where it looks for a fault that no method of ours has: noise that is
+declared and was left out, a field without protection beside protected ones, a field that is the sum of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.message.exposed import Reading, changed, counts_of, drowned, redeclared
+from fedassay.audits.message.truth import truth_of
+from fedassay.audits.simulation import control_seeds
+from fedassay.audits.verdict import conclude
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.data.records import Records
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.statistics import noise_of
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.view import View
+from fedassay.records.record import Finding, Limit, Metric
+from fedassay.support.adjacency import class_counts_public
+
+NUMBERS = ("exact_counts", "derivable_counts", "rank")
+"""Rules that say numbers of records."""
+
+FAULTS = ("redundant_field", "missing_noise", "unprotected_field")
+"""Rules that say what a declaration leaves open."""
+
+_FAINT = 1e-6
+"""Declared noise of the control of redundant fields, relative to the field."""
+
+
+@dataclass(frozen=True)
+class Remarked:
+    """One remark of an attack's result.
+
+    Attributes:
+        rule: That made it.
+        sender: Whose message.
+        field: Where.
+        text: One sentence.
+        discloses: Whether it tells something that the fields do not say themselves, or breaks a protection.
+        values: The numbers derived.
+    """
+
+    rule: str
+    sender: str
+    field: str
+    text: str
+    discloses: bool
+    values: NDArray[np.float64]
+
+
+def remarked(result: AttackResult, rule: str) -> list[Remarked]:
+    """The remarks of one rule."""
+    names = result.artifacts.get("rules", np.zeros(0, np.str_))
+    return [
+        Remarked(
+            rule,
+            str(result.artifacts["senders"][number]),
+            str(result.artifacts["fields"][number]),
+            str(result.artifacts["texts"][number]),
+            bool(result.artifacts["discloses"][number]),
+            np.asarray(result.scores[f"values/{number}"], np.float64),
+        )
+        for number, name in enumerate(names)
+        if str(name) == rule
+    ]
+
+
+def rule_finding(
+    rule: str, result: AttackResult, context: AttackedContext, readings: Sequence[Reading], undecided: str = ""
+) -> Finding:
+    """What one rule says of the audited messages, and whether it fires where it must.
+
+    Args:
+        rule: One of `NUMBERS` or `FAULTS`.
+        result: Of the attack on the audited messages.
+        context: With the records that the truth is taken from; without any for captured messages.
+        readings: Releases of known records, at least one.
+        undecided: Why silence of the rule is no answer, where the releases are not the method's own.
+    """
+    said = remarked(result, rule)
+    # A number that is not the true one gives nothing away.
+    true = [
+        each for each in said if rule not in NUMBERS or _right(each, truth_of(context, each.sender)) is not False
+    ]
+    public = _public(rule, context)
+    leaking = [each for each in true if (each.discloses or rule == "exact_counts") and not public]
+    checked = [right for each in said if (right := _right(each, truth_of(context, each.sender))) is not None]
+    metrics = {"rules_met": Metric(value=float(len(said)), reason=rule)}
+    if rule in NUMBERS and checked:
+        metrics["counts_right"] = Metric(
+            value=float(np.mean(checked)), n=len(checked), reason="numbers of records that are true"
+        )
+    missing = (
+        "whether noise was left out, the messages alone do not say" if rule == "missing_noise" and said else ""
+    )
+    return conclude(
+        Subject("message", result.attack, rule, "all"),
+        Result(
+            test=by_arithmetic(bool(leaking)),
+            shown=_summary(leaking or said) or f"{_words(rule)} in no message",
+            clear=public if said else "",
+            undecided=missing or undecided,
+            limit=lambda: _limit(rule, result, context),
+        ),
+        Figures(metrics),
+        positive=_positive(rule, context, readings),
+        negative=_negative(rule, context, readings),
+    )
+
+
+def _words(rule: str) -> str:
+    return {
+        "exact_counts": "class counts leave exactly",
+        "derivable_counts": "counts follow from other fields",
+        "rank": "the number of records follows from the rank of a second moment",
+        "redundant_field": "a noised field can be averaged with another one",
+        "missing_noise": "declared noise is visibly absent",
+        "unprotected_field": "a field without protection stands beside protected ones",
+    }[rule]
+
+
+def _public(rule: str, context: AuditContext) -> str:
+    """Why what a rule reads is known to everybody, empty where it is not."""
+    adjacency = context.privacy.adjacency
+    if rule == "rank" and adjacency != "add_remove":
+        return f"the number of records is public under {adjacency}"
+    if rule in NUMBERS and class_counts_public(adjacency):
+        return f"labels are public under {adjacency}"
+    return ""
+
+
+def _right(remark: Remarked, records: Records | None) -> bool | None:
+    """Whether the numbers of a remark are the true ones; None where nobody knows, or it says none."""
+    if records is None or remark.rule not in NUMBERS:
+        return None
+    if remark.rule == "rank":
+        return round(float(remark.values.sum())) == len(records)
+    found = np.rint(remark.values).astype(np.int64)
+    return bool(np.array_equal(np.sort(found[found != 0]), counts_of(records)))
+
+
+def _summary(said: Sequence[Remarked]) -> str:
+    """Remarks on one field in one clause: the first, and of how many other messages it holds."""
+    by_field: dict[str, list[Remarked]] = {}
+    for each in said:
+        by_field.setdefault(each.field, []).append(each)
+    clauses = []
+    for same in by_field.values():
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        clauses.append(f"{same[0].text} ({same[0].sender}{others})")
+    return "; ".join(clauses)
+
+
+def _limit(rule: str, result: AttackResult, context: AuditContext) -> Limit:
+    """Arithmetic on one message misses nothing by chance: a single one would have been found."""
+    messages = len(context.view.from_clients())
+    return Limit(
+        metric="messages",
+        value=1.0,
+        n=max(1, messages),
+        words=f"one message of {messages} of which this holds would have been found ({rule.replace('_', ' ')})",
+    )
+
+
+def _positive(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> Control:
+    """A release of known records that makes the rule fire, for every reading."""
+    change = _CHANGES.get(rule)
+    sizes = ", ".join(str(sum(len(client) for client in reading.clients)) for reading in readings)
+    fired, own = True, True
+    for reading in readings:
+        own = own and reading.own_shape
+        if change is None:
+            said = remarked(reading.result, rule)
+            fired = fired and bool(said) and all(_right(each, reading.truth(each.sender)) for each in said)
+        else:
+            result = reading.again(context, change(reading.exposure.view, context.view))
+            fired = fired and any(each.discloses or rule == "missing_noise" for each in remarked(result, rule))
+    what = "the method's own messages without privacy" if own else "messages made by hand"
+    return Control(
+        f"{what}, of {sizes} control records{_CHANGED.get(rule, '')}",
+        detected=fired and bool(readings),
+        shown=f"{_words(rule)}: {'found' if fired else 'not found'} in {what} of {sizes} known records",
+        detail=_words(rule),
+        own_shape=own,
+    )
+
+
+def _negative(rule: str, context: AttackedContext, readings: Sequence[Reading]) -> Control:
+    flagged = False
+    for reading in readings[:1]:
+        rng = control_seeds(context, "message", "drowned").numpy()
+        said = remarked(reading.again(context, drowned(reading.exposure.view, rng)), rule)
+        flagged = any(rule not in ("unprotected_field", "redundant_field") or each.discloses for each in said)
+    return Control(
+        "the same under noise ten times as large, which it declares",
+        detected=flagged,
+        shown=f"{_words(rule)} under noise",
+        detail="nothing follows",
+    )
+
+
+def _one_unprotected(view: View, audited: View) -> View:
+    """Every field declares what the audited one does, but for one that is a function of the records."""
+    declared = redeclared(view, audited)
+    spared: list[str] = []
+
+    def change(name: str, item: MessageField) -> MessageField:
+        # What is exact in the audited release already counts as such; one more field must be seen.
+        if item.release.mechanism in {"gaussian", "pure", "dp_sgd"} and not spared:
+            spared.append(name)
+            return replace(item, release=exact())
+        return item
+
+    changed_view = changed(declared, change)
+    return changed_view if _protected(changed_view) else _with_protected(changed_view)
+
+
+def _protected(view: View) -> bool:
+    return any(
+        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
+        for message in view.from_clients()
+        for item in message.fields.values()
+    )
+
+
+def _with_protected(view: View) -> View:
+    """The same beside a field of zeros that declares noise, where no other one does."""
+    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0,), sensitivity=(1.0,))
+    return _with_field(view, lambda _: MessageField(np.ones(1), "other", release))
+
+
+def _with_a_sum(view: View, audited: View) -> View:
+    """Beside sums or counts of classes, which declare faint noise, a field that is their total."""
+    del audited
+
+    def faint(_: str, item: MessageField) -> MessageField:
+        if item.kind not in ("class_sums", "class_counts"):
+            return item
+        values = item.values.astype(np.float64)
+        scale = _FAINT * max(float(np.abs(values).max(initial=0.0)), 1.0)
+        release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
+        return replace(item, sent=values, release=release)
+
+    def total(message: Message) -> MessageField | None:
+        of = next((item for item in message.fields.values() if item.kind == "class_sums"), None)
+        of = of or next((item for item in message.fields.values() if item.kind == "class_counts"), None)
+        if of is None or noise_of(of) == 0:
+            return None
+        return MessageField(np.atleast_1d(of.values.sum(axis=0)), "other", of.release)
+
+    return _with_field(changed(view, faint), total)
+
+
+def _with_field(view: View, make: Callable[[Message], MessageField | None]) -> View:
+    messages = []
+    for message in view.messages:
+        item = make(message)
+        fields = dict(message.fields) if item is None else {**message.fields, "control total": item}
+        messages.append(Message(message.round, message.sender, message.receiver, fields))
+    return replace(view, messages=tuple(messages))
+
+
+_CHANGES: Mapping[str, Callable[[View, View], View]] = {
+    "redundant_field": _with_a_sum,
+    "missing_noise": redeclared,
+    "unprotected_field": _one_unprotected,
+}
+"""What is changed in a release without privacy to make a rule fire; it takes the audited view as well."""
+
+_CHANGED = {
+    "redundant_field": ", with one more field that is the total of another",
+    "missing_noise": ", which declare the noise of the audited ones",
+    "unprotected_field": ", which declare the noise of the audited ones in all fields but one",
+}

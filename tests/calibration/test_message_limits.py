@@ -1,0 +1,104 @@
+"""Limits of detection of messages and generators: what lies at them is found, a third of it clearly less often."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fedassay.audits.memorization.judging import Memory, judge, planted_limit
+from fedassay.audits.memorization.scores import Scores
+from fedassay.audits.message.histograms import smallest_saving
+from fedassay.audits.message.truth import rule_of_three
+from fedassay.audits.stats.paired import sign_flip
+from fedassay.audits.stats.stratified import stratified_count
+from fedassay.records.record import Limit
+
+_RUNS, _TESTS = 200, 10
+
+
+@pytest.mark.parametrize("trials", [5, 60, 1000])
+def test_the_share_of_exact_recovery_shows_once_in_as_many_trials(trials: int) -> None:
+    share = rule_of_three(trials)
+    rng = np.random.default_rng(0)
+    shown = (rng.random((4_000, trials)) < share).any(axis=1).mean()
+    third = (rng.random((4_000, trials)) < share / 3).any(axis=1).mean()
+    assert shown == pytest.approx(0.95, abs=0.015)
+    assert third < 0.75
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.15])
+def test_distances_at_the_limit_are_found(spread: float) -> None:
+    """Of 20 senders, whose estimates are as far from the truth as the public histogram, give or take."""
+    rng = np.random.default_rng(1)
+    limit = smallest_saving(rng.normal(0, spread, 20), _TESTS, rng)
+    assert limit is not None
+
+    def rate(saved: float) -> float:
+        runs = (rng.normal(saved, spread, 20) for _ in range(_RUNS))
+        return float(np.mean([sign_flip(run, rng, tests=_TESTS).p <= 0.05 / _TESTS for run in runs]))
+
+    assert rate(limit) >= 0.9
+    assert rate(limit / 3) < 0.6
+
+
+def test_few_senders_have_no_limit() -> None:
+    assert smallest_saving(np.zeros(3), _TESTS, np.random.default_rng(0)) is None
+
+
+def _memory(given: np.ndarray, unseen: np.ndarray, strata: np.ndarray, rng: np.random.Generator) -> Memory:
+    """A generator that gives these records back."""
+    pictures = np.zeros((0, 1, 1, 1), np.uint8)
+    closeness, others = (np.where(each, 0.5, 1.5) for each in (given, unseen))
+    scores = Scores(
+        closeness, others, closeness, others, (strata, strata), len(given), 50, pictures, pictures, np.zeros(0)
+    )
+    return judge([scores], 1.0, rng, tests=_TESTS, draws=200)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.1])
+def test_planted_copies_at_the_limit_are_found(alike: float) -> None:
+    """Some records are nearest to a generated image by chance; an overfitted control gives four of five back."""
+    rng, strata = np.random.default_rng(2), np.repeat(np.arange(6), 15)
+
+    def chance(share: float) -> np.ndarray:
+        return rng.random(len(strata)) < share
+
+    silent = _memory(chance(alike), chance(alike), strata, rng)
+    limit = planted_limit(silent, silent, _memory(chance(0.8), chance(alike), strata, rng), rng)
+    assert isinstance(limit, Limit)
+
+    def rate(share: float) -> float:
+        found = []
+        for _ in range(_RUNS):
+            learnt = np.arange(len(strata)) < round(share * len(strata))
+            given = np.where(rng.permutation(learnt), chance(0.8), chance(alike))
+            found.append(stratified_count(given, chance(alike), (strata, strata)) <= 0.05 / _TESTS)
+        return float(np.mean(found))
+
+    assert rate(limit.value) >= 0.9
+    assert rate(limit.value / 3) < 0.5
+
+
+def test_a_control_that_gives_little_back_has_no_limit() -> None:
+    rng, strata = np.random.default_rng(3), np.repeat(np.arange(2), 4)
+    silent = _memory(np.zeros(8, bool), np.zeros(8, bool), strata, rng)
+    weak = _memory(np.arange(8) < 1, np.zeros(8, bool), strata, rng)
+    said = planted_limit(silent, silent, weak, rng)
+    assert isinstance(said, str)
+    assert "more records would decide" in said
+
+
+def test_the_count_test_goes_through_all_exchanges() -> None:
+    """Its p-value is the share of exchanges within strata that give the first group as many or more."""
+    rng = np.random.default_rng(4)
+    strata = np.array([0, 0, 0, 1, 1])
+    for _ in range(20):
+        first, second = rng.random(5) < 0.6, rng.random(5) < 0.3
+        shares = []
+        for some in itertools.combinations(range(6), 3):
+            for rest in itertools.combinations(range(4), 2):
+                one, two = np.append(first[:3], second[:3]), np.append(first[3:], second[3:])
+                shares.append(one[list(some)].sum() + two[list(rest)].sum() >= first.sum())
+        assert stratified_count(first, second, (strata, strata)) == pytest.approx(np.mean(shares))
