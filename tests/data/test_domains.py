@@ -67,7 +67,12 @@ def test_a_plan_reads_domains_of_an_npz(tmp_path: Path) -> None:
     )
     plan = Plan(
         name="domains",
-        data={"name": "npz", "path": "three.npz", "test_domain": "8", "split": {"private": 0.8, "public": 0.2}},  # type: ignore[arg-type]
+        data={
+            "name": "npz",
+            "path": "three.npz",
+            "test_domain": "8",
+            "split": {"private": 0.8, "public": 0.2, "control": 0},
+        },  # type: ignore[arg-type]
         clients={"count": 4, "partition": "domains"},  # type: ignore[arg-type]
         methods=({"centralized": {}},),
     )

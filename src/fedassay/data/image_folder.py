@@ -45,7 +45,18 @@ class _Folder:
         return [file.path for file in (*self.train, *self.test)]
 
 
-@register("dataset", "image_folder")
+def outline_of_image_folder(request: DataRequest) -> Outline:
+    """What names, the table of labels and the images' headers tell; no image is decoded.
+
+    Raises:
+        PlanError: As `image_folder`.
+        DataError: As `image_folder`, apart from broken images.
+    """
+    folder = _folder(request)
+    return Outline(_outline(folder), shared_shape(folder.paths, folder.root, request.size))
+
+
+@register("dataset", "image_folder", size=outline_of_image_folder)
 def image_folder(request: DataRequest) -> LoadedData:
     """Images of your own in folders: class/image, or domain/class/image; or any folder with a CSV of labels.
 
@@ -71,17 +82,6 @@ def image_folder(request: DataRequest) -> LoadedData:
         None if outline.test is None else _with(images[split:], outline.test),
         outline.source,
     )
-
-
-def outline_of_image_folder(request: DataRequest) -> Outline:
-    """What names, the table of labels and the images' headers tell; no image is decoded.
-
-    Raises:
-        PlanError: As `image_folder`.
-        DataError: As `image_folder`, apart from broken images.
-    """
-    folder = _folder(request)
-    return Outline(_outline(folder), shared_shape(folder.paths, folder.root, request.size))
 
 
 def _folder(request: DataRequest) -> _Folder:

@@ -49,7 +49,18 @@ _LAYOUTS = (
 _NAMES = {name for layout in _LAYOUTS for pair in (layout.train, layout.more, layout.test) for name in pair or ()}
 
 
-@register("dataset", "npz")
+def outline_of_npz(request: DataRequest) -> Outline:
+    """What an archive's headers and labels tell; no image is unpacked.
+
+    Raises:
+        PlanError: As `npz`.
+        DataError: As `npz`.
+    """
+    with open_archive(_path(request), _NAMES | {"domain"}, _ALLOWED) as archive:
+        return _outline(archive, *_pairs(archive), request)
+
+
+@register("dataset", "npz", size=outline_of_npz)
 def npz(request: DataRequest) -> LoadedData:
     """Images of your own in a NumPy archive (x, y, optionally x_test, y_test), or a file of MedMNIST.
 
@@ -73,17 +84,6 @@ def npz(request: DataRequest) -> LoadedData:
         if known.test is not None:
             data = replace(data, test=replace(known.test, images=_images(archive, test)))
     return data
-
-
-def outline_of_npz(request: DataRequest) -> Outline:
-    """What an archive's headers and labels tell; no image is unpacked.
-
-    Raises:
-        PlanError: As `npz`.
-        DataError: As `npz`.
-    """
-    with open_archive(_path(request), _NAMES | {"domain"}, _ALLOWED) as archive:
-        return _outline(archive, *_pairs(archive), request)
 
 
 def _path(request: DataRequest) -> Path:

@@ -8,15 +8,14 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from fedassay.data.domains import leave_out
-from fedassay.data.image_folder import outline_of_image_folder
 from fedassay.data.loading import DataRequest, check_request, check_usable, limited
-from fedassay.data.npz import outline_of_npz
 from fedassay.data.outline import Outline
 from fedassay.data.partition import check_clients
 from fedassay.data.roles import Role, check_shares
 from fedassay.data.sampling import apportion
 from fedassay.plan.schema import DataSpec, ImageSource, Plan
 from fedassay.support.errors import PlanError
+from fedassay.support.registry import entries, size_of
 from fedassay.support.seeds import Seeds
 
 
@@ -58,15 +57,11 @@ def outline(request: DataRequest) -> Outline | None:
         PlanError: A key is missing, or none of the data set's.
         DataError: The files cannot be used.
     """
-    match request.name:
-        case "npz":
-            read = outline_of_npz
-        case "image_folder":
-            read = outline_of_image_folder
-        case _:
-            return None
+    read = size_of("dataset", request.name) if request.name in entries("dataset") else None
+    if not callable(read):
+        return None
     check_request(request)
-    whole = read(request)
+    whole: Outline = read(request)
     data, image = whole.data, whole.image
     if request.size is not None:
         image = (request.size, request.size, image[2])

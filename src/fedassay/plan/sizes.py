@@ -19,7 +19,7 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
 
     Of the user's own images names, labels and headers are read.
     """
-    known = size_of("dataset", plan.data.name)
+    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
     if isinstance(known, DataSize):
         image, classes = known.image, known.classes
         if plan.data.size is not None:

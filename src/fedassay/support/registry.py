@@ -76,8 +76,9 @@ def register(kind: Kind, name: str, *, size: object = None) -> Callable[[_T], _T
     Args:
         kind: One of `method`, `attack`, `audit`, `dataset`, `backbone`.
         name: The name that plans use; a string literal, since it is found without importing.
-        size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; None: it is
-            not known beforehand.
+        size: A data set's `DataSize` or a backbone's `BackboneSize`, which dry runs estimate from; of the user's
+            own images, the function from a `DataRequest` to the `Outline` that headers tell. None: it is not known
+            beforehand.
 
     Raises:
         ValueError: The kind is unknown, or the name is taken by another object.
