@@ -38,7 +38,7 @@ from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
 from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, separate_one_release
-from fedassay.audits.membership.verdict import REPLACED, Positives, finding, membership
+from fedassay.audits.membership.verdict import REPLACED, Basis, Positives, finding, membership
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.attack import AttackResult
@@ -173,13 +173,15 @@ class MembershipAudit(Parameters):
                 tuple(control for control, _ in own), (alone,), asked.own if isinstance(asked.own, str) else ""
             ),
             silent=(silent, words),
-            observed_for=REPLACED,
-            limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
-            assumptions=(
-                "candidates: as many members as strangers (test role), client by client and label by label; the "
-                "adversary knows the method and how many records of each class a client has",
-                f"levels are 0.05 over {context.bounds}, the number of tests in the run",
+            basis=Basis(
+                REPLACED,
+                (
+                    "candidates: as many members as strangers (test role), client by client and label by label; "
+                    "the adversary knows the method and how many records of each class a client has",
+                    f"levels are 0.05 over {context.bounds}, the number of tests in the run",
+                ),
             ),
+            limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:

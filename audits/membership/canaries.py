@@ -148,6 +148,18 @@ def _planted(context: AuditContext, count: int, rng: np.random.Generator) -> _Pl
     return _Planted(canaries, included, score - np.mean(usual, axis=0), owner.name)
 
 
+def _positives(
+    context: AuditContext, owner: Records, bounds: Callable[[Matrix, NDArray[np.bool_]], _Bounds], alone: Control
+) -> tuple[_Scored | None, Positives]:
+    """Canaries of the method's own run without privacy, where there can be any, beside the control `alone`."""
+    try:
+        own = _own_shape(context, owner)
+    except NotRunError as error:
+        return None, Positives((), (alone,), str(error))
+    words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
+    return own, Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
+
+
 def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng: np.random.Generator) -> Finding:
     included, count = planted.included, len(planted.canaries)
     memory = label_logits(
@@ -164,13 +176,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
     ours, negative = bounds(planted.score, included), bounds(planted.score, rng.random(count) < 0.5)
     alone = bounds(memory, included).control("a classifier that memorized the canaries that joined")
     owner = next(client for client in context.clients if client.name == planted.owner)
-    own: _Scored | None = None
-    try:
-        own = _own_shape(context, owner)
-        words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
-        positives = Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
-    except NotRunError as error:
-        positives = Positives((), (alone,), str(error))
+    own, positives = _positives(context, owner, bounds, alone)
     beats = ours.corrected > claim.epsilon
     positive, *also = positives.asked(beats)
     outside, inside = planted.score[~included], planted.score[included]

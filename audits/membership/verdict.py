@@ -84,9 +84,11 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         allowed,
         positives=Positives(controls(releases.own, "own"), controls(releases.alone, "positive"), releases.missing),
         silent=(separation(silent, "negative"), silence),
-        observed_for="for the claim's neighbours" if allowed is not None else REPLACED,
-        assumptions=(releases.assumption,),
-        about=releases.about,
+        basis=Basis(
+            "for the claim's neighbours" if allowed is not None else REPLACED,
+            (releases.assumption,),
+            releases.about,
+        ),
         limit=lambda against: _limit_of(releases, against, context),
     )
 
@@ -156,6 +158,21 @@ LimitOf = Callable[[Allowed | None], Limit | str]
 """The limit of detection against what a claim allows; None: against chance."""
 
 
+@dataclass(frozen=True)
+class Basis:
+    """What a finding rests on.
+
+    Attributes:
+        observed_for: Which neighbours the observed epsilon is for, in words.
+        assumptions: Stated beside the verdict.
+        about: What was released, said before the reason.
+    """
+
+    observed_for: str
+    assumptions: tuple[str, ...]
+    about: str = ""
+
+
 def finding(
     subject: Subject,
     ours: Separation,
@@ -163,10 +180,8 @@ def finding(
     *,
     positives: Positives,
     silent: tuple[Separation, str],
-    observed_for: str,
-    assumptions: tuple[str, ...],
+    basis: Basis,
     limit: LimitOf,
-    about: str = "",
 ) -> Finding:
     """What one test shows of one source.
 
@@ -176,14 +191,12 @@ def finding(
         allowed: What a claim allows; None: nothing is claimed.
         positives: Releases that leak; not detected where the test does not apply to them.
         silent: A release that cannot leak, and what it is.
-        observed_for: Which neighbours the observed epsilon is for, in words.
-        assumptions: What it rests on.
+        basis: What it rests on.
         limit: Computes the limit of detection.
-        about: What was released, said before the reason.
     """
     negative, release = silent
     control = negative.control(release)
-    result = result_of(ours, negative, allowed, about)
+    result = result_of(ours, negative, allowed, basis.about)
     result = replace(result, undecided=result.undecided or positives.missing)
     # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
     against = allowed if ours.above_chance.beats else None
@@ -191,7 +204,12 @@ def finding(
     return conclude(
         subject,
         replace(result, limit=lambda: limit(against)),
-        Figures(metrics(ours, observed_for), baseline(allowed), assumptions, series={"roc": roc_series(ours)}),
+        Figures(
+            metrics(ours, basis.observed_for),
+            baseline(allowed),
+            basis.assumptions,
+            series={"roc": roc_series(ours)},
+        ),
         positive=positive,
         negative=replace(control, shown=f"{control.shown}: {_DIFFER}"),
         also=also,

@@ -38,6 +38,7 @@ from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
+from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
 _CERTAIN = {"labels", "sent", "second_moment", "constant_feature"}
@@ -258,7 +259,7 @@ def _controls_as_large(sizes: Matrix, controls: Records) -> list[Records]:
     made = [controls]
     for size in sorted({int(sizes.min(initial=np.inf)) if len(sizes) else 0, int(sizes.max(initial=0))}):
         if len(controls) < size <= width:
-            rng = np.random.default_rng(size)
+            rng = Seeds(0).numpy("captured", "controls", size)
             rows = np.maximum(rng.normal(size=(size - len(controls), width)), 0).astype(np.float32)
             features = np.concatenate([controls.features, rows * (controls.features.max(initial=0.0) or 1.0)])
             images = np.zeros((size, 1, 1, 1), np.uint8)

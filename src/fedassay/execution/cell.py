@@ -56,7 +56,9 @@ class Work:
 
     case: Case
     stages: Stages = field(init=False)
-    coverage: Callable[[Sequence[Finding]], tuple[Coverage, ...]] = field(init=False, default=_no_coverage)
+    coverage: Callable[[Sequence[Finding]], tuple[Coverage, ...]] = field(
+        init=False, default_factory=lambda: _no_coverage
+    )
 
     def __post_init__(self) -> None:
         self.stages = Stages(self.case.key, self.case.entry.label, self.case.place.progress)
