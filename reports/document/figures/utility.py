@@ -16,8 +16,7 @@ _LABEL = 52.0
 
 def bytes_up(record: RunRecord) -> Figure | None:
     """Bytes sent by the clients, one bar per method entry and epsilon."""
-    rows = [(g, bytes_over_seeds(g, "bytes_up")) for g in groups(record)]
-    rows = [(group, metric) for group, metric in rows if metric.value]
+    rows = [(group, sent) for group in groups(record) if (sent := bytes_over_seeds(group, "bytes_up")).value]
     if not rows:
         return None
     # Epsilons that send equally much share a row.
