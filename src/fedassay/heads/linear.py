@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.data.records import Records
+from fedassay.support.optimisation import take_step
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints
 
@@ -200,9 +201,7 @@ def _adam(
             for chosen in torch.split(shuffled, batch):
                 scores = inputs[chosen] @ matrix.T + bias
                 losses = torch.nn.functional.cross_entropy(scores, goals[chosen], reduction="none")
-                optimiser.zero_grad()
-                losses.mean().backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                take_step(optimiser, losses.mean())
             advance(epoch + 1, epochs)
     return matrix.detach(), bias.detach()
 
