@@ -102,9 +102,10 @@ class PrivateFit:
         classes, counts = np.unique(client.labels, return_counts=True)
         calibrated = [self._calibrated(int(count), width, task) for count in counts]
         scales, moved, stated = ([each[part] for each in calibrated] for part in range(3))
+        doors = [door.at(cell=f"class/{label}") for label in classes]
         noised = [
-            self._noised(features[client.labels == label], scale, door.at(cell=f"class/{label}"), _floor(width))
-            for label, scale in zip(classes, scales, strict=True)
+            self._noised(features[client.labels == label], scale, noise, _floor(width))
+            for label, scale, noise in zip(classes, scales, doors, strict=True)
         ]
         means, covariances = (np.array([each[part] for each in noised]) for part in range(2))
         # Of no class there are no moments: an empty array, which the empty list of classes tells already.
