@@ -61,14 +61,14 @@ def upload(number: int, client: Records, sent: Arrays, protected: Protection | N
 
 def summed(received: Sequence[Message]) -> dict[str, MessageField]:
     """The sums over the clients, in the types that they travel in; FedLog-C's broadcast."""
+    fields = received[0].fields
     totals = {
-        name: np.asarray(sum(message.fields[name].values.astype(np.float64) for message in received))
-        for name, item in received[0].fields.items()
+        name: sum(message.fields[name].values.astype(np.float64) for message in received)
+        for name, item in fields.items()
         if item.additive
     }
-    kinds = received[0].fields
     return {
-        name: MessageField(total.astype(kinds[name].dtype), kinds[name].kind, derived())
+        name: MessageField(np.asarray(total).astype(fields[name].dtype), fields[name].kind, derived())
         for name, total in totals.items()
     }
 
