@@ -21,8 +21,8 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.local_networks import Scores, personalized, to_inputs
 from fedassay.methods.shared.personalized import Personalized
-from fedassay.nets.local_training import take_step
 from fedassay.support.errors import DataError
+from fedassay.support.optimisation import take_step
 from fedassay.support.types import Floats, Frozen, Images, Ints
 
 _MOMENTUM = 0.5

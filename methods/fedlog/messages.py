@@ -61,13 +61,16 @@ def upload(number: int, client: Records, sent: Arrays, protected: Protection | N
 
 def summed(received: Sequence[Message]) -> dict[str, MessageField]:
     """The sums over the clients, in the types that they travel in; FedLog-C's broadcast."""
-    fields = {}
-    for name, item in received[0].fields.items():
-        if item.additive:
-            whole = sum(message.fields[name].values.astype(np.float64) for message in received)
-            total: NDArray[np.generic] = np.asarray(whole).astype(item.dtype)
-            fields[name] = MessageField(total, item.kind, derived())
-    return fields
+    fields = received[0].fields
+    totals = {
+        name: sum(message.fields[name].values.astype(np.float64) for message in received)
+        for name, item in fields.items()
+        if item.additive
+    }
+    return {
+        name: MessageField(np.asarray(total).astype(fields[name].dtype), fields[name].kind, derived())
+        for name, total in totals.items()
+    }
 
 
 def head_message(number: int, client: Records, head: NDArray[np.float32], *, first: bool = False) -> Message:

@@ -100,17 +100,14 @@ class PrivateFit:
         """Mean and second moment of each class present, noise by its own public count."""
         width = features.shape[1]
         classes, counts = np.unique(client.labels, return_counts=True)
-        scales, moved, stated, means, covariances = [], [], [], [], []
-        for label, count in zip(classes, counts, strict=True):
-            n = int(count)
-            scale, sensitivity, published = self._calibrated(n, width, task)
-            noise = door.at(cell=f"class/{label}")
-            mean, covariance = self._noised(features[client.labels == label], scale, noise, _floor(width))
-            scales.append(scale)
-            moved.append(sensitivity)
-            stated.append(published)
-            means.append(mean)
-            covariances.append(covariance)
+        calibrated = [self._calibrated(int(count), width, task) for count in counts]
+        scales, moved, stated = ([each[part] for each in calibrated] for part in range(3))
+        doors = [door.at(cell=f"class/{label}") for label in classes]
+        noised = [
+            self._noised(features[client.labels == label], scale, noise, _floor(width))
+            for label, scale, noise in zip(classes, scales, doors, strict=True)
+        ]
+        means, covariances = (np.array([each[part] for each in noised]) for part in range(2))
         # Of no class there are no moments: an empty array, which the empty list of classes tells already.
         moments = (
             derived()
@@ -129,7 +126,7 @@ class PrivateFit:
         return ClientMixtures(
             classes.astype(np.int64),
             counts.astype(np.int64),
-            single_components(self.family, np.array(means), np.array(covariances), width),
+            single_components(self.family, means, covariances, width),
             _releases(moments, exact("labels"), exact("labels"), public("one component, weight 1")),
             self._worst(counts, scales, moved, task),
         )

@@ -152,13 +152,10 @@ def guarantee(
     if not len(labels):
         raise ValueError("guarantee: a client without records has no loss to bound")
     present, counts = np.unique(labels, return_counts=True)
-    bounds, losses, gaps = (np.ones(len(present)) for _ in range(3))
-    gaps[:] = math.inf
-    for row, label in enumerate(present):
-        found = np.flatnonzero(classes == label)
-        if not found.size:
-            continue
-        group = int(found[0])
+    bounds, losses, gaps = np.ones(len(present)), np.ones(len(present)), np.full(len(present), math.inf)
+    _, rows, groups = np.intersect1d(present, classes, return_indices=True)
+    for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
+        label = present[row]
         gap = class_gap(features[labels == label], mixtures, group, generator, noise=noise, draws=draws)
         sampled, _ = sample_mixtures(mixtures.select([group]), np.array([draws]), generator)
         losses[row] = float(np.mean(predict(sampled) != label))

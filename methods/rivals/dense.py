@@ -24,8 +24,8 @@ from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import LocalNetwork
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
-from fedassay.nets.local_training import take_step
 from fedassay.plan.work import body, networks
+from fedassay.support.optimisation import take_step
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 

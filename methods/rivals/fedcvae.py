@@ -30,7 +30,7 @@ from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
 from fedassay.nets.cvae import CVAE, build_cvae, one_hot, truncated_normal
 from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import Normals, take_step, train, train_privately
+from fedassay.nets.local_training import Normals, train, train_privately
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy import reruns
@@ -38,6 +38,7 @@ from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.support.errors import DataError
+from fedassay.support.optimisation import take_step
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints, Parameters
@@ -129,10 +130,10 @@ class FedCVAE(Parameters):
         """
         task.require_records("fedcvae")
         noise = self._noise(task)
-        messages = []
-        for client in task.progress.each("autoencoders", task.clients):
-            message = self._message(client, self._train(client, noise, task), noise, task)
-            messages.append(task.spool.keep(message))
+        messages = task.spool.keep_all(
+            self._message(client, self._train(client, noise, task), noise, task)
+            for client in task.progress.each("autoencoders", task.clients)
+        )
         asked = draws([message.fields["class_counts"] for message in messages], MAX_IMAGES, "images")
         generators = self._generators(messages, asked, task)
         if not generators:

@@ -18,9 +18,9 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
-from fedassay.nets.local_training import take_step
 from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.optimisation import take_step
 
 
 @register("method", "knowledge_distillation")

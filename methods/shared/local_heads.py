@@ -120,11 +120,10 @@ class LocalHeads(Parameters):
         """
         task.require_records(method)
         steps = self.steps(task)
-        messages = []
-        for client in task.progress.each("heads", task.clients):
-            message = self.message(client, self.fit(client, steps, task), steps, task)
-            messages.append(task.spool.keep(message))
-        return messages
+        return task.spool.keep_all(
+            self.message(client, self.fit(client, steps, task), steps, task)
+            for client in task.progress.each("heads", task.clients)
+        )
 
     def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
@@ -189,12 +188,11 @@ class SentHead:
 
 def sent_heads(messages: Sequence[Message]) -> dict[tuple[str, int], SentHead]:
     """The head in every message of a sender that has records, by sender and round."""
-    found = {}
-    for message in messages:
-        heads, _ = received_heads([message])
-        if heads:
-            found[message.sender, message.round] = SentHead(heads[0])
-    return found
+    return {
+        (message.sender, message.round): SentHead(head)
+        for message in messages
+        for head in received_heads([message])[0]
+    }
 
 
 def head_loss(scores: Tensor, labels: Tensor) -> Tensor:

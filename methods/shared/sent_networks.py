@@ -44,9 +44,8 @@ class SentNetwork:
 def sent_networks(module: nn.Module, messages: Sequence[Message]) -> dict[tuple[str, int], SentNetwork]:
     """The network in every message that carries all parameters, by sender and round, the last one of each."""
     template = copy.deepcopy(module)
-    found = {}
-    for message in messages:
-        values = message.of_kind("parameters")
-        if values is not None:
-            found[message.sender, message.round] = SentNetwork(template, values.astype(np.float32))
-    return found
+    return {
+        (message.sender, message.round): SentNetwork(template, values.astype(np.float32))
+        for message in messages
+        if (values := message.of_kind("parameters")) is not None
+    }

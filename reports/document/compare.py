@@ -136,11 +136,15 @@ def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None]) -> Aligned:
             _measure(title, [None if item is None else _privacy(item[0], field) for item in held])
             for title, field in (("Claimed ε", "claimed"), ("Accounted ε", "accounted"))
         ),
+        *(
+            _measure(
+                measure.title,
+                [None if item is None else leakage_over_seeds(item[0], measure.name) for item in held],
+            )
+            for measure in MEASURES
+            if any(leakage_over_seeds(group, measure.name).value is not None for group in present)
+        ),
     ]
-    for measure in MEASURES:
-        if any(leakage_over_seeds(group, measure.name).value is not None for group in present):
-            values = [None if item is None else leakage_over_seeds(item[0], measure.name) for item in held]
-            measures.append(_measure(measure.title, values))
     verdicts: set[Verdict] = {line.verdict for _, line in filter(None, held)}
     lines = tuple(None if item is None else item[1] for item in held)
     return Aligned(name, lines, tuple(measures), len(verdicts) > 1)
@@ -190,12 +194,8 @@ def changes(records: Sequence[RunRecord]) -> tuple[Change, ...]:
     """The plan keys whose values differ, in the order in which they appear."""
     flat = [flattened(plan_of(record)) for record in records]
     keys = dict.fromkeys(key for plan in flat for key in plan if key != "name")
-    out = []
-    for key in keys:
-        values = tuple(plan.get(key, _ABSENT) for plan in flat)
-        if len(set(values)) > 1:
-            out.append(Change(key, values))
-    return tuple(out)
+    found = (Change(key, tuple(plan.get(key, _ABSENT) for plan in flat)) for key in keys)
+    return tuple(change for change in found if len(set(change.values)) > 1)
 
 
 def flattened(plan: dict[str, Any]) -> dict[str, str]:
@@ -227,10 +227,8 @@ def _entries(items: Sequence[Any]) -> list[tuple[str, Any]]:
 
 def _leaves(prefix: str, value: Any) -> dict[str, str]:
     if isinstance(value, dict):
-        out: dict[str, str] = {}
-        for key, item in value.items():
-            out |= _leaves(f"{prefix}.{key}" if key else prefix, item)
-        return out
+        below = (_leaves(f"{prefix}.{key}" if key else prefix, item) for key, item in value.items())
+        return {key: words for leaves in below for key, words in leaves.items()}
     if isinstance(value, list | tuple):
         return {prefix: ", ".join("none" if item is None else str(item) for item in value)}
     return {prefix: "none" if value is None else str(value)}

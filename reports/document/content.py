@@ -131,8 +131,9 @@ def section_five(record: RunRecord) -> list[tuple[str, str]]:
 
 def _series(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """Every series of every finding as a CSV file of its own."""
-    out, names = [], series_files(record)
-    for _, finding in every(record):
-        for name, series in finding.series.items():
-            out.append((f"{names[id(finding), name]}.csv", csv_text(tuple(series.columns), rows(series))))
-    return tuple(out)
+    names = series_files(record)
+    return tuple(
+        (f"{names[id(finding), name]}.csv", csv_text(tuple(series.columns), rows(series)))
+        for _, finding in every(record)
+        for name, series in finding.series.items()
+    )

@@ -13,7 +13,7 @@ from fedassay.reports.document.figures.svg import Figure
 from fedassay.reports.document.finding_tables import every, found
 from fedassay.reports.document.series import DRAWN, ROC, SCORES, SWEEP
 from fedassay.reports.document.series import rows as series_rows
-from fedassay.reports.document.tables import Column, Row, Table, Value
+from fedassay.reports.document.tables import Column, Row, Table
 from fedassay.reports.words.groups import cell_name, groups, several_deltas
 from fedassay.reports.words.naming import distinct, slug
 from fedassay.reports.words.summary import about, selection_words, source_words
@@ -51,15 +51,13 @@ def figures_of(record: RunRecord, audit: str) -> tuple[Figure, ...]:
 
 def folded_of(record: RunRecord, audit: str, most: int = 200) -> tuple[Table, ...]:
     """The series that are no figure, as tables of at most `most` rows; their CSV is whole."""
-    out = []
-    names = series_files(record)
-    for cell, finding in first_seed(record, audit):
-        for name, series in finding.series.items():
-            if name in DRAWN:
-                continue
-            title = f"{series.title}: {_about(cell, finding, several_deltas(record))}"
-            out.append(_table(names[id(finding), name], title, series, most))
-    return tuple(out)
+    names, deltas = series_files(record), several_deltas(record)
+    return tuple(
+        _table(names[id(finding), name], f"{series.title}: {_about(cell, finding, deltas)}", series, most)
+        for cell, finding in first_seed(record, audit)
+        for name, series in finding.series.items()
+        if name not in DRAWN
+    )
 
 
 def series_files(record: RunRecord) -> dict[tuple[int, str], str]:
@@ -84,14 +82,15 @@ def _about(cell: CellRecord, finding: Finding, deltas: bool) -> str:
 
 
 def _table(name: str, title: str, series: Series, most: int) -> Table:
-    columns = []
-    for key, values in series.columns.items():
-        numeric = all(not isinstance(value, str) or value == "inf" for value in values)
-        columns.append(Column(key, key.replace("_", " "), "parameter" if numeric else "text"))
+    text = {key for key, values in series.columns.items() if any(_is_text(value) for value in values)}
+    columns = (
+        Column(key, key.replace("_", " "), "text" if key in text else "parameter") for key in series.columns
+    )
     cells = series_rows(series)
-    rows = []
-    for values in cells[:most]:
-        shown: tuple[Value, ...] = tuple(math.inf if value == "inf" else value for value in values)
-        rows.append((Row(shown),))
+    rows = (Row(tuple(math.inf if value == "inf" else value for value in values)) for values in cells[:most])
     note = f"The first {most} of {len(cells)} rows; the CSV has all." if len(cells) > most else ""
-    return Table(name, title, tuple(columns), tuple(rows), note=note)
+    return Table(name, title, tuple(columns), tuple((row,) for row in rows), note=note)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != "inf"

@@ -146,24 +146,27 @@ def controls_table(record: RunRecord) -> Table:
         positive, negative = finding.controls.positive, finding.controls.negative
         if positive is None and negative is None:
             continue
-        values: list[Value] = [*cell_values(cell), finding.audit, finding.source or "", finding.selection or ""]
-        if positive is None:
-            values += ["none", Metric(value=None, reason="the audit ran no such control"), ""]
-        else:
-            values += ["caught" if positive.caught else "MISSED", *_release(positive)]
-        if negative is None:
-            values += ["none", Metric(value=None, reason="the audit ran no such control"), ""]
-        else:
-            values += ["FLAGGED" if negative.flagged else "not flagged", *_release(negative)]
-        failed = (positive is not None and not positive.caught) or (negative is not None and negative.flagged)
-        groups.append((Row(tuple(values), "failed" if failed else "passed"),))
+        missed = positive is not None and not positive.caught
+        flagged = negative is not None and negative.flagged
+        values: tuple[Value, ...] = (
+            *cell_values(cell),
+            finding.audit,
+            finding.source or "",
+            finding.selection or "",
+            *_outcome(positive, "MISSED" if missed else "caught"),
+            *_outcome(negative, "FLAGGED" if flagged else "not flagged"),
+        )
+        groups.append((Row(values, "failed" if missed or flagged else "passed"),))
     return Table("controls", "Controls of every audit, run beside it", columns, tuple(groups), roles=True)
 
 
-def _release(control: PositiveControl | NegativeControl) -> tuple[Metric, str]:
+def _outcome(control: PositiveControl | NegativeControl | None, words: str) -> tuple[str, Metric, str]:
+    """What a control came to, its value, and what was released; "none" where there was no such control."""
+    if control is None:
+        return "none", Metric(value=None, reason="the audit ran no such control"), ""
     why = "the control has no single number" if control.value is None else ""
-    words = f"{control.release}: {control.detail}" if control.detail else control.release
-    return Metric(value=control.value, n=control.n, reason=why), words
+    release = f"{control.release}: {control.detail}" if control.detail else control.release
+    return words, Metric(value=control.value, n=control.n, reason=why), release
 
 
 def controls_sentence(record: RunRecord) -> str:

@@ -128,8 +128,7 @@ def warnings(record: RunRecord) -> list[tuple[str, str]]:
 
 def plan_yaml(record: RunRecord) -> str:
     """The resolved plan as a plan file that runs."""
-    text: str = yaml.safe_dump(_finite_back(record.plan), sort_keys=False, allow_unicode=True, width=100)
-    return text
+    return yaml.safe_dump(_finite_back(record.plan), sort_keys=False, allow_unicode=True, width=100)
 
 
 def rerun(record: RunRecord) -> str:

@@ -121,9 +121,8 @@ def tape_table(record: RunRecord) -> Table | None:
         Column("p", "p", "metric", "Smallest p-value of the noise, corrected for its blocks."),
         Column("words", "In words"),
     )
-    groups = []
-    for cell in in_order(record):
-        rows = [
+    groups = tuple(
+        tuple(
             Row(
                 (
                     *cell_values(cell),
@@ -136,10 +135,11 @@ def tape_table(record: RunRecord) -> Table | None:
                 "exact" if answer.status == "failed" else "",
             )
             for answer in cell.tape
-        ]
-        if rows:
-            groups.append(tuple(rows))
-    return Table("tape", "Is what left what was declared", columns, tuple(groups)) if groups else None
+        )
+        for cell in in_order(record)
+        if cell.tape
+    )
+    return Table("tape", "Is what left what was declared", columns, groups) if groups else None
 
 
 def _observed_reason(cell: CellRecord) -> str:
@@ -169,17 +169,23 @@ def utility_table(record: RunRecord) -> Table:
         *(Column(measure.name, measure.title, "metric", measure.definition) for measure in measures),
         Column("n", "Seeds", "count", hidden=not several, page_only=True),
     )
-    rows = []
-    for group in groups(record):
-        values: list[Value] = [name_value(group.label, group.method), group.method, group.epsilon, group.delta]
-        values += [utility_over_seeds(group, name) for name in names]
-        values += [bytes_over_seeds(group, key) for key in ("bytes_up", "bytes_down")]
-        for measure in measures:
-            values.append(leakage_over_seeds(group, measure.name))
-        values.append(len(group.cells) if len(group.cells) > 1 else "")
-        rows.append((Row(tuple(values)),))
+    rows = (
+        Row(
+            (
+                name_value(group.label, group.method),
+                group.method,
+                group.epsilon,
+                group.delta,
+                *(utility_over_seeds(group, name) for name in names),
+                *(bytes_over_seeds(group, key) for key in ("bytes_up", "bytes_down")),
+                *(leakage_over_seeds(group, measure.name) for measure in measures),
+                len(group.cells) if len(group.cells) > 1 else "",
+            )
+        )
+        for group in groups(record)
+    )
     note = "Over several seeds: the mean, with the range over seeds in brackets." if several else ""
-    return Table("utility", "What privacy costs", columns, tuple(rows), note=note)
+    return Table("utility", "What privacy costs", columns, tuple((row,) for row in rows), note=note)
 
 
 def utility_over_seeds(group: Group, name: str) -> Metric:
@@ -231,33 +237,33 @@ def ledger_table(record: RunRecord, cells: Sequence[CellRecord], alone: bool = F
         cells: Whose fields.
         alone: Whether the table is of one method entry and seed, named above it.
     """
-    groups = []
-    for cell in cells:
-        for row in cell.ledger:
-            values: tuple[Value, ...] = (
-                *cell_values(cell),
-                row.field,
-                row.kind,
-                row.direction,
-                protection(row),
-                row.mechanism,
-                _range(row.sensitivity),
-                _noise(row),
-                row.group or "",
-                row.adjacency or "",
-                row.unit,
-                row.shape,
-                row.dtype,
-                row.messages,
-                Metric(value=row.nbytes),
-                row.note,
-            )
-            groups.append((Row(values, "exact" if leaves_exactly(row) else ""),))
-    named = tuple(
+    named = (
         replace(c, hidden=c.hidden or c.key in {"label", "seed"}) if alone else c for c in cell_columns(record)
     )
-    columns = (*named, *_LEDGER)
-    return Table("ledger", "Every field that is sent", columns, tuple(groups), roles=True)
+    groups = tuple((_ledger_row(cell, row),) for cell in cells for row in cell.ledger)
+    return Table("ledger", "Every field that is sent", (*named, *_LEDGER), groups, roles=True)
+
+
+def _ledger_row(cell: CellRecord, row: LedgerRow) -> Row:
+    values = (
+        *cell_values(cell),
+        row.field,
+        row.kind,
+        row.direction,
+        protection(row),
+        row.mechanism,
+        _range(row.sensitivity),
+        _noise(row),
+        row.group or "",
+        row.adjacency or "",
+        row.unit,
+        row.shape,
+        row.dtype,
+        row.messages,
+        Metric(value=row.nbytes),
+        row.note,
+    )
+    return Row(values, "exact" if leaves_exactly(row) else "")
 
 
 def leaves_exactly(row: LedgerRow) -> bool:

@@ -42,13 +42,9 @@ def numbers(series: Series, column: str) -> list[float | None]:
 
     A record on disk writes infinity as the text "inf".
     """
-    out: list[float | None] = []
-    for value in series.columns.get(column, ()):
-        if isinstance(value, str):
-            out.append({"inf": math.inf, "-inf": -math.inf}.get(value))
-        else:
-            out.append(value)
-    return out
+    infinite = {"inf": math.inf, "-inf": -math.inf}
+    values = series.columns.get(column, ())
+    return [infinite.get(value) if isinstance(value, str) else value for value in values]
 
 
 def rows(series: Series) -> list[tuple[float | str | None, ...]]:

@@ -64,6 +64,19 @@ class Column:
         """Whether values are set flush right and sorted as numbers."""
         return self.kind in {"parameter", "metric", "bytes", "seconds", "count"}
 
+    @property
+    def csv_keys(self) -> list[str]:
+        """Headers in the CSV: none, one, or the five of a metric."""
+        parts = ("", "_low", "_high", "_n", "_reason") if self.kind in {"metric", "bytes"} else ("",)
+        return [] if self.page_only else [self.key + part for part in parts]
+
+    def in_csv(self, value: Value) -> list[object]:
+        """A value below each of `csv_keys`."""
+        if self.kind not in {"metric", "bytes"} or self.page_only:
+            return [] if self.page_only else [_plain(value)]
+        metric = as_metric(value)
+        return [metric.value, metric.low, metric.high, metric.n, metric.reason]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -100,25 +113,14 @@ class Table:
 
     def csv(self) -> str:
         """The table as CSV; a metric fills five columns: value, low, high, n, reason."""
-        header = ["row"] if self.roles else []
-        for column in self.columns:
-            if column.page_only:
-                continue
-            header.append(column.key)
-            if column.kind in {"metric", "bytes"}:
-                header += [f"{column.key}_{part}" for part in ("low", "high", "n", "reason")]
-        lines: list[list[object]] = []
-        for row in self.rows:
-            line: list[object] = [row.role] if self.roles else []
-            for column, value in zip(self.columns, row.values, strict=True):
-                if column.page_only:
-                    continue
-                if column.kind in {"metric", "bytes"}:
-                    metric = as_metric(value)
-                    line += [metric.value, metric.low, metric.high, metric.n, metric.reason]
-                else:
-                    line.append(_plain(value))
-            lines.append(line)
+        header = [key for column in self.columns for key in column.csv_keys]
+        lines = [
+            [part for column, value in zip(self.columns, row.values, strict=True) for part in column.in_csv(value)]
+            for row in self.rows
+        ]
+        if self.roles:
+            header = ["row", *header]
+            lines = [[row.role, *line] for row, line in zip(self.rows, lines, strict=True)]
         return csv_text(header, lines)
 
 

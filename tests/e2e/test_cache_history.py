@@ -57,7 +57,7 @@ def test_the_same_record_from_a_cold_a_warm_and_foreign_caches(tmp_path: Path, c
 
 _CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "threads": lambda patch: patch.setattr(numerics, "threads_now", lambda: 61),
-    "a library": lambda patch: patch.setattr(numerics, "_version", lambda name: "9.9"),
+    "a library": lambda patch: patch.setattr(numerics, "installed_version", lambda name: "9.9"),
     "the processor": lambda patch: patch.setattr(numerics, "_processor", lambda: "another"),
     "a switch of kernels": lambda patch: patch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41"),
     "fedassay": lambda patch: patch.setattr(numerics, "__version__", "9.9"),

@@ -47,11 +47,9 @@ def roc(name: str, title: str, curves: Sequence[Named]) -> tuple[Figure, ...]:
         curves: `roc` series with columns `fpr` and `tpr`, and optionally `tpr_low` and `tpr_high`.
     """
     usable = [curve for curve in curves if _roc_points(curve.series)]
-    out = []
-    for start in range(0, len(usable), _MOST):
-        suffix = f"_{start // _MOST + 1}" if len(usable) > _MOST else ""
-        out.append(_roc(name + suffix, title, usable[start : start + _MOST]))
-    return tuple(out)
+    parts = [usable[start : start + _MOST] for start in range(0, len(usable), _MOST)]
+    names = [name] if len(parts) == 1 else [f"{name}_{number + 1}" for number in range(len(parts))]
+    return tuple(_roc(own, title, part) for own, part in zip(names, parts, strict=True))
 
 
 def _roc_points(series: Series, column: str = "tpr") -> list[tuple[float, float]]:
@@ -64,9 +62,10 @@ def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
     low = 10.0 ** math.floor(math.log10(min(smallest, 0.1)) + 1e-9)
     x = Scale(low, 1.0, _LEFT, _RIGHT, log=True)
     y = Scale(low, 1.0, _BOTTOM, _TOP, log=True)
-    frame = Frame(x, y)
-    out = [frame.axes("false positive rate", "True positive rate")]
-    out.append(polyline([(x(low), y(low)), (x(1.0), y(1.0))], "front"))
+    out = [
+        Frame(x, y).axes("false positive rate", "True positive rate"),
+        polyline([(x(low), y(low)), (x(1.0), y(1.0))], "front"),
+    ]
     rows: list[tuple[Datum, ...]] = []
     told = []
     for index, curve in enumerate(curves):
@@ -75,9 +74,11 @@ def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
         if lower and upper:
             edge = [(x(a), y(b)) for a, b in upper] + [(x(a), y(max(b, low))) for a, b in reversed(lower)]
             out.append(polygon(edge, f"band s{index}"))
-        out.append(polyline([(x(a), y(b)) for a, b in points], f"line s{index}"))
         middle = points[len(points) * (index + 1) // (len(curves) + 1)]
-        out.append(marker(index, x(middle[0]), y(middle[1]), 3.6))
+        out += [
+            polyline([(x(a), y(b)) for a, b in points], f"line s{index}"),
+            marker(index, x(middle[0]), y(middle[1]), 3.6),
+        ]
         rows += [(curve.name, a, b) for a, b in _roc_points(curve.series)]
         at = max((point for point in points if point[0] <= 0.01 * (1 + 1e-9)), default=None)
         told.append(

@@ -69,9 +69,8 @@ def accuracy_epsilon(record: RunRecord) -> Figure | None:
 
 def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
     """SSIM, PSNR and LPIPS of reconstructions against epsilon, as far as they were measured."""
-    found = []
-    for name, axis in _IMAGES.items():
-        drawn = Drawn(
+    drawn = [
+        Drawn(
             f"{name}_epsilon",
             f"{axis.partition(' ')[0]} of reconstructions against epsilon",
             axis,
@@ -79,8 +78,10 @@ def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
             "One seed; the mean over all private images of the source that comes closest in SSIM, with its "
             "95 % interval. What it is worth, the baselines in the table below say.",
         )
-        found.append(against_epsilon(record, drawn, partial(_closest, name=name)))
-    return tuple(figure for figure in found if figure is not None)
+        for name, axis in _IMAGES.items()
+    ]
+    figures = (against_epsilon(record, each, partial(_closest, name=each.column)) for each in drawn)
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _closest(group: Group, *, name: str) -> Metric:
@@ -113,8 +114,7 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
         read: The value of a group with its interval.
     """
     swept = {g.epsilon for g in groups(record)}
-    measured = [(g, read(g)) for g in groups(record)]
-    measured = [(group, metric) for group, metric in measured if metric.value is not None]
+    measured = [(group, metric) for group in groups(record) if (metric := read(group)).value is not None]
     finite = sorted(epsilon for epsilon in swept if math.isfinite(epsilon))
     if not measured or not finite:
         return None
@@ -124,11 +124,10 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
     y = linear_scale(values, BOTTOM, TOP, pad=0.1)
     frame = Frame(x, y, LEFT, RIGHT, RIGHT - 10 if infinite else None)
     out = [frame.axes("ε asked of the method", drawn.axis)]
-    order, ends = labels(record), []
-    for label in order:
+    ends = []
+    for index, label in enumerate(labels(record)):
         line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].epsilon)
         spots = [(frame.across(g.epsilon), frame.y(m.value), m, g) for g, m in line if m.value is not None]
-        index = order.index(label)
         band = [
             (a, frame.y(m.low), frame.y(m.high))
             for a, _, m, _ in spots

@@ -134,25 +134,34 @@ def _body(rows: Sequence[Walls], finite: Sequence[float], width: float, deltas: 
     bottom = _TOP + _ROW * len(rows)
     out = [_axis(scale, infinity, left, right, bottom, wide)]
     if ceilings and wide:
-        out.append(text(width - 4, _TOP - 26, "Reconstruction", "axis-title", "end"))
-        out.append(text(width - 4, _TOP - 12, f"ceiling, κ = {KAPPA:.0%}", "axis-title", "end"))
-    for index, row in enumerate(rows):
-        top = _TOP + _ROW * index
-        out.append(_row(row, scale, infinity, left, right, top, width, wide, ceilings, deltas))
-    out.append(_legend(left if wide else 0, bottom + 34, wide))
-    return out
+        out += [
+            text(width - 4, _TOP - 26, "Reconstruction", "axis-title", "end"),
+            text(width - 4, _TOP - 12, f"ceiling, κ = {KAPPA:.0%}", "axis-title", "end"),
+        ]
+    return [
+        *out,
+        *(
+            _row(row, scale, infinity, left, right, _TOP + _ROW * index, width, wide, ceilings, deltas)
+            for index, row in enumerate(rows)
+        ),
+        _legend(left if wide else 0, bottom + 34, wide),
+    ]
 
 
 def _axis(scale: Scale, infinity: float, left: float, right: float, bottom: float, wide: bool) -> str:
     out = []
     for tick in scale.ticks(7 if wide else 4):
-        out.append(tag("line", x1=scale(tick), x2=scale(tick), y1=_TOP - 4, y2=bottom, class_="grid"))
-        out.append(text(scale(tick), _TOP - 10, short(tick), "tick", "middle"))
-    out.append(tag("line", x1=infinity, x2=infinity, y1=_TOP - 4, y2=bottom, class_="grid"))
-    out.append(text(infinity, _TOP - 9, "∞", "tick infinity", "middle"))
-    out.append(text(left, _TOP - 28, "ε", "axis-title"))
+        out += [
+            tag("line", x1=scale(tick), x2=scale(tick), y1=_TOP - 4, y2=bottom, class_="grid"),
+            text(scale(tick), _TOP - 10, short(tick), "tick", "middle"),
+        ]
     middle = (scale.end + infinity) / 2 + 2
-    out += [axis_break(left, right, middle, y) for y in (_TOP - 4, bottom)]
+    out += [
+        tag("line", x1=infinity, x2=infinity, y1=_TOP - 4, y2=bottom, class_="grid"),
+        text(infinity, _TOP - 9, "∞", "tick infinity", "middle"),
+        text(left, _TOP - 28, "ε", "axis-title"),
+        *(axis_break(left, right, middle, y) for y in (_TOP - 4, bottom)),
+    ]
     return "".join(out)
 
 
@@ -176,16 +185,16 @@ def _row(
             return infinity
         return max(scale(value), left) if value > 0 else left
 
-    out = []
     label = _label(row.group, deltas)
     verdict = f"{look.mark} {look.word}" if row.claimed is not None else "no claim"
     tone = look.tone if row.claimed is not None else "none"
     if wide:
-        out.append(text(0, y - 2, label, "row-label"))
-        out.append(text(0, y + 13, verdict, f"row-verdict tone-{tone}"))
+        out = [text(0, y - 2, label, "row-label"), text(0, y + 13, verdict, f"row-verdict tone-{tone}")]
     else:
-        out.append(text(0, top + 15, label, "row-label"))
-        out.append(text(width, top + 15, verdict, f"row-verdict tone-{tone}", "end"))
+        out = [
+            text(0, top + 15, label, "row-label"),
+            text(width, top + 15, verdict, f"row-verdict tone-{tone}", "end"),
+        ]
     if row.accounted is not None or row.observed is not None:
         low = at(row.observed) if row.observed is not None else left
         high = at(row.accounted) if row.accounted is not None else right
@@ -201,25 +210,25 @@ def _row(
         x = at(row.claimed)
         out.append(tag("line", x1=x, x2=x, y1=y - 13, y2=y + 13, class_="claimed"))
     if row.ceiling is not None and ceilings and wide:
-        start = width - 84
-        out.append(tag("rect", x=start, y=y - 4, width=50, height=8, class_="ceiling-track"))
-        out.append(tag("rect", x=start, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"))
-        out.append(text(width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"))
+        out += [
+            tag("rect", x=width - 84, y=y - 4, width=50, height=8, class_="ceiling-track"),
+            tag("rect", x=width - 84, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"),
+            text(width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"),
+        ]
     out.append(tag("line", x1=0, x2=right, y1=top + _ROW, y2=top + _ROW, class_="rule"))
     return "".join(out)
 
 
 def _legend(left: float, y: float, wide: bool) -> str:
     step = 128 if wide else 116
-    names = ("claimed", "accounted (upper)", "observed (lower)")
-    out = []
-    for index, name in enumerate(names):
-        x = left + index * step + 6
-        if index == 0:
-            out.append(tag("line", x1=x, x2=x, y1=y - 12, y2=y + 4, class_="claimed"))
-        elif index == 1:
-            out.append(polygon([(x + 3, y - 10), (x - 5, y - 4), (x + 3, y + 2)], "mark accounted"))
-        else:
-            out.append(polygon([(x - 4, y - 10), (x + 4, y - 4), (x - 4, y + 2)], "mark observed"))
-        out.append(text(x + 9, y, name, "tick"))
-    return "".join(out)
+    claimed, accounted, observed = (left + index * step + 6 for index in range(3))
+    return "".join(
+        [
+            tag("line", x1=claimed, x2=claimed, y1=y - 12, y2=y + 4, class_="claimed"),
+            text(claimed + 9, y, "claimed", "tick"),
+            polygon([(accounted + 3, y - 10), (accounted - 5, y - 4), (accounted + 3, y + 2)], "mark accounted"),
+            text(accounted + 9, y, "accounted (upper)", "tick"),
+            polygon([(observed - 4, y - 10), (observed + 4, y - 4), (observed - 4, y + 2)], "mark observed"),
+            text(observed + 9, y, "observed (lower)", "tick"),
+        ]
+    )

@@ -112,27 +112,33 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
     bottom = _TOP + _height(width) * len(rows)
     out = []
     for tick in x.ticks(6 if wide else 4):
-        out.append(tag("line", x1=x(tick), x2=x(tick), y1=_TOP, y2=bottom, class_="grid"))
-        out.append(text(x(tick), bottom + 16, f"{tick:g}", "tick", "middle"))
-    out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
-    out.append(text(right, bottom + 32, "SSIM →  closer to the private image", "axis-title", "end"))
-    for index, entry in enumerate(rows):
-        out.append(_row(entry, x, _TOP + _height(width) * index, width, wide))
-    return out
+        out += [
+            tag("line", x1=x(tick), x2=x(tick), y1=_TOP, y2=bottom, class_="grid"),
+            text(x(tick), bottom + 16, f"{tick:g}", "tick", "middle"),
+        ]
+    return [
+        *out,
+        tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"),
+        text(right, bottom + 32, "SSIM →  closer to the private image", "axis-title", "end"),
+        *(_row(entry, x, _TOP + _height(width) * index, width, wide) for index, entry in enumerate(rows)),
+    ]
 
 
 def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
     look = LOOKS[entry.finding.verdict]
     y = top + (20 if wide else 44)
-    out = []
     if wide:
-        out.append(text(0, y - 3, entry.who, "row-label"))
-        out.append(text(0, y + 12, entry.what, "tick"))
-        out.append(text(286, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"))
+        out = [
+            text(0, y - 3, entry.who, "row-label"),
+            text(0, y + 12, entry.what, "tick"),
+            text(286, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"),
+        ]
     else:
-        out.append(text(0, top + 14, entry.who, "row-label"))
-        out.append(text(width, top + 14, f"{look.mark} {look.word}", f"row-verdict tone-{look.tone}", "end"))
-        out.append(text(0, top + 29, entry.what, "tick"))
+        out = [
+            text(0, top + 14, entry.who, "row-label"),
+            text(width, top + 14, f"{look.mark} {look.word}", f"row-verdict tone-{look.tone}", "end"),
+            text(0, top + 29, entry.what, "tick"),
+        ]
     low, high = _middle(entry.finding)
     if low is not None and high is not None:
         out.append(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from fedassay.records.record import Series
 from fedassay.reports.document.figures.svg import Figure, Scale, drawing, polyline, tag, text
 from fedassay.reports.document.series import finite, numbers
@@ -82,38 +84,40 @@ def histogram(name: str, about: str, series: Series) -> Figure | None:
 
 
 def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
-    counts = [0] * (len(edges) - 1)
-    step = edges[1] - edges[0]
-    for value in values:
-        counts[min(max(int(value / step), 0), len(counts) - 1)] += 1
-    return counts
+    bins = len(edges) - 1
+    places = (np.array(values) / (edges[1] - edges[0])).astype(int).clip(0, bins - 1)
+    return [int(count) for count in np.bincount(places, minlength=bins)]
 
 
 def _axes(x: Scale, y: Scale) -> str:
     out = []
     for tick in y.ticks(5):
         if tick >= 1 and abs(math.log10(tick) % 1) < 1e-9:
-            out.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=y(tick), y2=y(tick), class_="grid"))
-            out.append(text(_LEFT - 6, y(tick) + 3.5, f"{tick:,.0f}", "tick", "end"))
+            out += [
+                tag("line", x1=_LEFT, x2=_RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
+                text(_LEFT - 6, y(tick) + 3.5, f"{tick:,.0f}", "tick", "end"),
+            ]
     for tick in x.ticks(5):
-        out.append(tag("line", x1=x(tick), x2=x(tick), y1=_BOTTOM, y2=_BOTTOM + 4, class_="axis"))
-        out.append(text(x(tick), _BOTTOM + 16, f"{tick:g}", "tick", "middle"))
-    out.append(tag("line", x1=_LEFT, x2=_RIGHT, y1=_BOTTOM, y2=_BOTTOM, class_="axis"))
-    out.append(text(_RIGHT, _BOTTOM + 31, "memorization score", "axis-title", "end"))
-    out.append(text(_LEFT - 34, _TOP - 10, "Images", "axis-title"))
+        out += [
+            tag("line", x1=x(tick), x2=x(tick), y1=_BOTTOM, y2=_BOTTOM + 4, class_="axis"),
+            text(x(tick), _BOTTOM + 16, f"{tick:g}", "tick", "middle"),
+        ]
+    out += [
+        tag("line", x1=_LEFT, x2=_RIGHT, y1=_BOTTOM, y2=_BOTTOM, class_="axis"),
+        text(_RIGHT, _BOTTOM + 31, "memorization score", "axis-title", "end"),
+        text(_LEFT - 34, _TOP - 10, "Images", "axis-title"),
+    ]
     return "".join(out)
 
 
 def _legend(others: bool) -> list[str]:
-    y = HEIGHT - 8
-    out = []
-    entries = [("fill s0", "against training images"), ("fill s1", "below the threshold")]
-    at = _LEFT
-    for class_, words in entries:
-        out.append(tag("rect", x=at, y=y - 9, width=10, height=10, class_=class_))
-        out.append(text(at + 15, y, words, "tick"))
+    out, at, y = [], _LEFT, HEIGHT - 8
+    for class_, words in (("fill s0", "against training images"), ("fill s1", "below the threshold")):
+        out += [
+            tag("rect", x=at, y=y - 9, width=10, height=10, class_=class_),
+            text(at + 15, y, words, "tick"),
+        ]
         at += 28 + len(words) * 5.9
     if others:
-        out.append(polyline([(at, y - 4), (at + 14, y - 4)], "outline"))
-        out.append(text(at + 19, y, "held-out", "tick"))
+        out += [polyline([(at, y - 4), (at + 14, y - 4)], "outline"), text(at + 19, y, "held-out", "tick")]
     return out

@@ -7,7 +7,7 @@ figure is right in light, dark and print.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -174,13 +174,14 @@ def log_ticks(low: float, high: float, about: int) -> list[float]:
 
 def axis_break(left: float, right: float, middle: float, y: float) -> str:
     """A horizontal axis with a break at `middle`, beyond which infinity stands."""
-    out = [
-        tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"),
-        tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"),
-    ]
-    for shift in (-4, 4):
-        out.append(tag("line", x1=middle + shift - 2, x2=middle + shift + 2, y1=y + 5, y2=y - 5, class_="axis"))
-    return "".join(out)
+    return "".join(
+        [
+            tag("line", x1=left, x2=middle - 4, y1=y, y2=y, class_="axis"),
+            tag("line", x1=middle + 4, x2=right, y1=y, y2=y, class_="axis"),
+            tag("line", x1=middle - 6, x2=middle - 2, y1=y + 5, y2=y - 5, class_="axis"),
+            tag("line", x1=middle + 2, x2=middle + 6, y1=y + 5, y2=y - 5, class_="axis"),
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -205,25 +206,33 @@ class Frame:
         """The horizontal pixel of a number that may be infinite."""
         return self.infinity if self.infinity is not None and math.isinf(value) else self.x(value)
 
-    def axes(self, x_title: str, y_title: str, x_ticks: int = 5, y_ticks: int = 5) -> str:
+    def axes(self, x_title: str, y_title: str) -> str:
         """Grid lines, tick labels and axis titles."""
         left = self.x.start if self.left is None else self.left
         right = self.x.end if self.right is None else self.right
         top, bottom = self.y.end, self.y.start
         out = []
-        for tick in self.y.ticks(y_ticks):
-            out.append(tag("line", x1=left, x2=right, y1=self.y(tick), y2=self.y(tick), class_="grid"))
-            out.append(text(left - 6, self.y(tick) + 3.5, short(tick), "tick", "end"))
-        for tick in self.x.ticks(x_ticks):
-            out.append(tag("line", x1=self.x(tick), x2=self.x(tick), y1=bottom, y2=bottom + 4, class_="axis"))
-            out.append(text(self.x(tick), bottom + 16, short(tick), "tick", "middle"))
+        for tick in self.y.ticks():
+            out += [
+                tag("line", x1=left, x2=right, y1=self.y(tick), y2=self.y(tick), class_="grid"),
+                text(left - 6, self.y(tick) + 3.5, short(tick), "tick", "end"),
+            ]
+        for tick in self.x.ticks():
+            out += [
+                tag("line", x1=self.x(tick), x2=self.x(tick), y1=bottom, y2=bottom + 4, class_="axis"),
+                text(self.x(tick), bottom + 16, short(tick), "tick", "middle"),
+            ]
         if self.infinity is None:
             out.append(tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"))
         else:
-            out.append(axis_break(left, right, (self.x.end + self.infinity) / 2, bottom))
-            out.append(text(self.infinity, bottom + 17, "∞", "tick infinity", "middle"))
-        out.append(text(right, bottom + 32, x_title, "axis-title", "end"))
-        out.append(text(left - 34, top - 10, y_title, "axis-title"))
+            out += [
+                axis_break(left, right, (self.x.end + self.infinity) / 2, bottom),
+                text(self.infinity, bottom + 17, "∞", "tick infinity", "middle"),
+            ]
+        out += [
+            text(right, bottom + 32, x_title, "axis-title", "end"),
+            text(left - 34, top - 10, y_title, "axis-title"),
+        ]
         return "".join(out)
 
 
@@ -233,6 +242,8 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 404.0, 34.0, 246.0
 """The plotting area within a panel."""
 
 SHAPES = 6
+_LINE = 16.0
+"""Height of a line of a legend."""
 
 
 def marker(index: int, x: float, y: float, size: float = 4.5, hollow: bool = False) -> str:
@@ -269,23 +280,24 @@ def polyline(points: Iterable[tuple[float, float]], class_: str) -> str:
 
 def legend(entries: Sequence[tuple[str, int]], left: float, y: float, width: float) -> list[str]:
     """Markers with names, in as many lines as they need."""
-    out, x = [], left
-    for words, index in entries:
-        step = 22 + len(words) * 6.2
-        if x + step > width and x > left:
-            x, y = left, y + 16
-        out.append(marker(index, x + 5, y - 4))
-        out.append(text(x + 14, y, words, "tick"))
-        x += step
+    out = []
+    for (words, index), (x, line) in zip(entries, _places(entries, left, width), strict=True):
+        below = y + _LINE * line
+        out += [marker(index, x + 5, below - 4), text(x + 14, below, words, "tick")]
     return out
 
 
 def extra_height(entries: Sequence[tuple[str, int]], width: float) -> float:
     """Height of a legend's lines."""
-    lines, x = 1, LEFT
+    return _LINE * (1 + max((line for _, line in _places(entries, LEFT, width)), default=0))
+
+
+def _places(entries: Sequence[tuple[str, int]], left: float, width: float) -> Iterator[tuple[float, int]]:
+    """Where each entry of a legend begins, and in which of its lines."""
+    x, line = left, 0
     for words, _ in entries:
         step = 22 + len(words) * 6.2
-        if x + step > width and x > LEFT:
-            x, lines = LEFT, lines + 1
+        if x + step > width and x > left:
+            x, line = left, line + 1
+        yield x, line
         x += step
-    return 16.0 * lines

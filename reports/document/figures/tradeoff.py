@@ -132,11 +132,11 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
     zero = {"auc": 0.5}.get(measure.name, 0.0)
     x = linear_scale(leaks, LEFT, RIGHT, include=[zero])
     frame = Frame(x, linear_scale(good, BOTTOM, TOP, pad=0.12))
-    out = [frame.axes(f"{measure.title} →  leaks more", "Accuracy")]
-    out.append(tag("line", x1=x(zero), x2=x(zero), y1=TOP, y2=BOTTOM, class_="zero"))
-    front = sorted(
-        ((p.leak.value or 0.0, p.accuracy.value or 0.0) for p in points if p.front), key=lambda pair: pair
-    )
+    out = [
+        frame.axes(f"{measure.title} →  leaks more", "Accuracy"),
+        tag("line", x1=x(zero), x2=x(zero), y1=TOP, y2=BOTTOM, class_="zero"),
+    ]
+    front = sorted((p.leak.value or 0.0, p.accuracy.value or 0.0) for p in points if p.front)
     steps: list[tuple[float, float]] = []
     for a, b in front:
         # No mixture of two methods is on offer between them: the front is a staircase.
@@ -165,10 +165,12 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
         epsilon = "∞" if math.isinf(point.group.epsilon) else short(point.group.epsilon)
         words.append((f"{point.group.label} {epsilon}", cx, cy))
     # Labels come last, so that no mark and no whisker runs across them.
-    out += [_placed(*each, taken) for each in words]
-    out.append(tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"))
-    out.append(text(LEFT + 18, HEIGHT - 4, "Pareto front; hollow: ε = ∞", "tick"))
-    return out
+    return [
+        *out,
+        *(_placed(*each, taken) for each in words),
+        tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"),
+        text(LEFT + 18, HEIGHT - 4, "Pareto front; hollow: ε = ∞", "tick"),
+    ]
 
 
 _Box = tuple[float, float, float]

@@ -16,8 +16,7 @@ _LABEL = 52.0
 
 def bytes_up(record: RunRecord) -> Figure | None:
     """Bytes sent by the clients, one bar per method entry and epsilon."""
-    rows = [(g, bytes_over_seeds(g, "bytes_up")) for g in groups(record)]
-    rows = [(group, metric) for group, metric in rows if metric.value]
+    rows = [(group, sent) for group in groups(record) if (sent := bytes_over_seeds(group, "bytes_up")).value]
     if not rows:
         return None
     # Epsilons that send equally much share a row.
@@ -31,10 +30,12 @@ def bytes_up(record: RunRecord) -> Figure | None:
         y = 16 + index * step
         shared = len([key for key in merged if key[0] == label]) == 1
         words = label if shared else f"{label}, ε = {', '.join(short(group.epsilon) for group in alike)}"
-        out.append(text(0, y + 4, words, "point-label"))
-        out.append(tag("line", x1=left, x2=scale(value), y1=y, y2=y, class_="leader"))
-        out.append(marker(order.index(label), scale(value), y))
-        out.append(text(scale(value) + 11, y + 4, size(value), "tick"))
+        out += [
+            text(0, y + 4, words, "point-label"),
+            tag("line", x1=left, x2=scale(value), y1=y, y2=y, class_="leader"),
+            marker(order.index(label), scale(value), y),
+            text(scale(value) + 11, y + 4, size(value), "tick"),
+        ]
     bottom = 16 + len(merged) * step
     out.append(tag("line", x1=left, x2=WIDTH - 62, y1=bottom - 8, y2=bottom - 8, class_="axis"))
     last = -math.inf
@@ -42,16 +43,11 @@ def bytes_up(record: RunRecord) -> Figure | None:
         if scale(tick) - last < _LABEL:
             continue
         last = scale(tick)
-        out.append(tag("line", x1=scale(tick), x2=scale(tick), y1=bottom - 8, y2=bottom - 4, class_="axis"))
-        out.append(
-            text(
-                scale(tick),
-                bottom + 9,
-                f"{short(tick / 1000)} kB" if tick < 1e6 else f"{short(tick / 1e6)} MB",
-                "tick",
-                "middle",
-            )
-        )
+        words = f"{short(tick / 1000)} kB" if tick < 1e6 else f"{short(tick / 1e6)} MB"
+        out += [
+            tag("line", x1=scale(tick), x2=scale(tick), y1=bottom - 8, y2=bottom - 4, class_="axis"),
+            text(scale(tick), bottom + 9, words, "tick", "middle"),
+        ]
     title = "Bytes up"
     described = "; ".join(f"{g.label} at ε = {short(g.epsilon)}: {size(m.value)}" for g, m in rows) + "."
     svg = drawing("bytes_up", WIDTH, bottom + 20, title, described, out)

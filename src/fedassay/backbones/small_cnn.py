@@ -20,6 +20,7 @@ from fedassay.backbones.base import to_input as to_images
 from fedassay.data.images import ImageSet
 from fedassay.support.cache import Key, cached_arrays
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import take_step
 from fedassay.support.registry import register
 
 _WIDTH, _RECTIFIED_WIDTH = 64, 256
@@ -165,9 +166,7 @@ def _train(module: nn.Module, public: ImageSet, request: BackboneRequest, featur
         down, right = rng.integers(-largest, largest + 1, size=2).tolist()
         made = module(_shift(images, down, right, largest))
         loss = functional.cross_entropy(head(made * _TEMPERATURE), labels, label_smoothing=_SMOOTHING)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        take_step(optimizer, loss)
         schedule.step()
     return module
 

@@ -71,12 +71,13 @@ class ImageSet:
 
     def digest(self) -> str:
         """Content hash of images, labels, domains and groups, 64 hexadecimal digits."""
-        arrays: dict[str, NDArray[Any]] = {"images": self.images, "labels": self.labels}
-        if self.domains is not None:
-            arrays["domains"] = self.domains
-        if self.groups is not None:
-            arrays["groups"] = self.groups
-        return digest_arrays(arrays)
+        arrays: dict[str, NDArray[Any] | None] = {
+            "images": self.images,
+            "labels": self.labels,
+            "domains": self.domains,
+            "groups": self.groups,
+        }
+        return digest_arrays({name: array for name, array in arrays.items() if array is not None})
 
 
 @dataclass(frozen=True, eq=False)

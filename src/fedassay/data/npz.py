@@ -115,9 +115,10 @@ def _pairs(archive: Archive) -> tuple[list[_Pair], list[_Pair]]:
 def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: DataRequest) -> Outline:
     """The labels, and everything that headers can be wrong about."""
     where = archive.where
-    shapes = {}
-    for pair in (*train, *test):
-        shapes[pair.images] = _image_shape(archive.headers[pair.images], f"{where}: {pair.images}")
+    shapes = {
+        pair.images: _image_shape(archive.headers[pair.images], f"{where}: {pair.images}")
+        for pair in (*train, *test)
+    }
     first = train[0].images
     for name, shape in shapes.items():
         if shape[1:] != shapes[first][1:]:

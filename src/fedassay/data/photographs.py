@@ -56,19 +56,13 @@ def photographs(request: DataRequest) -> LoadedData:
     photograph is in every role: its patches are the class.
     """
     allow_only(request)
-    patches, groups, labels = [], [], []
-    regions = 0
-    for label, photograph in enumerate(_PHOTOGRAPHS.values()):
-        images, region = _patches(_read(photograph))
-        patches.append(images)
-        groups.append(region + regions)
-        labels.append(np.full(len(images), label, np.int64))
-        regions += int(region.max()) + 1
+    patches, regions = zip(*(_patches(_read(photograph)) for photograph in _PHOTOGRAPHS.values()), strict=True)
+    before = np.cumsum([0, *(region.max() + 1 for region in regions[:-1])])
     train = ImageSet(
         np.concatenate(patches),
-        np.concatenate(labels),
+        np.repeat(np.arange(len(patches)), [len(images) for images in patches]),
         tuple(_PHOTOGRAPHS),
-        groups=np.concatenate(groups),
+        groups=np.concatenate([region + first for region, first in zip(regions, before, strict=True)]),
     )
     return LoadedData(train, None, "photographs of scikit-image and scikit-learn, embedded")
 

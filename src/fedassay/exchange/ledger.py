@@ -59,9 +59,7 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float) -> Accou
     exact = exact_fields(transcript, adjacency)
     ours = _worst(_events(transcript, adjacency, stated=False), adjacency, delta)
     stated = _worst(_events(transcript, adjacency, stated=True), adjacency, delta)
-    reason = ours.method
-    if exact:
-        reason = f"sent exactly: {', '.join(exact)}"
+    reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
     return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
 
 

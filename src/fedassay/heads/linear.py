@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.data.records import Records
+from fedassay.support.optimisation import take_step
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints
 
@@ -118,13 +119,7 @@ def train_head(
         ValueError: No records, shapes that do not match, or non-finite features.
     """
     _check(features, labels, decay)
-    known, targets = np.unique(labels, return_inverse=True)
-    absent = False
-    if classes is not None:
-        absent = len(known) < classes
-        if known[0] < 0 or known[-1] >= classes:
-            raise ValueError(f"train_head: labels must lie in 0..{classes - 1}, given {known[0]}..{known[-1]}")
-        known, targets = np.arange(classes), np.asarray(labels, dtype=np.int64)
+    known, targets, absent = _targets(labels, classes)
     inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
     goals = torch.as_tensor(targets, device=device)
     if solver == "adam":
@@ -134,6 +129,16 @@ def train_head(
     else:
         matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, tolerance, steps, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
+
+
+def _targets(labels: Ints, classes: int | None) -> tuple[Ints, Ints, bool]:
+    """The classes of the head, each record's place among them, and whether some do not occur."""
+    present, places = np.unique(labels, return_inverse=True)
+    if classes is None:
+        return present, places, False
+    if present[0] < 0 or present[-1] >= classes:
+        raise ValueError(f"train_head: labels must lie in 0..{classes - 1}, given {present[0]}..{present[-1]}")
+    return np.arange(classes), np.asarray(labels, dtype=np.int64), len(present) < classes
 
 
 def _lbfgs(
@@ -200,9 +205,7 @@ def _adam(
             for chosen in torch.split(shuffled, batch):
                 scores = inputs[chosen] @ matrix.T + bias
                 losses = torch.nn.functional.cross_entropy(scores, goals[chosen], reduction="none")
-                optimiser.zero_grad()
-                losses.mean().backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                take_step(optimiser, losses.mean())
             advance(epoch + 1, epochs)
     return matrix.detach(), bias.detach()
 

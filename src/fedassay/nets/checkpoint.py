@@ -102,10 +102,9 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
                 "exp_avg": tensors[f"first.{name}"].to(parameter.device),
                 "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
             }
-        for name, each in state.average.items():
-            each.copy_(tensors[f"average.{name}"])
-        for name, each in state.best.items():
-            each.copy_(tensors[f"best.{name}"])
+        for kind, weights in (("average", state.average), ("best", state.best)):
+            for name, each in weights.items():
+                each.copy_(tensors[f"{kind}.{name}"])
     state.best_step = int(run["best_step"])
     state.best_loss.copy_(tensors["best_loss"])
     if state.generator is not None:

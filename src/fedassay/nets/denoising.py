@@ -21,27 +21,14 @@ Sampler = Literal["ddim", "ddpm"]
 _WINDOW = 7
 
 
-def build_scheduler(preset: Preset) -> Any:
-    """The DDIM scheduler of diffusers (Song et al. 2021), which holds the noise schedule for training too."""
+def build_scheduler(preset: Preset, sampler: Sampler = "ddim") -> Any:
+    """The scheduler of diffusers that a sampler steps with; it holds the noise schedule for training too."""
     # diffusers takes seconds to import.
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-
-    return DDIMScheduler(
-        num_train_timesteps=preset.timesteps,
-        beta_schedule=preset.beta_schedule,
-        prediction_type=preset.prediction,
-        clip_sample=True,
-        timestep_spacing="trailing",
-    )
-
-
-def build_sampler(preset: Preset, sampler: Sampler) -> Any:
-    """The scheduler that a sampler steps with, on the noise schedule of `build_scheduler`."""
-    if sampler == "ddim":
-        return build_scheduler(preset)
     from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 
-    return DDPMScheduler(
+    kind: Any = DDIMScheduler if sampler == "ddim" else DDPMScheduler
+    return kind(
         num_train_timesteps=preset.timesteps,
         beta_schedule=preset.beta_schedule,
         prediction_type=preset.prediction,

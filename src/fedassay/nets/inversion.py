@@ -34,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 from fedassay.backbones.base import initialised
 from fedassay.nets.deep_image_prior import DeepImagePrior
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import take_step
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
@@ -168,9 +169,7 @@ def _descend(
         loss = misfit(features).sum()
         if weight > 0:
             loss = loss + 0.5 * weight * (1 + math.cos(math.pi * step / steps)) * shown.penalty(images).sum()
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        optimiser.step()
+        take_step(optimiser, loss)
         fall.step()
     with torch.no_grad():
         return np.asarray(misfit(module(shown().clamp(0, 1))).double().cpu().numpy())

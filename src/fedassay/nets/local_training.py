@@ -18,6 +18,7 @@ from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
 from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.support.optimisation import take_step
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
@@ -60,20 +61,11 @@ def train(
     for _ in range(epochs if len(labels) else 0):
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         for chosen in torch.split(order, batch):
-            optimizer.zero_grad()
             given = inputs[chosen]
             if draw is not None:
                 given = draw(given, partial(torch.randn, len(given), generator=generator))
-            loss(module(given), labels[chosen]).mean().backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+            take_step(optimizer, loss(module(given), labels[chosen]).mean())
     module.eval()
-
-
-def take_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step of an optimiser against the gradient of a loss."""
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
 
 
 def train_privately(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedassay.nets.denoising import Network, Sampler, build_sampler, guided_prediction, to_model_range, to_uint8
+from fedassay.nets.denoising import Network, Sampler, build_scheduler, guided_prediction, to_model_range, to_uint8
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
@@ -61,7 +61,7 @@ def sample(
         )
     whitened = torch.from_numpy(model.whitening(conditions))
     network = load_network(model).to(device)
-    scheduler = build_sampler(preset, sampler)
+    scheduler = build_scheduler(preset, sampler)
     scheduler.set_timesteps(count)
     generator = torch.Generator().manual_seed(seed)
     height, width, channels = model.image_shape

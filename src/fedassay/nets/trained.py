@@ -44,11 +44,13 @@ class TrainedDenoiser:
             **{f"weights.{name}": value for name, value in self.weights.items()},
         }
         if self.warm_start is not None:
-            arrays["warm_start.mean"] = self.warm_start.whitening.mean
-            arrays["warm_start.matrix"] = self.warm_start.whitening.matrix
-            arrays["warm_start.centres"] = self.warm_start.centres
-            arrays["warm_start.bandwidth"] = self.warm_start.bandwidth
-            arrays["warm_start.coefficients"] = self.warm_start.coefficients
+            arrays |= {
+                "warm_start.mean": self.warm_start.whitening.mean,
+                "warm_start.matrix": self.warm_start.whitening.matrix,
+                "warm_start.centres": self.warm_start.centres,
+                "warm_start.bandwidth": self.warm_start.bandwidth,
+                "warm_start.coefficients": self.warm_start.coefficients,
+            }
         return arrays
 
 

@@ -133,18 +133,6 @@ class _Pairs:
         return images, self.conditions[chosen].to(device), guesses
 
 
-@dataclass(frozen=True, eq=False)
-class _WithWeights:
-    """A network called with other weights than its own."""
-
-    network: nn.Module
-    weights: dict[str, Tensor]
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        output: Tensor = torch.func.functional_call(self.network, self.weights, inputs)
-        return output
-
-
 def _initial_state(network: nn.Module, preset: Preset, seed: int) -> TrainingState:
     parameters = dict(network.named_parameters())
     return TrainingState(
@@ -251,7 +239,7 @@ def _held_out_loss(
         images, conditions, guesses = pairs.take(held[part], device)
         losses.append(
             denoising_loss(
-                _WithWeights(network, weights),
+                lambda *inputs: torch.func.functional_call(network, weights, inputs),
                 scheduler,
                 images,
                 conditions,

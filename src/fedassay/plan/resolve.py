@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -153,10 +154,7 @@ def _label(given: Any, name: str, others: Sequence[Component[Any]], where: str) 
         return given
     if name not in taken:
         return name
-    number = 2
-    while f"{name}#{number}" in taken:
-        number += 1
-    return f"{name}#{number}"
+    return next(label for number in itertools.count(2) if (label := f"{name}#{number}") not in taken)
 
 
 def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, where: str) -> list[Cell]:
@@ -177,13 +175,12 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
         adjacency = method.build.facts.adjacency
     if not isinstance(adjacency, str) or adjacency not in get_args(Adjacency):
         raise PlanError(f"{at}.adjacency: given {shown(adjacency)}; allowed: {', '.join(get_args(Adjacency))}")
-    found = []
-    for epsilon in epsilons:
+    return [
+        Cell("", method, PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency), seed, index)
+        for epsilon in epsilons
         # Without noise delta has no effect: one cell, at the first delta.
-        for delta in deltas if math.isfinite(epsilon) else deltas[:1]:
-            target = PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency)
-            found.append(Cell("", method, target, seed, index))
-    return found
+        for delta in (deltas if math.isfinite(epsilon) else deltas[:1])
+    ]
 
 
 def _once(values: Sequence[float], where: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fedassay.support import limits
+from fedassay.support.numerics import at_threads
 from fedassay.support.types import Frozen
 
 _GIB = 1 << 30
@@ -72,16 +73,7 @@ def threads_each(jobs: int) -> int:
 @contextmanager
 def threads_limited(threads: int | None) -> Iterator[None]:
     """This process computes with so many threads; None: as it did."""
-    if threads is None:
-        yield
-        return
-    import torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    with threadpool_limits(threads):
-        torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    with threadpool_limits(threads), at_threads(threads):
+        yield

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fedassay.contracts.facts import AuditFacts, in_words
+from fedassay.contracts.facts import AttackFacts, AuditFacts, in_words
 from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.plan.schema import Component, Scenario
 from fedassay.support.errors import PlanError
@@ -44,27 +44,22 @@ def unread(attacks: Sequence[Component[Attack]], audits: Sequence[Component[Audi
 
 def attacks_for(facts: AuditFacts) -> list[str]:
     """Names of the installed attacks that an audit can judge."""
-    found = []
-    for name in entries("attack"):
-        try:
-            if facts.judge(attack_facts(name)):
-                found.append(name)
-        except PlanError:
-            continue  # another package's, and broken: that is said where it is asked for
-    return found
+    return [name for name, attack in _installed_attacks() if facts.judge(attack)]
 
 
 def message_attacks() -> list[str]:
     """Names of the installed attacks that need nothing but messages, those that say most first."""
-    found = []
+    found = sorted((-len(facts.gives), name) for name, facts in _installed_attacks() if not facts.needs)
+    return [name for _, name in found]
+
+
+def _installed_attacks() -> Iterator[tuple[str, AttackFacts]]:
     for name in entries("attack"):
         try:
             facts = attack_facts(name)
         except PlanError:
-            continue
-        if not facts.needs:
-            found.append((-len(facts.gives), name))
-    return [name for _, name in sorted(found)]
+            continue  # another package's, and broken: that is said where it is asked for
+        yield name, facts
 
 
 def bounds_in(scenario: Scenario) -> int:

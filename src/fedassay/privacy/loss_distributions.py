@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,8 +106,7 @@ def _pld_epsilon(
     parts: list[Any] = []
     if mu > 0:
         parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
-    for epsilon, count in Counter(pure).items():
-        parts.append(_pure_pld(epsilon, count, interval))
+    parts += [_pure_pld(epsilon, count, interval) for epsilon, count in Counter(pure).items()]
     for event, count in Counter(sampled).items():
         relation = (
             NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -121,9 +120,7 @@ def _pld_epsilon(
             neighboring_relation=relation,
         )
         parts.append(step.self_compose(event.steps * count))
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.compose(part)
+    total = reduce(lambda composed, part: composed.compose(part), parts)
     return float(total.get_epsilon_for_delta(delta))
 
 

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 import torch
 
+from fedassay.support.numerics import at_threads
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -36,9 +38,5 @@ def parallel_map(
     threads = torch.get_num_threads()
     if torch.device(device).type != "cpu" or threads == 1:
         return [function(item) for item in items]
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, items))
-    finally:
-        torch.set_num_threads(threads)
+    with at_threads(1), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, items))

@@ -6,11 +6,11 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedassay import __version__
+from fedassay.support.numerics import installed_version
 from fedassay.support.text import encodable
 
 _PACKAGES = (
@@ -42,7 +42,7 @@ def describe(device: str, command: list[str], started: datetime) -> dict[str, An
         "device": device,
         "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
         "torch_threads": torch.get_num_threads(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: installed_version(name) for name in _PACKAGES},
         "command": [encodable(part) for part in command],
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -64,13 +64,6 @@ def choose_device(asked: str) -> str:
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return asked
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _revision() -> str | None:

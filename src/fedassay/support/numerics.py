@@ -50,7 +50,7 @@ def numerics(device: str = "cpu") -> str:
 
     facts: dict[str, Any] = {
         "fedassay": __version__,
-        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "libraries": {name: installed_version(name) for name in _LIBRARIES},
         "processor": _processor(),
         "switches": {
             name: value
@@ -100,7 +100,8 @@ def at_threads(threads: int | None) -> Iterator[None]:
 
 
 @cache
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Version of an installed package; None where there is none."""
     try:
         return version(name)
     except PackageNotFoundError:

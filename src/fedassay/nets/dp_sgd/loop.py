@@ -16,7 +16,7 @@ from torch import Tensor
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, trained
 from fedassay.nets.dp_sgd.record_gradients import CHECKED_STEPS
-from fedassay.nets.dp_sgd.tape import Training, digest, replayed, watch, write
+from fedassay.nets.dp_sgd.tape import Training, digest, put_weights, replayed, watch, write
 from fedassay.nets.dp_sgd.watch import TrainingWatch
 from fedassay.privacy.tape import running_tape
 from fedassay.support.progress import Advance, no_progress
@@ -52,7 +52,8 @@ def train_with_noise(
     tape = running_tape()
     clip = ClippedSums(training.network, training.objective, training.private.norm, known=known)
     if tape is not None and tape.answers is not None and (found := replayed(training, tape)) is not None:
-        _put(training, found)
+        put_weights(training.network, found)
+        training.network.eval()
         return found
     start = "" if tape is None else digest(training.network)
     watching = None if tape is None else watch(training, tape)
@@ -132,10 +133,3 @@ def _initial_state(training: Training) -> TrainingState:
         optimizer=training.updates.optimizer(parameters.values()),
         generator=None,
     )
-
-
-@torch.no_grad()
-def _put(training: Training, weights: dict[str, Tensor]) -> None:
-    for name, parameter in trained(training.network).items():
-        parameter.copy_(weights[name])
-    training.network.eval()

@@ -81,12 +81,12 @@ class Replay:
         mode = own.network.training
         before = {name: parameter.detach().clone() for name, parameter in trained(own.network).items()}
         own.network.train()
-        _write(own.network, self.kept[step])
+        put_weights(own.network, self.kept[step])
         try:
             clip = ClippedSums(own.network, own.objective, own.private.norm)
             found = clip(own.inputs[rows], own.labels[rows], door.streams(step, names[chosen]))
         finally:
-            _write(own.network, before)
+            put_weights(own.network, before)
             own.network.train(mode)
         return {name: each.double().cpu() for name, each in found.items()}
 
@@ -206,6 +206,7 @@ def digest(network: nn.Module) -> str:
 
 
 @torch.no_grad()
-def _write(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def put_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Overwrite the weights that are trained."""
     for name, parameter in trained(network).items():
         parameter.copy_(weights[name])
