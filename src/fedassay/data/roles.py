@@ -16,8 +16,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.sampling import apportion, by_class
@@ -142,6 +140,10 @@ def _joined(
         # Images and groups are nodes; a record is an edge between its image and its group.
         _, own = np.unique(groups, return_inverse=True)
         nodes = int(same.max()) + 1 + int(own.max()) + 1
+        # Plans name roles, and the command line reads plans without what takes long to import.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         edges = coo_array((np.ones(len(same)), (same, own + int(same.max()) + 1)), shape=(nodes, nodes))
         joined = connected_components(edges, directed=False)[1][same]
     _, first, position = np.unique(joined, return_index=True, return_inverse=True)
