@@ -37,8 +37,8 @@ def markdown(record: RunRecord, policy: Policy | None = None) -> str:
     return plain_lines("\n\n".join(part for part in parts if part) + "\n")
 
 
-# What GitHub and others make a link, a mention or a reference of, though no markup says so: backslashes do not stop
-# them, since they look at the text that is left when markup is gone; a code span does.
+# What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
+# that is left when the markup is gone, so that a backslash does not stop them; a code span does.
 _LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
 _MARKUP = r"[\\`*_{}\[\]<>|\#~$&] | ^[-+=] | (?<=\d)[.)](?=\s|$)"
 _SPECIAL = re.compile(f"(?P<links>{_LINKS}) | {_MARKUP}", re.VERBOSE | re.IGNORECASE)

@@ -115,7 +115,7 @@ def _print_plain(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def _no_command(words: str) -> str:
-    """Text in which no CI system finds a command: `##vso[`, `##[` and `##teamcity[` anywhere, `::` before a line."""
+    """Text in which no CI system finds a command: `##vso[` or `##[` anywhere, `::` at the start of a line."""
     return re.sub(r"(?m)##(?=\w*\[)|^(?=(?:\s|\x1b\[[\d;]*m)*::)", lambda m: "# #" if m[0] else "_", words)
 
 
