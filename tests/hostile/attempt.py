@@ -155,29 +155,10 @@ class Server:
 
 def _serve() -> None:
     """Read attempts from standard input, one a line, and answer each in a line."""
-    import pydantic  # noqa: F401
-    import safetensors.torch  # noqa: F401
-    import scipy.optimize
-    import torch
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from warmed import warm
 
-    # What a child would otherwise import again each time.
-    import fedassay.cli
-    import fedassay.contracts.registry as registry
-    import fedassay.execution.captured
-    import fedassay.execution.runner
-    import fedassay.nets.trained
-    import fedassay.plan.estimate
-    import fedassay.reports.document.compare
-    import fedassay.reports.document.html
-    import fedassay.reports.gate.check  # noqa: F401
-    from fedassay.support.torchvision import import_torchvision
-
-    import_torchvision()
-    torch.set_num_threads(1)
-    scipy.optimize.linear_sum_assignment([[0.0]])
-    for name in ("method", "attack", "audit"):
-        for entry in registry.entries(name):
-            registry.declared(name, entry)
+    warm()
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps(_watched(asked)), flush=True)
