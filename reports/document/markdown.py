@@ -37,9 +37,16 @@ def markdown(record: RunRecord, policy: Policy | None = None) -> str:
     return plain_lines("\n\n".join(part for part in parts if part) + "\n")
 
 
+# What GitHub and others make a link, a mention or a reference of, though no markup says so. They look at the text
+# that is left when the markup is gone, so that a backslash does not stop them; a code span does.
+_LINKS = r"(?:@|\#(?=\d)|GH-(?=\d)|www\.|\w{0,12}:?//|(?:mailto|xmpp):)+"
+_MARKUP = r"[\\`*_{}\[\]<>|\#~$&] | ^[-+=] | (?<=\d)[.)](?=\s|$)"
+_SPECIAL = re.compile(f"(?P<links>{_LINKS}) | {_MARKUP}", re.VERBOSE | re.IGNORECASE)
+
+
 def escaped(words: str) -> str:
-    """Text that Markdown prints as it is, on one line, also inside a table."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~$@])", r"\\\1", " ".join(words.split()))
+    """Text that Markdown prints as it is, on one line, also inside a table; nothing in it becomes a link."""
+    return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
 
 
 def _decision(record: RunRecord, policy: Policy | None) -> str:

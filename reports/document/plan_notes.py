@@ -43,7 +43,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     if clients:
         words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
         if clients.get("partition") == "dirichlet":
-            words += f" (α = {short(float(clients.get('alpha', 0)))})"
+            alpha = clients.get("alpha", "?")
+            words += f" (α = {short(alpha) if isinstance(alpha, int | float) else alpha})"
         out.append(("Clients", words))
     if backbone:
         weights = backbone.get("weights")

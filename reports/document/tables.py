@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -261,7 +262,7 @@ def _letter(number: int) -> str:
 def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows as CSV; missing is empty, infinity is `inf`, line ends are LF.
 
-    Text that a spreadsheet would run as a formula gets a leading apostrophe; hidden characters become escapes.
+    Text that a spreadsheet would run as a formula gets an apostrophe before it; hidden characters become escapes.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -271,10 +272,16 @@ def csv_text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return stream.getvalue()
 
 
+# Spreadsheets skip blanks, take a full-width sign for the plain one, and split at semicolons where the comma is a
+# decimal sign. A quotation mark there may be the beginning of a field.
+_FORMULA = re.compile(
+    r"""(^|;)(?=[\s"\u200c\u200d\ufe00-\ufe0f]*[=+\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b])"""
+)
+
+
 def _guarded(value: object) -> object:
     if value is None:
         return ""
     if not isinstance(value, str):
         return value
-    shown = plain(value)
-    return f"'{shown}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else shown
+    return _FORMULA.sub(r"\1'", plain(value))

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedassay import __version__
 from fedassay.records.record import FILE, RunRecord
+from fedassay.records.statement import STATEMENT, statement_text
 from fedassay.reports.document.markdown import escaped
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.crosswalk import crosswalk
@@ -18,7 +18,6 @@ from fedassay.support.atomic import write_text
 from fedassay.support.text import plain_lines, plain_tree
 
 DIGESTS = "SHA256SUMS"
-STATEMENT = "statement.json"
 
 
 def write_evidence(record: RunRecord, folder: Path) -> list[Path]:
@@ -37,7 +36,9 @@ def write_evidence(record: RunRecord, folder: Path) -> list[Path]:
         "crosswalk.md": _page(record),
     }
     digests = {name: _digest(text.encode("utf-8")) for name, text in files.items()}
-    files[STATEMENT] = _json(_statement(record, digests))
+    files[STATEMENT] = statement_text(
+        "evidence", dict(sorted(digests.items())), name=name_of(record), schema=record.schema_
+    )
     files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -51,16 +52,6 @@ def _digest(content: bytes) -> str:
 
 def _json(content: Any) -> str:
     return json.dumps(plain_tree(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _statement(record: RunRecord, digests: dict[str, str]) -> dict[str, Any]:
-    """An in-toto statement (Statement v1) about the evidence, for a signer of one's choice."""
-    return {
-        "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],
-        "predicateType": "urn:fedassay:evidence:1",
-        "predicate": {"fedassay": __version__, "name": name_of(record), "schema": record.schema_},
-    }
 
 
 def _page(record: RunRecord) -> str:

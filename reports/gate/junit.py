@@ -164,5 +164,9 @@ def _token(words: str) -> str:
 
 
 def _clean(words: str) -> str:
-    """Text without hidden characters, and without those that XML 1.0 cannot hold."""
-    return plain_lines(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", words))
+    """Text without hidden characters, without those that XML 1.0 cannot hold, and without commands.
+
+    Jenkins and GitLab attach the file that `[[ATTACHMENT|path]]` names.
+    """
+    kept = re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", words)
+    return plain_lines(re.sub(r"\[(?=\[)", "[ ", kept))

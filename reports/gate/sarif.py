@@ -136,13 +136,13 @@ def _rule(name: str) -> dict[str, Any]:
     return {
         "id": name,
         "name": "".join(part.capitalize() for part in name.split("_")),
-        "shortDescription": {"text": rule.text},
+        "shortDescription": {"text": _message(rule.text)},
         "defaultConfiguration": {"level": "error"},
         "relationships": [
             {"target": {"id": taxon, "toolComponent": {"name": _taxonomy_of(taxon)}}, "kinds": ["superset"]}
             for taxon in rule.taxa
         ],
-        "help": {"text": rule.help},
+        "help": {"text": _message(rule.help)},
         "properties": {
             "tags": [
                 "security",
@@ -240,7 +240,7 @@ def _result(rule: str, kind: str, level: str, text: str, place: Place, identity:
         "ruleId": rule,
         "kind": kind,
         "level": level,
-        "message": {"text": text},
+        "message": {"text": _message(text)},
         "locations": [
             {
                 "physicalLocation": _physical(place.plan, place.plan_line) if place.plan else record_location,
@@ -252,6 +252,11 @@ def _result(rule: str, kind: str, level: str, text: str, place: Place, identity:
             "fedassay/v1": hashlib.sha256(f"{rule}/{identity}".encode()).hexdigest(),
         },
     }
+
+
+def _message(text: str) -> str:
+    """A message's plain text: no placeholder (3.11.5) and no embedded link (3.11.6), whatever it holds."""
+    return text.replace("{", "{{").replace("}", "}}").replace("](", "] (")
 
 
 def _physical(file: str, line: int) -> dict[str, Any]:

@@ -144,12 +144,15 @@ def run(
 ) -> int:
     """Run PLAN: every method, attacked and audited, into one record and report."""
     from fedassay.console import plan_file
+    from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
     # Before the components are looked at, which import torch: a wrong path is told of at once.
-    check_images(load_plan(plan, assignments), plan.resolve().parent)
+    named, base = load_plan(plan, assignments), plan.resolve().parent
+    check_files(named, base)
+    check_images(named, base)
     scenario = load_scenario(plan, assignments)
     if dry_run:
         from fedassay.console import print_cells

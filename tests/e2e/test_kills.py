@@ -2,17 +2,21 @@
 
 Every second kill is at a write (every process of the run counts the files that it flushes, together), the others
 are at instants. Most lie beyond the first cell. A killed run is resumed and killed again, further on each time.
+Runs are forked from a process that has imported everything (`forked_runs.py`), so that most of a run's time is
+work; in one chain they are started as anybody starts them.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,113 +28,152 @@ Comparable = Callable[[Path], dict[str, Any]]
 PLAN = """
 name: four-cells
 seeds: [3]
-data: {name: digits, limit: 400, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+data: {name: digits, limit: 200, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
 clients: {count: 2, partition: iid}
-backbone: {name: small_cnn}
+backbone: {name: pixels}
 methods:
   - fedcgs: {}
-  - fedavg: {rounds: 4}
-  - fedpft: {label: third, components: 2}
+  - fedavg: {rounds: 3}
+  - fedpft: {label: third, components: 1, covariance: diag}
   - fedcgs: {label: fourth, epsilon: 5}
 attacks: [label_distribution: {}, message_algebra: {}]
-audits: [message: {}, ledger: {}]
+audits: [message: {}]
 """
 KILLS = 60
+CHAINS = 10
+STARTED = CHAINS - 1
+"""The chain whose runs are started, not forked; their workers are spawned."""
 
-# In every process of the run: counts the files that are flushed; at the number in `stop`, kills them all.
-HOOK = """
-import os, signal, sys
-home = os.environ.get("KILL_HOME")
-if home:
-    fdopen = os.fdopen
-    class Watched:
-        def __init__(self, stream):
-            self.stream = stream
-        def __enter__(self):
-            self.stream.__enter__()
-            return self
-        def __exit__(self, *error):
-            return self.stream.__exit__(*error)
-        def __getattr__(self, name):
-            return getattr(self.stream, name)
-        def flush(self):
-            handle = os.open(os.path.join(home, "writes"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-            os.write(handle, b".")
-            number = os.fstat(handle).st_size
-            os.close(handle)
-            if number == int(os.environ["KILL_AT"]):
-                os.killpg(0, signal.SIGKILL)
-            self.stream.flush()
-    def watched(handle, mode='r', *args, **options):
-        stream = fdopen(handle, mode, *args, **options)
-        return Watched(stream) if 'w' in mode else stream
-    os.fdopen = watched
+STARTING = """
+import os, sys
+if "KILL_COUNTER" in os.environ:
+    sys.path.insert(0, os.environ["KILL_SCRIPTS"])
+    from forked_runs import watch_writes
+    watch_writes(os.environ["KILL_COUNTER"], int(os.environ["KILL_AT"]))
 """
+"""The `sitecustomize` of a started run and of its workers."""
 
 
-def start(plan: Path, out: Path, home: Path, at: int, *more: str) -> subprocess.Popen[str]:
-    """A run with two workers in a process group of its own; it kills itself at its `at`-th write."""
-    home.mkdir(exist_ok=True)
-    (home / "writes").unlink(missing_ok=True)
-    path = os.pathsep.join([str(plan.parent), os.environ.get("PYTHONPATH", "")])
-    given = {**os.environ, "PYTHONPATH": path, "KILL_HOME": str(home), "KILL_AT": str(at), "OMP_NUM_THREADS": "1"}
-    arguments = ["run", str(plan), "-o", str(out), "--jobs", "2", "--quiet", *more]
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedassay", *arguments], start_new_session=True, env=given, text=True
-    )
+@dataclass
+class Runs:
+    """Starts runs with two workers, one at a time, each in a process group of its own.
+
+    Attributes:
+        folder: Holds the plan, the cache and the count of writes.
+        forked: Whether they are forked.
+    """
+
+    folder: Path
+    forked: bool = True
+    _parent: subprocess.Popen[str] | None = field(default=None, init=False)
+
+    @property
+    def counter(self) -> Path:
+        """As many bytes as files were flushed."""
+        return self.folder / "writes"
+
+    def run(self, out: Path, at: int = -1, after: float | None = None) -> int:
+        """Run the plan, and kill it at its `at`-th write, or after so many seconds; the exit code."""
+        self.counter.unlink(missing_ok=True)
+        args = ["run", str(self.folder / "plan.yaml"), "-o", str(out), "--jobs", "2", "--quiet"]
+        args += ["--resume"] if out.exists() else []
+        return self._fork(args, at, after) if self.forked else self._start(args, at, after)
+
+    def _fork(self, args: list[str], at: int, after: float | None) -> int:
+        if self._parent is None:
+            script = Path(__file__).with_name("forked_runs.py")
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "FEDASSAY_CACHE": str(self.folder / "cache")}
+            self._parent = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+                env=environment,
+            )
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        print(json.dumps({"args": args, "at": at, "counter": str(self.counter)}), file=self._parent.stdin)
+        group = int(self._parent.stdout.readline())
+        if after is not None and not select.select([self._parent.stdout], [], [], after)[0]:
+            os.killpg(group, signal.SIGKILL)
+        return int(self._parent.stdout.readline())
+
+    def _start(self, args: list[str], at: int, after: float | None) -> int:
+        (self.folder / "sitecustomize.py").write_text(STARTING)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]),
+            "OMP_NUM_THREADS": "1",
+            "FEDASSAY_CACHE": str(self.folder / "cache"),
+            "KILL_SCRIPTS": str(Path(__file__).parent),
+            "KILL_COUNTER": str(self.counter),
+            "KILL_AT": str(at),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fedassay", *args], start_new_session=True, env=environment
+        )
+        try:
+            return process.wait(after)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.wait()
+
+    def close(self) -> None:
+        """End the process that forks."""
+        if self._parent is not None and self._parent.stdin is not None:
+            self._parent.stdin.close()
+            self._parent.wait()
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that nothing disturbed: its plan, its record, its seconds, and how many files it flushed."""
+    """A run that nothing disturbed: its record, its seconds, and how many files it flushed."""
 
-    plan: Path
     record: dict[str, Any]
     seconds: float
     writes: int
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, comparable: Comparable) -> Whole:
+@pytest.fixture(scope="module", params=[True, False], ids=["forked", "started"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     folder = tmp_path_factory.mktemp("kills")
-    (folder / "sitecustomize.py").write_text(HOOK)
     (folder / "plan.yaml").write_text(PLAN)
+    made = Runs(folder, request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def whole(runs: Runs, comparable: Comparable) -> Whole:
+    assert runs.run(runs.folder / "first") == 0  # what is read only once is read
     started = time.monotonic()
-    assert start(folder / "plan.yaml", folder / "whole", folder / "home", -1).wait() == 0
+    assert runs.run(runs.folder / "whole") == 0
     seconds = time.monotonic() - started
-    writes = (folder / "home" / "writes").stat().st_size
-    return Whole(folder / "plan.yaml", comparable(folder / "whole"), seconds, writes)
+    return Whole(comparable(runs.folder / "whole"), seconds, runs.counter.stat().st_size)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chain", range(10))
+@pytest.mark.parametrize("chain", range(CHAINS))
 def test_six_kills_leave_the_record_of_an_undisturbed_run(
-    whole: Whole, tmp_path: Path, comparable: Comparable, chain: int
+    runs: Runs, whole: Whole, tmp_path: Path, comparable: Comparable, chain: int
 ) -> None:
+    if runs.forked == (chain == STARTED):
+        pytest.skip("runs of this chain are started the other way")
     killed, beyond, tries, rng = 0, 0, 0, np.random.default_rng(chain)
-    while killed < KILLS // 10:
+    while killed < KILLS // CHAINS:
         tries += 1
-        out = tmp_path / f"run{tries}"
-        done = None
-        while killed < KILLS // 10:
-            # Most of the time is what comes before the first cell; most kills are to lie beyond.
-            at = int(rng.integers(1, whole.writes)) if killed % 2 else -1
-            process = start(whole.plan, out, tmp_path / "home", at, *(("--resume",) if out.exists() else ()))
-            if killed % 2 == 0:
-                _kill_after(process, whole.seconds * rng.uniform(0.4, 0.95))
-            if (done := process.wait()) != -signal.SIGKILL:
-                break
-            killed += 1
-            beyond += bool(list((out / ".cells").glob("*.json")))
-        assert done == 0 or start(whole.plan, out, tmp_path / "home", -1, "--resume").wait() == 0
+        out, code = tmp_path / f"run{tries}", -signal.SIGKILL
+        while killed < KILLS // CHAINS and code == -signal.SIGKILL:
+            if killed % 2:
+                code = runs.run(out, at=int(rng.integers(1, whole.writes)))
+            else:
+                # What comes before the first cell takes a while; most kills are to lie beyond it.
+                code = runs.run(out, after=whole.seconds * rng.uniform(0.3, 0.95))
+            killed += code == -signal.SIGKILL
+            beyond += code == -signal.SIGKILL and bool(list((out / ".cells").glob("*.json")))
+        assert code in {0, -signal.SIGKILL}
+        assert code == 0 or runs.run(out) == 0
         assert comparable(out) == whole.record
-        left = [path for path in out.rglob("*") if path.name.endswith((".tmp", ".scratch"))]
-        assert not left
+        assert not [path for path in out.rglob("*") if path.name.endswith((".tmp", ".scratch"))]
     print(f"{killed} kills, {beyond} beyond the first cell")
-
-
-def _kill_after(process: subprocess.Popen[str], seconds: float) -> None:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)

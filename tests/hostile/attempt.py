@@ -155,29 +155,10 @@ class Server:
 
 def _serve() -> None:
     """Read attempts from standard input, one a line, and answer each in a line."""
-    import pydantic  # noqa: F401
-    import safetensors.torch  # noqa: F401
-    import scipy.optimize
-    import torch
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from warmed import warm
 
-    # What a child would otherwise import again each time.
-    import fedassay.cli
-    import fedassay.contracts.registry as registry
-    import fedassay.execution.captured
-    import fedassay.execution.runner
-    import fedassay.nets.trained
-    import fedassay.plan.estimate
-    import fedassay.reports.document.compare
-    import fedassay.reports.document.html
-    import fedassay.reports.gate.check  # noqa: F401
-    from fedassay.support.torchvision import import_torchvision
-
-    import_torchvision()
-    torch.set_num_threads(1)
-    scipy.optimize.linear_sum_assignment([[0.0]])
-    for name in ("method", "attack", "audit"):
-        for entry in registry.entries(name):
-            registry.declared(name, entry)
+    warm()
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps(_watched(asked)), flush=True)
@@ -239,6 +220,8 @@ def _run(asked: dict[str, Any]) -> None:
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.symlink", "os.link"}
+_FOLDER = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2, "os.rename": 2}
+"""Where the arguments of a change name the folder that its path is relative to."""
 _STARTS = {"subprocess.Popen", "os.exec", "os.system", "os.posix_spawn", "os.fork", "socket.connect"}
 
 
@@ -255,8 +238,11 @@ def _watch_writes(log: int, folder: Path, allowed: list[str]) -> None:
         writes = event == "open" and isinstance(about[2], int) and bool(about[2] & _WRITES)
         if not (writes or event in _CHANGES) or isinstance(about[0], int):
             return
+        # What removes or makes something says relative to which open folder; -1: the working directory.
+        base = about[_FOLDER[event]] if event in _FOLDER else -1
+        start = os.readlink(f"/proc/self/fd/{base}") if base >= 0 else folder
         for path in about[:2] if event == "os.rename" else about[:1]:
-            where = os.path.realpath(os.path.join(folder, os.fsdecode(path)))
+            where = os.path.realpath(os.path.join(start, os.fsdecode(path)))
             if event == "os.mkdir" and os.path.isdir(where):
                 continue  # it is there, and stays as it is
             if where != "/dev/null" and not any(

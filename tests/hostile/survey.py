@@ -47,10 +47,10 @@ def survey(server: Server, cases: Iterable[Case], folder: Path, keep: Path | Non
                 f"{case.kind}: {case.name}: {fault}"[:300].encode("ascii", "backslashreplace").decode(), flush=True
             )
             if keep is not None:
-                shutil.copytree(folder, keep / f"{case.kind}-{number}", symlinks=True, ignore=_unusual)
-                (keep / f"{case.kind}-{number}" / "WHY").write_text(
-                    f"{case.name}\n{case.args}\n{fault}\n", "utf-8", "backslashreplace"
-                )
+                kept = keep / f"{case.kind}-{number}"
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(folder, kept, symlinks=True, ignore=_unusual)
+                (kept / "WHY").write_text(f"{case.name}\n{case.args}\n{fault}\n", "utf-8", "backslashreplace")
     return tallies
 
 

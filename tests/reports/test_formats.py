@@ -219,7 +219,7 @@ def test_markdown_cannot_be_broken_out_of(build_cell: Any) -> None:
     cell = build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=(finding,))
     text = render(Path(), RunRecord(plan={"name": "p"}, environment={}, cells=(cell,)), "md")
     (row,) = [line for line in text.splitlines() if "Leak" in line and line.startswith("|")]
-    assert r"A \| b \# head \<img src=x\> \[x\](http://e) \@team" in row
+    assert r"A \| b \# head \<img src=x\> \[x\](`http://`e) `@`team" in row
 
 
 def test_json_is_the_record(run: Path, record: RunRecord, tmp_path: Path) -> None:

@@ -104,7 +104,9 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The pixel of a number."""
+        """The pixel of a number; on a logarithmic scale, of one that is not positive, where the scale begins."""
+        if self.log and value <= 0:
+            return self.start
         low, high, at = self.low, self.high, value
         if self.log:
             low, high, at = math.log10(low), math.log10(high), math.log10(value)

@@ -114,13 +114,11 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     Only the formats that `SUFFIXES` names are tried: others are read by programs that Pillow starts.
     """
     regular_size(path, limits.IMAGE_FILE_BYTES)
-    with warnings.catch_warnings():
-        # Pillow warns of large images; those beyond our own limit are refused.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        with Image.open(path, formats=_FORMATS) as image:
-            if image.width * image.height > limits.IMAGE_PIXELS:
-                raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
-            yield image
+    # Pillow warns of large images and of odd headers; what it cannot read, or is beyond our limit, is refused.
+    with warnings.catch_warnings(action="ignore"), Image.open(path, formats=_FORMATS) as image:
+        if image.width * image.height > limits.IMAGE_PIXELS:
+            raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
+        yield image
 
 
 def _broken(path: Path, root: Path, error: Exception) -> DataError:

@@ -1,7 +1,8 @@
-"""What attacks on messages would take, told from the shapes of their arrays before anything is computed.
+"""What attacks on messages would take, told before any of them starts.
 
 Every rule on second moments and covariances decomposes them, which takes the cube of their width: at 2,048
-half a minute, at 16,384 five hours. Whoever captured the messages, or made them up, chose the width.
+half a minute, at 16,384 five hours. Whoever captured the messages, or made them up, chose the width. A
+factorization takes the cube of the number of records; the second moment's rank tells it where no counts are sent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
+from fedassay.exchange.gram import Gram, measure, obstacle
 from fedassay.exchange.message import Message
+from fedassay.exchange.statistics import gram_of
 from fedassay.exchange.transcript import SERVER, Transcript
 
 _MOMENT = 4e-9
@@ -25,16 +30,37 @@ _MOST_FACTORED = 256
 """Records beyond which `gram_factorization` does not try."""
 
 
-def seconds_of(transcript: Transcript) -> float:
-    """Seconds that the attacks on messages take on one core, to an order of magnitude."""
-    return math.fsum(_seconds(message) for message in transcript.messages if message.sender != SERVER)
+def seconds_of(transcript: Transcript, enough: float = math.inf) -> float:
+    """Seconds that the attacks on messages take on one core, to an order of magnitude.
+
+    Args:
+        transcript: The messages.
+        enough: Seconds beyond which nobody needs to know how many more.
+    """
+    sent = [message for message in transcript.messages if message.sender != SERVER]
+    total = math.fsum(_decomposing(message) for message in sent)
+    last: dict[str, Gram] = {}
+    for message in sent:
+        if total > enough:
+            break
+        total += _factoring_classes(message)
+        # What decomposing takes has been added, and is not too much.
+        gram = gram_of(message, transcript.classes)
+        if gram is not None:
+            total += _factoring(gram)
+            before = last.get(message.sender)
+            if before is not None and before.second.shape == gram.second.shape:
+                total += _factoring(_change(before, gram))
+            last[message.sender] = gram
+    return total
 
 
-def _seconds(message: Message) -> float:
+def _decomposing(message: Message) -> float:
+    """Of all that is decomposed as wide as it is, from the shapes alone."""
     total = 0.0
     for item in message.fields.values():
         if item.kind == "second_moment":
-            total += _MOMENT * _width(item.shape, packed=len(item.shape) == 1) ** 3 + _factoring(message)
+            total += _MOMENT * _width(item.shape, packed=len(item.shape) == 1) ** 3
         elif item.kind in {"class_covariances", "mixture_covariances"} and len(item.shape) > 1:
             packed = len(item.shape) == 2
             if packed and item.kind == "mixture_covariances" and item.shape[1] == _means_width(message):
@@ -43,11 +69,30 @@ def _seconds(message: Message) -> float:
     return total
 
 
-def _factoring(message: Message) -> float:
-    """Of the factorization, where the message says how many records there are."""
+def _factoring(gram: Gram) -> float:
+    """Of one factorization, where it would be tried; the number of records is sent, or the rank tells it."""
+    size = measure(gram)
+    return 0.0 if obstacle(gram, size) or size.total > _MOST_FACTORED else _FACTORS * size.total**3
+
+
+def _factoring_classes(message: Message) -> float:
+    """Of those class by class, of covariances with counts beside them, each tried with two normalisations."""
     counts = message.of_kind("class_counts")
-    records = 0.0 if counts is None else float(counts.sum())
-    return _FACTORS * records**3 if 0 < records <= _MOST_FACTORED else 0.0
+    kinds = {item.kind for item in message.fields.values() if len(item.shape) > 1}
+    if counts is None or not kinds & {"class_covariances", "mixture_covariances"}:
+        return 0.0
+    records = np.clip(counts.astype(np.float64), 0, None)
+    return 2 * _FACTORS * float((records[records <= _MOST_FACTORED] ** 3).sum())
+
+
+def _change(before: Gram, gram: Gram) -> Gram:
+    """What came or went between two messages of one sender."""
+    change = gram.second - before.second
+    sign = 1.0 if np.trace(change) > 0 else -1.0
+    unit = max(before.unit, gram.unit) * max(
+        1.0, float(np.linalg.norm(gram.second) / (np.linalg.norm(change) or 1))
+    )
+    return Gram(sign * change, None, None, gram.labels, unit, float(np.hypot(before.noise, gram.noise)))
 
 
 def _means_width(message: Message) -> int:

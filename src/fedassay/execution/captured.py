@@ -26,6 +26,7 @@ from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.workplace import workplace, write_run
 from fedassay.plan.estimate import in_words
+from fedassay.plan.files import check_files
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
 from fedassay.records.record import RunRecord
@@ -95,6 +96,7 @@ def audit_transcript(
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
         case = case_of_transcript(transcript, scenario, prepared, Place(work, device, progress), again)
+        case.similarity()  # wrong weights must be found before anything is written
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
@@ -119,12 +121,12 @@ def _check_cost(transcript: Transcript, folder: Path, options: AuditOptions) -> 
     Raises:
         DataError: The estimate is above what the options allow.
     """
-    seconds = seconds_of(transcript)
+    seconds = seconds_of(transcript, 60 * options.minutes)
     if seconds > 60 * options.minutes:
         raise DataError(
-            f"{folder}: attacks on these messages would take about {in_words(seconds)} on one core, as wide as "
-            f"their second moments and covariances are; allowed: {in_words(60 * options.minutes)}, or more with "
-            f"--minutes"
+            f"{folder}: attacks on these messages would take {in_words(seconds)} or more on one core, for the "
+            f"width of their second moments and covariances and the records that these are made of; allowed: "
+            f"{in_words(60 * options.minutes)}, or more with --minutes"
         )
     if seconds > _WORTH_SAYING and not options.quiet:
         say(f"attacks on these messages take about {in_words(seconds)} on one core", err=True)
@@ -134,7 +136,9 @@ def _scenario(path: Path) -> Scenario:
     """The plan; its methods are not run, so it may leave them out."""
     content = read_yaml(path)
     content.setdefault("methods", [next(iter(entries("method")))])
-    return resolve(parse_plan(content, str(path)), path.resolve().parent, str(path))
+    plan, base = parse_plan(content, str(path)), path.resolve().parent
+    check_files(plan, base)
+    return resolve(plan, base, str(path))
 
 
 def _captured_again(transcript: Transcript, folder: Path, others: tuple[Path, ...]) -> tuple[Transcript, ...]:

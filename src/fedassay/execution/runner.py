@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fedassay.execution import engines, runfolder
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan
+from fedassay.execution.of_plan import case_of_plan, similarity_of
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.workplace import workplace, write_run
@@ -77,12 +77,13 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     """Run into `folder`; cells work in `work`, which is another folder where nothing private is kept."""
     device = _device_here(scenario, options)
     threads = threads_now()
-    # Wrong data must be found before anything is written.
+    # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
         for seed in dict.fromkeys(scenario.plan.seeds):
             prepared = _prepared(scenario.plan, scenario.base, seed, device, progress, threads)
             facts["null" if seed is None else str(seed)] = prepared.facts
+        similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
         with runfolder.claim(
             folder, _that_counts(scenario), options.resume, options.force, table_names, options.redact
         ):

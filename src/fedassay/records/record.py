@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import FailFast, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import FailFast, Field, PlainSerializer, ValidationError, field_validator, model_validator
 
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, shown_path
-from fedassay.support.text import plain_json
+from fedassay.support.text import plain_json, shown
 from fedassay.support.types import Extended, Frozen
 
 SCHEMA = 2
@@ -294,6 +294,10 @@ Plain = Annotated[Any, PlainSerializer(finite_json)]
 """Anything JSON can hold, infinities written as the string "inf"."""
 
 
+_MAPPINGS = ("data", "clients", "backbone", "similarity", "privacy", "threat", "resources", "transcript")
+"""Sections of a plan with keys of their own."""
+
+
 class RunRecord(Frozen):
     """The document that `fedassay run` writes and that every report reads.
 
@@ -314,6 +318,19 @@ class RunRecord(Frozen):
     cells: Annotated[tuple[CellRecord, ...], FailFast()]
     errors: tuple[ErrorRecord, ...] = ()
     redacted: bool = False
+
+    @field_validator("plan")
+    @classmethod
+    def _sections(cls, plan: Any) -> Any:
+        """What pages read of a plan is of the type that plans have: a record may have been written by hand."""
+        sections = plan if isinstance(plan, dict) else {}
+        for name, kind, words in (
+            *((name, dict, "a mapping") for name in _MAPPINGS),
+            *((name, list | tuple, "a list") for name in ("methods", "attacks", "audits")),
+        ):
+            if sections.get(name) is not None and not isinstance(sections[name], kind):
+                raise ValueError(f"{name}: given {shown(sections[name])}; must be {words}")
+        return plan
 
     def save(self, folder: Path) -> None:
         """Write record.json into `folder`, whole or not at all."""

@@ -1,15 +1,16 @@
-"""What a run vouches for: an in-toto statement of the SHA-256 of its record, transcripts and pictures.
+"""What a run, or its evidence, vouches for: an in-toto statement of the SHA-256 of its files.
 
-The statement lies in the run folder as `statement.json` (in-toto Attestation Framework, Statement v1). By itself
-it shows accidents and edits by hand. Against a forger, who would write it again, it is signed: as the payload of
-a DSSE envelope, `statement.dsse.json`, which any signer of in-toto statements makes. Tables and pages are not
-listed: they follow from the record, and are held against it.
+A run's statement is about its record, transcripts and pictures, and lies in its folder as `statement.json`
+(in-toto Attestation Framework, Statement v1). By itself it shows accidents and edits by hand. Against a forger, who
+would write it again, it is signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any signer of
+in-toto statements makes. Tables and pages are not listed: they follow from the record, and are held against it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from fedassay.records.digests import altered, digests
 from fedassay.records.record import FILE, RunRecord
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
+from fedassay.support.text import plain_json
 from fedassay.support.types import Frozen
 
 STATEMENT = "statement.json"
@@ -38,18 +40,18 @@ class Subject(Frozen):
 
 
 class Statement(Frozen):
-    """An in-toto statement about a run.
+    """An in-toto statement about files.
 
     Attributes:
         type_: Version of the statement.
-        subject: Record, transcripts and pictures, with their SHA-256.
-        predicate_type: Ours.
-        predicate: Which fedassay made the run, its name, and whether private content was left out.
+        subject: The files, with their SHA-256.
+        predicate_type: Whether they are a run's, or a folder of evidence.
+        predicate: Which fedassay made them, the name of the run, and what else is to be known of it.
     """
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field("https://in-toto.io/Statement/v1", alias="_type")
     subject: tuple[Subject, ...]
-    predicate_type: Literal["urn:fedassay:run:1"] = Field("urn:fedassay:run:1", alias="predicateType")
+    predicate_type: Literal["urn:fedassay:run:1", "urn:fedassay:evidence:1"] = Field(alias="predicateType")
     predicate: dict[str, Any]
 
     def expected(self) -> dict[str, str]:
@@ -57,18 +59,31 @@ class Statement(Frozen):
         return {subject.name: subject.digest.get("sha256", "") for subject in self.subject}
 
 
+def statement_text(about: Literal["run", "evidence"], found: Mapping[str, str], **predicate: Any) -> str:
+    """A statement, as it is written.
+
+    Args:
+        about: Whose files they are.
+        found: SHA-256 of each, by name.
+        predicate: What is to be known beside the version of fedassay.
+    """
+    statement = Statement(
+        subject=tuple(Subject(name=name, digest={"sha256": digest}) for name, digest in found.items()),
+        predicateType="urn:fedassay:run:1" if about == "run" else "urn:fedassay:evidence:1",
+        predicate={"fedassay": __version__, **predicate},
+    )
+    return plain_json(statement.model_dump_json(by_alias=True, indent=1)) + "\n"
+
+
 def write_statement(folder: Path, record: RunRecord) -> None:
     """Write the statement of a run whose files are all written."""
     names = (name for name in manifest.noted(folder) if name.startswith(("transcripts/", "artifacts/")))
     found = digests(folder, [FILE, *names])
     plan = record.plan if isinstance(record.plan, dict) else {}
-    statement = Statement(
-        subject=tuple(Subject(name=name, digest={"sha256": digest}) for name, digest in found.items()),
-        predicate={"fedassay": __version__, "name": plan.get("name"), "redacted": record.redacted},
-    )
     # What was signed before speaks of another run.
     (folder / ENVELOPE).unlink(missing_ok=True)
-    write_text(folder / STATEMENT, statement.model_dump_json(by_alias=True, indent=1) + "\n")
+    text = statement_text("run", found, name=plan.get("name"), redacted=record.redacted)
+    write_text(folder / STATEMENT, text)
 
 
 def read_statement(folder: Path) -> Statement | None:
@@ -130,8 +145,11 @@ def _read(path: Path) -> bytes | None:
 
 def _parsed(content: bytes, path: Path) -> Statement:
     try:
-        return Statement.model_validate_json(content)
+        statement = Statement.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise DataError(f"{path}: {where or 'no in-toto statement'}: {problem['msg']}") from None
+    if statement.predicate_type != "urn:fedassay:run:1":
+        raise DataError(f"{path}: predicateType: {statement.predicate_type} given; allowed: urn:fedassay:run:1")
+    return statement

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import shown_path
+from fedassay.support.text import shown
 
 _FOLDERS = ("FEDASSAY_DATA", "FEDASSAY_WEIGHTS")
 """Environment variables that name folders, in the order they are tried."""
@@ -76,6 +77,8 @@ def _exists(path: Path) -> bool:
 
 
 def _expand(path: str | Path, key: str) -> Path:
+    if "\0" in str(path):
+        raise PlanError(f"{key}: {shown(str(path))} given; a path cannot hold a null character")
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -29,12 +30,12 @@ class Styled:
 
 def say(*parts: str | Styled, err: bool = False) -> None:
     """Print one line, made of pieces."""
-    click.echo("".join(_shown(part) for part in parts), err=err)
+    click.echo(_no_command("".join(_shown(part) for part in parts)), err=err)
 
 
 def say_lines(words: str, err: bool = False) -> None:
     """Print text whose line ends are ours."""
-    click.echo(plain_lines(words), err=err)
+    click.echo(_no_command(plain_lines(words)), err=err)
 
 
 def say_json(document: str) -> None:
@@ -111,6 +112,11 @@ def guard_standard_error() -> None:
 
 def _print_plain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     say_lines("".join(traceback.format_exception(kind, error, trace)).removesuffix("\n"), err=True)
+
+
+def _no_command(words: str) -> str:
+    """Text in which no CI system finds a command: `##vso[` or `##[` anywhere, `::` at the start of a line."""
+    return re.sub(r"(?m)##(?=\w*\[)|^(?=(?:\s|\x1b\[[\d;]*m)*::)", lambda m: "# #" if m[0] else "_", words)
 
 
 def _shown(part: str | Styled) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,12 +37,9 @@ def load_state(path: Path) -> dict[str, Tensor]:
     """
     regular_size(path, limits.WEIGHTS_BYTES)
     try:
-        if path.suffix == ".safetensors":
-            _check_header(path)
-            content: object = load_file(path)
-        else:
-            _check_pickle(path)
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        # Torch warns of what it may not be able to read; what it could not is refused.
+        with warnings.catch_warnings(action="ignore"):
+            content = _read(path)
     except pickle.UnpicklingError:
         raise DataError(
             f"weights {path.name}: not a file of plain tensors (anything else could run code on loading); "
@@ -64,6 +62,15 @@ def load_state(path: Path) -> dict[str, Tensor]:
         if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_complex():
             raise DataError(f"weights {path.name}: entry {shown(key)} is no plain tensor of real numbers")
     return {key.removeprefix("module."): value for key, value in content.items()}
+
+
+def _read(path: Path) -> object:
+    """What a file holds, after a look at how much of it is parsed."""
+    if path.suffix == ".safetensors":
+        _check_header(path)
+        return load_file(path)
+    _check_pickle(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def assign(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:

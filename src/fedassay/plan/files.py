@@ -1,0 +1,38 @@
+"""The files that a plan names, looked for before anything is computed: a wrong path is told of at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedassay.plan.schema import Plan
+from fedassay.support import limits
+from fedassay.support.paths import find
+from fedassay.support.reading import regular_size
+from fedassay.support.registry import entries
+
+
+def check_files(plan: Plan, base: Path) -> None:
+    """Refuse a plan whose files of weights are not there.
+
+    Images are looked at by `fedassay.plan.own_images`, the files' content when they are loaded.
+
+    Args:
+        plan: The plan.
+        base: Its folder, for relative paths.
+
+    Raises:
+        DataError: A file is missing, is no regular file, or is larger than any that is read.
+    """
+    if plan.similarity.lpips is not None and plan.similarity.lpips.trunk is not None:
+        _check(plan.similarity.lpips.trunk, base, "similarity.lpips.trunk")
+    weights = plan.backbone.weights
+    # Words such as `public`, and the names of torchvision's weights, have no ending and are no paths. What
+    # backbones of other packages take here is their own matter.
+    known = entries("backbone").get(plan.backbone.name)
+    ours = known is None or not known.package
+    if ours and weights is not None and (Path(weights).suffix or Path(weights).name != weights):
+        _check(weights, base, "backbone.weights")
+
+
+def _check(path: str, base: Path, key: str) -> None:
+    regular_size(find(path, base, key), limits.WEIGHTS_BYTES)

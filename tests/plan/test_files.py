@@ -1,0 +1,77 @@
+"""Files of weights that a plan names are looked for before anything is computed or written."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+
+from fedassay.cli import cli
+from fedassay.execution.runner import RunOptions, run_scenario
+from fedassay.plan.files import check_files
+from fedassay.plan.resolve import load_scenario
+from fedassay.plan.schema import parse_plan
+from fedassay.support.errors import DataError
+
+PLAN: dict[str, Any] = {
+    "name": "small",
+    "data": {"name": "digits", "limit": 120},
+    "clients": {"count": 1, "partition": "iid"},
+    "backbone": {"name": "pixels"},
+    "methods": ["fedcgs"],
+}
+TRUNK = {"similarity": {"lpips": {"net": "squeeze", "trunk": "trunk.pt"}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        (TRUNK, "similarity.lpips.trunk"),
+        ({"backbone": {"name": "cifar_resnet20", "weights": "trunk.pt"}}, "backbone.weights"),
+        ({"backbone": {"name": "resnet18", "weights": "folder/weights"}}, "backbone.weights"),
+        ({"backbone": {"name": "squeezenet1_1", "weights": "/nowhere/x"}}, "backbone.weights"),
+    ],
+)
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_missing_file_is_one_message_and_nothing_is_written(
+    tmp_path: Path, more: dict[str, Any], key: str, dry: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDASSAY_WEIGHTS", raising=False)
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | more))
+    args = ["run", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "out"), *(["--dry-run"] if dry else [])]
+    result = CliRunner().invoke(cli, args)
+    assert isinstance(result.exception, DataError)
+    assert str(result.exception).startswith(f"{key}: ")
+    assert "does not exist" in str(result.exception)
+    assert os.listdir(tmp_path) == ["plan.yaml"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "trunk.pt"
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(DataError, match=r"trunk\.pt"):
+        check_files(parse_plan(PLAN | TRUNK, "plan.yaml"), tmp_path)
+
+
+def test_words_are_no_paths(tmp_path: Path) -> None:
+    for weights in ("public", "random", "imagenet", "IMAGENET1K_V1", None):
+        check_files(
+            parse_plan(PLAN | {"backbone": {"name": "resnet18", "weights": weights}}, "plan.yaml"), tmp_path
+        )
+
+
+def test_a_trunk_of_another_network_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    if find_spec("lpips") is None:  # it is imported behind torchvision, and not here
+        pytest.skip("lpips is not installed")
+    torch.save({"0.weight": torch.zeros(3, 3)}, tmp_path / "trunk.pt")
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN | TRUNK))
+    with pytest.raises(DataError, match=r"similarity\.lpips\.trunk: trunk\.pt"):
+        run_scenario(load_scenario(tmp_path / "plan.yaml"), tmp_path / "out", RunOptions(quiet=True))
+    assert not (tmp_path / "out").exists()

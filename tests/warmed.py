@@ -1,0 +1,29 @@
+"""Imports for a process that forks runs of the command line: its children start at once, not after seconds."""
+
+from __future__ import annotations
+
+
+def warm() -> None:
+    """Import everything that a run, an audit, a report or a check may need, and nothing else."""
+    import pydantic  # noqa: F401
+    import safetensors.torch  # noqa: F401
+    import scipy.optimize
+    import torch
+
+    import fedassay.cli
+    import fedassay.contracts.registry as registry
+    import fedassay.execution.captured
+    import fedassay.execution.runner
+    import fedassay.nets.trained
+    import fedassay.plan.estimate
+    import fedassay.reports.document.compare
+    import fedassay.reports.document.html
+    import fedassay.reports.gate.check  # noqa: F401
+    from fedassay.support.torchvision import import_torchvision
+
+    import_torchvision()
+    torch.set_num_threads(1)
+    scipy.optimize.linear_sum_assignment([[0.0]])
+    for name in ("method", "attack", "audit"):
+        for entry in registry.entries(name):
+            registry.declared(name, entry)
