@@ -132,6 +132,32 @@ def test_larger_clients_than_the_control_role_are_not_concluded_about(
     assert finding.verdict == "leak", "what came back is a leak whatever could be controlled"
 
 
+def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_context: MakeContext) -> None:
+    """A client too large to be factored without noise leaves open what is known of smaller ones, and is named."""
+    task = make_task(clients=3, records=270, epsilon=1.0)
+    sizes = (8, 14, 90)
+    clients = tuple(client.take(np.arange(size)) for client, size in zip(task.clients, sizes, strict=True))
+    context = make_context(replace(task, clients=clients), FedCGS())
+    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+
+    def attacked(view: View) -> AttackResult:
+        return GramFactorization().run(view, knowledge)
+
+    own = context.attacked(attacked, "test", no_questions())
+    found = {finding.selection: finding for finding in AUDIT.assess(attacked(context.view), own)}
+    assert set(found) == {"controlled_sizes", "larger_clients"}
+    small, large = found["controlled_sizes"], found["larger_clients"]
+    assert small.verdict == "no_leak_found", small.reason
+    assert controls_hold(small)
+    assert small.limit is not None
+    assert small.limit.n == 2
+    assert "2 clients of 8 to 14 records" in small.reason
+    assert small.metrics["fraction_recovered"].n == 22
+    assert large.verdict == "inconclusive"
+    assert "the largest client has 90" in large.reason
+    assert large.metrics["fraction_recovered"].n == 90
+
+
 def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=40)
     finding = assessed(make_context, task, FedCGS(), GramFactorization(max_records=10))["gram_factorization"]
