@@ -158,6 +158,16 @@ def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_co
     assert large.metrics["fraction_recovered"].n == 90
 
 
+def test_noise_stops_the_factorization_class_by_class(make_task: MakeTask, make_context: MakeContext) -> None:
+    """Noise makes means negative in places, which must not be taken for signed features."""
+    task = make_task(clients=2, records=40, epsilon=1.0, adjacency="replace_one_same_label")
+    method = FedPFT(components=1, covariance="full")
+    finding = assessed(make_context, task, method, GramFactorization())["gram_factorization"]
+    assert finding.verdict == "no_leak_found", finding.reason
+    assert controls_hold(finding)
+    assert finding.metrics["largest_recovered"].value == 20
+
+
 def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:
     task = make_task(clients=2, records=40)
     finding = assessed(make_context, task, FedCGS(), GramFactorization(max_records=10))["gram_factorization"]
