@@ -11,7 +11,7 @@ import pytest
 
 from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
-from fedassay.attacks.gram.attack import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization, _class_targets
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
@@ -20,7 +20,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange import statistics
-from fedassay.exchange.gram import Gram, Size
+from fedassay.exchange.gram import Gram, Size, measure, obstacle
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
@@ -158,14 +158,21 @@ def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_co
     assert large.metrics["fraction_recovered"].n == 90
 
 
-def test_noise_stops_the_factorization_class_by_class(make_task: MakeTask, make_context: MakeContext) -> None:
-    """Noise makes means negative in places, which must not be taken for signed features."""
-    task = make_task(clients=2, records=40, epsilon=1.0, adjacency="replace_one_same_label")
-    method = FedPFT(components=1, covariance="full")
-    finding = assessed(make_context, task, method, GramFactorization())["gram_factorization"]
-    assert finding.verdict == "no_leak_found", finding.reason
-    assert controls_hold(finding)
-    assert finding.metrics["largest_recovered"].value == 20
+def test_noise_on_class_means_is_not_taken_for_signed_features() -> None:
+    """A feature that is never active has a noised mean below 0 and a second moment of next to nothing."""
+    how = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1e-3,), sensitivity=(1.0,))
+    means, spread = np.array([[0.5, 0.3, 0.2, -1e-3]]), np.zeros((1, 4, 4))
+    fields = {
+        "means": MessageField(means, "class_means", how),
+        "spread": MessageField(spread, "class_covariances", how),
+        "counts": MessageField(np.array([1]), "class_counts", how),
+        "ids": MessageField(np.array([0]), "class_ids", how),
+    }
+    targets = list(_class_targets(Message(0, "client/0", SERVER, fields), np.array([0])))
+    assert targets
+    gram = targets[0].candidates[0]
+    assert gram.noise > 1e-3
+    assert "signed" not in (obstacle(gram, measure(gram)) or "")
 
 
 def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:
