@@ -214,7 +214,7 @@ def _finding(
     )
 
 
-def _about(result: AttackResult, known: _Known, selection: str, truths: Mapping[str, Records]) -> str:
+def _about(result: AttackResult, known: _Known, selection: str | None, truths: Mapping[str, Records]) -> str:
     """Which clients a finding speaks of, and why no vector came out, in the attack's words."""
     if selection != "all":
         sizes = [len(records) for records in truths.values()]
