@@ -34,7 +34,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
-from fedassay.exchange.statistics import gram_of, roundoff, square, statistics_of
+from fedassay.exchange.statistics import gram_of, noise_of, roundoff, square, statistics_of
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
@@ -215,6 +215,10 @@ def _class_targets(message: Message, order: Ints) -> Iterator[Target]:
     counts = message.of_kind("class_counts")
     if means is None or covariances is None or counts is None or covariances.ndim < 2:
         return
+    noise = [
+        max((noise_of(item) for item in message.fields.values() if item.kind in kinds), default=0.0)
+        for kinds in (("class_means", "mixture_means"), ("class_covariances", "mixture_covariances"))
+    ]
     width = means.shape[1]
     if covariances.ndim == 2 and (width == 1 or covariances.shape[1] != width * (width + 1) // 2):
         return
@@ -228,6 +232,7 @@ def _class_targets(message: Message, order: Ints) -> Iterator[Target]:
         if count <= width // 2:
             covariance = covariance - float(np.median(spectrum[: width - count + 1])) * np.eye(width)
         unit, known = roundoff(covariances), (mean * count)[None]
+        on_mean, on_spread = noise
         grams = [
             Gram(
                 weight * covariance + count * np.outer(mean, mean),
@@ -235,6 +240,7 @@ def _class_targets(message: Message, order: Ints) -> Iterator[Target]:
                 np.array([count]),
                 order[row : row + 1],
                 unit,
+                float(np.hypot(weight * on_spread, count * on_mean * np.linalg.norm(mean))),
             )
             for weight in ((count, count - 1) if count > 1 else (count,))
         ]

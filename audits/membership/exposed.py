@@ -51,8 +51,9 @@ _MEMBERS = 20
 """Members of clients of each size that are asked about; half as many where control records are scarce."""
 _LABELS = 20
 """Labels at most: more clients cost less than more labels."""
-_SHADOWS = 8
-"""Shadow releases are this few, unless so many are asked for that attacks estimate more from them."""
+_SHADOWS = 4
+"""Shadow releases are this few, the fewest that tests take, unless so many are asked for that attacks estimate
+more from them: every one is a run of the method until it holds its records by heart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,8 @@ def exposed(context: AttackedContext) -> Exposed:
 def _exposed(context: AttackedContext) -> Exposed:
     dealt = _deal(context)
     places = len(context.clients) if _each_is_seen(context) else 1
-    alike = [[each for each in dealt if each.size == size] for size in SIZES]
+    sizes_asked = sizes_for("messages" if _speaks_in_messages(context.view) else "model")
+    alike = [[each for each in dealt if each.size == size] for size in sizes_asked]
     # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
     runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
     scores: dict[tuple[str, str], list[NDArray[np.floating]]] = {}
@@ -175,6 +177,12 @@ def _run(
 
         results[part] = context.attack(_part(view, part), replace(game, simulate=simulate_part, kept=seen))
     return results, questions
+
+
+def _speaks_in_messages(view: View) -> bool:
+    """Whether clients send what says something of single records; networks are asked about one size alone."""
+    kinds = {item.kind for message in view.from_clients() for item in message.fields.values()}
+    return bool(kinds & {"features", "second_moment", *_SUMS})
 
 
 def _parts(view: View) -> tuple[str, ...]:

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
+from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
+
+_CONTROL = 5.0
+"""Seconds of the control in the release's own shape: nine runs of the method or more, on a few records."""
+_TRIAL = 0.1
+"""Seconds of a trial of the informed adversary."""
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    # The negative control runs every method on both halves of the records.
+    return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * float(given["trials"])) + load.seconds
+
 
 MEMBERSHIP = AuditFacts(
     judges=("scores",),
@@ -33,5 +45,5 @@ MEMBERSHIP = AuditFacts(
     ),
     threats=("membership_inference",),
     tests_per_cell=13,
-    cost=lambda given, sizes, load: rate.AUDIT * load.cells,
+    cost=_seconds,
 )

@@ -21,7 +21,7 @@ from fedassay.audits.evidence import Control, Figures, Subject
 from fedassay.audits.exposure import summed_only
 from fedassay.audits.message import exposed
 from fedassay.audits.message.controls import algebra_view, attacked, control_records
-from fedassay.audits.message.factors import factors_finding
+from fedassay.audits.message.factors import factors_findings
 from fedassay.audits.message.facts import MESSAGE
 from fedassay.audits.message.histograms import histogram_finding
 from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
@@ -63,14 +63,14 @@ class MessageAudit(Parameters):
     facts: ClassVar[AuditFacts] = MESSAGE
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
-        """One finding a rule of message algebra, one on a factorization, one on label histograms."""
+        """One finding a rule of message algebra, one or two on a factorization, one on label histograms."""
         findings: list[Finding] = []
         if says_counts(result):
             findings.append(histogram_finding(result, context))
         if says_remarks(result):
             findings += _algebra(result, context)
         elif has_expected_errors(result):
-            findings.append(factors_finding(result, context))
+            findings += factors_findings(result, context)
         elif result.vectors or not findings:
             parts = result.vectors or (nothing(result.attack),)
             findings += [_vectors(part, result, context) for part in parts]

@@ -1,13 +1,13 @@
 """Truth joined to vectors that a factorization recovered, with controls as large as the audited clients.
 
 Whether a factorization succeeds hangs on the number of records: what recovers four of them may give up at five. So
-control clients hold as many records of each class as audited ones, and a client of a size that was not recovered,
-or lies beyond what was, is not concluded about.
+control clients hold as many records of each class as audited ones. A client that is larger than control clients
+that came back is not concluded about, and has a finding of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,6 +35,7 @@ from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records
+from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.statistics import noise_of
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.errors import NotRunError
@@ -57,7 +58,6 @@ class _Known:
         found: Whether the verdict's own test finds a leak in each.
         exact: Records that came back exactly, of each.
         errors: Median relative error of each; infinite where nothing came back.
-        asked: Records of the largest audited client.
         reasons: Why the attack did not try some, in its own words.
         missing: Why there are no control clients, or none so large; empty where there are.
     """
@@ -66,7 +66,6 @@ class _Known:
     found: tuple[bool, ...] = ()
     exact: tuple[int, ...] = ()
     errors: tuple[float, ...] = ()
-    asked: int = 0
     reasons: tuple[str, ...] = ()
     missing: str = ""
 
@@ -99,38 +98,96 @@ class _Known:
         )
 
 
-def factors_finding(result: AttackResult, context: AttackedContext) -> Finding:
-    """One finding on all factored messages."""
+def factors_findings(result: AttackResult, context: AttackedContext) -> list[Finding]:
+    """One finding on all factored messages; two where some clients are larger than the controls that came back."""
     source = result.vectors[0] if result.vectors else nothing(result.attack)
     subject, encode = Subject("message", result.attack, source.name, "all"), encoder(context)
     senders = [str(name) for name in result.artifacts["senders"]]
     truths = {name: records for name in senders if (records := truth_of(context, name)) is not None}
     if encode is None or not truths:
         what = "features of the clients' own networks" if encode is None else "senders without known records"
-        return not_run(subject, f"vectors of {what} cannot be compared with any record's")
+        return [not_run(subject, f"vectors of {what} cannot be compared with any record's")]
     means = class_means(context, encode)
     vectors = np.asarray(result.artifacts["vectors"], np.float64)
     vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
     if vectors.shape[1] != means.shape[1]:
-        return not_run(
-            subject, f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
-        )
-    rng = context.seeds.numpy("message", source.name)
-    own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
-
-    def recovery(against: Sequence[Records]) -> Recovery:
-        truth = [(rows, encode(held), held.labels) for rows, held in zip(own.values(), against, strict=True)]
-        return judge(match(vectors, source.labels, truth, means), rng, tests=context.bounds)
-
-    ours, test = recovery(list(truths.values())), context.test
-    if not len(ours.matched.errors) and _signed(next(iter(truths.values())), encode):
-        return not_run(subject, _SIGNED)
+        widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
+        return [not_run(subject, widths)]
+    nobody = not len(vectors)
+    if nobody and _signed(next(iter(truths.values())), encode):
+        return [not_run(subject, _SIGNED)]
     known = _known(list(truths.values()), context)
     untried = _beyond(known)
-    if not known.recovered and not len(ours.matched.errors) and untried:
-        return not_run(subject, untried)
-    negative = recovery([test.take(rng.permutation(len(test))[: len(held)]) for held in truths.values()])
-    by_hand = _by_hand(context, means)
+    if nobody and not known.recovered and untried:
+        return [not_run(subject, untried)]
+    rng = context.seeds.numpy("message", source.name)
+    joining = _Joining(source, vectors, means, encode, rng)
+    return [
+        _finding(replace(subject, selection=name), part, joining, known, result, context)
+        for name, part in _by_control(truths, known, result).items()
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Joining:
+    """What the truth is joined to.
+
+    Attributes:
+        source: The vectors' senders and labels.
+        vectors: In float64, shape (k, d).
+        means: Class means, shape (C, d).
+        encode: Turns records into features.
+        rng: Of the tests and of fresh records.
+    """
+
+    source: VectorSource
+    vectors: Matrix
+    means: Matrix
+    encode: Callable[[Records], Matrix]
+    rng: np.random.Generator
+
+    def recovery(self, held: Mapping[str, Records], *, tests: int) -> Recovery:
+        """How well the vectors of these senders give back the records that they are said to hold."""
+        truth = [
+            (
+                np.flatnonzero([name == sender for name in self.source.senders]),
+                self.encode(records),
+                records.labels,
+            )
+            for sender, records in held.items()
+        ]
+        return judge(match(self.vectors, self.source.labels, truth, self.means), self.rng, tests=tests)
+
+
+def _by_control(
+    truths: Mapping[str, Records], known: _Known, result: AttackResult
+) -> dict[str, Mapping[str, Records]]:
+    """Senders by what can be concluded about them: no larger than a control client that came back, or larger.
+
+    What the plan forbids the attack to try is not told by size, so that nobody is set apart then.
+    """
+    small = {name: records for name, records in truths.items() if len(records) <= known.largest}
+    large = {name: records for name, records in truths.items() if name not in small}
+    if not any(map(len, small.values())) or not large or _limited(result):
+        return {"all": truths}
+    return {"controlled_sizes": small, "larger_clients": large}
+
+
+def _finding(
+    subject: Subject,
+    truths: Mapping[str, Records],
+    joining: _Joining,
+    known: _Known,
+    result: AttackResult,
+    context: AttackedContext,
+) -> Finding:
+    """What the factorization gives away of some senders."""
+    ours, test = joining.recovery(truths, tests=context.bounds), context.test
+    fresh = {
+        name: test.take(joining.rng.permutation(len(test))[: len(records)]) for name, records in truths.items()
+    }
+    negative = joining.recovery(fresh, tests=context.bounds)
+    by_hand = _by_hand(context, joining.means)
     figures, baseline = metrics(ours.matched)
     reach = Metric(
         value=float(known.largest), n=len(known.sizes), reason="largest control client recovered, in records"
@@ -139,9 +196,9 @@ def factors_finding(result: AttackResult, context: AttackedContext) -> Finding:
         subject,
         result_of(
             ours,
-            source.name,
-            about=_about(result, known),
-            undecided=_undecided(result, known) or ours.undecided,
+            joining.source.name,
+            about=_about(result, known, subject.selection, truths),
+            undecided=_undecided(result, known, truths) or ours.undecided,
             limit=partial(_limit, len(truths), known),
         ),
         Figures(
@@ -157,8 +214,11 @@ def factors_finding(result: AttackResult, context: AttackedContext) -> Finding:
     )
 
 
-def _about(result: AttackResult, known: _Known) -> str:
-    """Why no vector came out, in the attack's words."""
+def _about(result: AttackResult, known: _Known, selection: str | None, truths: Mapping[str, Records]) -> str:
+    """Which clients a finding speaks of, and why no vector came out, in the attack's words."""
+    if selection != "all":
+        sizes = [len(records) for records in truths.values()]
+        return f"{len(sizes)} clients of {min(sizes)} to {max(sizes)} records"
     if result.vectors or not result.notes:
         return ""
     if known.recovered and "signed" in result.notes[0]:
@@ -200,7 +260,7 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
         readings = exposed.alike(context, [by_size[size] for size in chosen])
         readings = exposed.also_faintly_noised(readings, context)
     except NotRunError as error:
-        return _Known(asked=sizes[-1], missing=str(error))
+        return _Known(missing=str(error))
     tried = [
         (len(client), recovery)
         for reading in readings
@@ -214,7 +274,6 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
         found=tuple(recovery.test.beats for _, recovery in tried),
         exact=tuple(recovery.matched.exact for _, recovery in tried),
         errors=tuple(np.inf if recovery.median is None else recovery.median for _, recovery in tried),
-        asked=sizes[-1],
         reasons=tuple(sorted(reasons - {""})),
         missing=missing,
     )
@@ -226,17 +285,22 @@ def _beyond(known: _Known) -> str:
     return next((reason for reason in known.reasons if _LIMITED not in reason), "")
 
 
-def _undecided(result: AttackResult, known: _Known) -> str:
-    """Which clients nothing is concluded about."""
-    limited = [str(reason) for reason in result.artifacts["reasons"] if _LIMITED in str(reason)]
+def _limited(result: AttackResult) -> str:
+    """Why the plan's parameter kept the attack from some message, empty where it did not."""
+    return next((str(reason) for reason in result.artifacts["reasons"] if _LIMITED in str(reason)), "")
+
+
+def _undecided(result: AttackResult, known: _Known, truths: Mapping[str, Records]) -> str:
+    """Why nothing is concluded about some of these senders."""
+    limited, largest = _limited(result), max(map(len, truths.values()))
     if limited:
-        return f"not tried on all messages: {limited[0]}; a larger one would decide"
-    if known.largest < known.asked:
+        return f"not tried on all messages: {limited}; a larger one would decide"
+    if known.largest < largest:
         why = known.missing or (
             known.reasons[0] if known.reasons else "the attack does not recover control clients that large"
         )
         return (
-            f"control clients were recovered up to {known.largest} records, the largest client has {known.asked}, "
+            f"control clients were recovered up to {known.largest} records, the largest client has {largest}, "
             f"so that nothing is known of larger ones ({why})"
         )
     return ""

@@ -11,7 +11,7 @@ import pytest
 
 from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
-from fedassay.attacks.gram.attack import GramFactorization
+from fedassay.attacks.gram.attack import GramFactorization, _class_targets
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
@@ -20,7 +20,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import no_questions, visible
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.exchange import statistics
-from fedassay.exchange.gram import Gram, Size
+from fedassay.exchange.gram import Gram, Size, measure, obstacle
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.exchange.view import ThreatModel, View
@@ -130,6 +130,49 @@ def test_larger_clients_than_the_control_role_are_not_concluded_about(
     context = replace(context, control=context.control.take(np.arange(0)))
     finding = _assessed(context, GramFactorization())["gram_factorization"]
     assert finding.verdict == "leak", "what came back is a leak whatever could be controlled"
+
+
+def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_context: MakeContext) -> None:
+    """A client too large to be factored without noise leaves open what is known of smaller ones, and is named."""
+    task = make_task(clients=3, records=270, epsilon=1.0)
+    sizes = (8, 14, 90)
+    clients = tuple(client.take(np.arange(size)) for client, size in zip(task.clients, sizes, strict=True))
+    context = make_context(replace(task, clients=clients), FedCGS())
+    knowledge = Knowledge(context.fresh, 10, None, False, Seeds(0), "cpu", SILENT)
+
+    def attacked(view: View) -> AttackResult:
+        return GramFactorization().run(view, knowledge)
+
+    own = context.attacked(attacked, "test", no_questions())
+    found = {finding.selection: finding for finding in AUDIT.assess(attacked(context.view), own)}
+    assert set(found) == {"controlled_sizes", "larger_clients"}
+    small, large = found["controlled_sizes"], found["larger_clients"]
+    assert small.verdict == "no_leak_found", small.reason
+    assert controls_hold(small)
+    assert small.limit is not None
+    assert small.limit.n == 2
+    assert "2 clients of 8 to 14 records" in small.reason
+    assert small.metrics["fraction_recovered"].n == 22
+    assert large.verdict == "inconclusive"
+    assert "the largest client has 90" in large.reason
+    assert large.metrics["fraction_recovered"].n == 90
+
+
+def test_noise_on_class_means_is_not_taken_for_signed_features() -> None:
+    """A feature that is never active has a noised mean below 0 and a second moment of next to nothing."""
+    how = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1e-3,), sensitivity=(1.0,))
+    means, spread = np.array([[0.5, 0.3, 0.2, -1e-3]]), np.zeros((1, 4, 4))
+    fields = {
+        "means": MessageField(means, "class_means", how),
+        "spread": MessageField(spread, "class_covariances", how),
+        "counts": MessageField(np.array([1]), "class_counts", how),
+        "ids": MessageField(np.array([0]), "class_ids", how),
+    }
+    targets = list(_class_targets(Message(0, "client/0", SERVER, fields), np.array([0])))
+    assert targets
+    gram = targets[0].candidates[0]
+    assert gram.noise > 1e-3
+    assert "signed" not in (obstacle(gram, measure(gram)) or "")
 
 
 def test_a_limit_on_records_is_not_safety(make_task: MakeTask, make_context: MakeContext) -> None:

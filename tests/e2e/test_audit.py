@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from safetensors.numpy import save
 
+from fedassay.cli import cli
 from fedassay.console import policy_file
 from fedassay.exchange.release import NoClaim, PrivacyClaim, Release, exact
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
@@ -236,18 +238,52 @@ def test_captures_that_do_not_match_are_refused(tmp_path: Path) -> None:
 
 def test_class_means_whose_covariance_is_nothing_are_a_leak(tmp_path: Path) -> None:
     """No counts are sent: that the class has one record follows from its covariance."""
-    features, _ = _features(9, seed=4)
-    groups = [features[:1], features[1:5], features[5:]]
-    means = np.stack([group.mean(axis=0) for group in groups])
-    spread = np.stack([np.cov(group.T, ddof=0) for group in groups])
-    fields = {
-        "means": MessageField(means, "class_means", exact()),
-        "spread": MessageField(spread, "class_covariances", exact()),
-        "ids": MessageField(np.arange(3), "class_ids", exact("labels")),
-    }
-    found = _found(_audit(_save(tmp_path / "in", [fields])))
+    found = _found(_audit(_spreadless(tmp_path / "in")))
     assert found["spreadless_means"].verdict == "leak"
     assert found["spreadless_means"].metrics["vectors_certain"].value == 1
+
+
+def _gradient(folder: Path) -> Path:
+    return _save(folder, [{"gradient": MessageField(np.ones((4, 7)), "parameters", exact())}])
+
+
+def _spreadless(folder: Path) -> Path:
+    features, _ = _features(9, seed=4)
+    groups = [features[:1], features[1:5], features[5:]]
+    fields = {
+        "means": MessageField(np.stack([group.mean(axis=0) for group in groups]), "class_means", exact()),
+        "spread": MessageField(np.stack([np.cov(g.T, ddof=0) for g in groups]), "class_covariances", exact()),
+        "ids": MessageField(np.arange(3), "class_ids", exact("labels")),
+    }
+    return _save(folder, [fields])
+
+
+def _noiseless_weights(folder: Path) -> Path:
+    return _declared("parameters", 0.1 * np.random.default_rng(0).normal(size=(200, 50)), folder)
+
+
+def _large_sums(folder: Path) -> Path:
+    return _declared("class_sums", 1000 * np.random.default_rng(0).random((CLASSES, WIDTH)), folder)
+
+
+@pytest.mark.parametrize(
+    ("captured", "first", "anywhere", "code"),
+    [
+        (_noiseless_weights, "Nothing passes", "was left out, or is less", 1),
+        (_large_sums, "Nothing passes yet", "that the noise was added was not tested", 2),
+        (_gradient, "Nothing passes", "no attack was run", 1),
+        (_spreadless, "Nothing passes", "1 vectors from 1 sender(s) are single records' features", 1),
+    ],
+)
+def test_the_first_screen_says_what_was_found(
+    tmp_path: Path, captured: Callable[[Path], Path], first: str, anywhere: str, code: int
+) -> None:
+    folder, out = captured(tmp_path / "in"), tmp_path / "out"
+    shown = CliRunner().invoke(cli, ["audit", str(folder), "-o", str(out)]).output
+    answer = next(line for line in shown.splitlines() if line.startswith("Nothing"))
+    assert answer.startswith(first)
+    assert anywhere in shown
+    assert check_record(load_record(out), load_policy(policy_file(SHIPPED))).exit_code == code
 
 
 def test_a_claim_over_an_exact_field_is_unsupported(tmp_path: Path) -> None:
