@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.detection import detection_limit, smallest_shift
+from fedassay.audits.stats.detection import Control, detection_limit, smallest_shift
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -24,7 +24,7 @@ class Runs(Protocol):
     """Runs of the audited size that are put together from the trials of both controls."""
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
+    def sizes(self) -> tuple[int, Control, Control]:
         """Places of a run, and trials of the negative and of the positive control."""
         ...
 
@@ -53,12 +53,24 @@ def limit_of(
     def compute() -> Limit | str:
         places, negative, positive = runs.sizes
         found = detection_limit(places, negative, positive, runs.finds, seeds.numpy("share"))
-        if found.share is None:
-            return (
-                f"a run of this size cannot tell: of {found.draws} in which all that was sent gives {things} away "
-                f"as the positive control does, {found.found} would have been found"
-            )
         shift = smallest_shift(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
+        if found.share is None:
+            whole = (
+                f"of {found.draws} runs in which all that was sent gives {things} away as the positive control does, "
+                f"{found.found} would have been found"
+            )
+            if shift is None:
+                return f"a run of this size cannot tell: {whole}, and no shift of all {things} alike"
+            # A mean over all records is no test of a few: what it would have shown is a leak of every one.
+            return Limit(
+                metric="shift",
+                value=shift,
+                n=places,
+                shift=shift,
+                shift_metric=unit,
+                words=f"{things} that are all closer by {shift:g} {unit} would have been found, not a few of them: "
+                f"{whole}",
+            )
         return Limit(
             metric="share",
             value=found.share,

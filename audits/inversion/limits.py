@@ -14,6 +14,7 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import Held, ImageMatch, Pool
 from fedassay.audits.message.truth import Matrix
+from fedassay.audits.stats.detection import Control, drawn_trials
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
 
@@ -44,10 +45,11 @@ class InvertedRuns:
     draws: int
     seeds: Seeds
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Places, and trials of the negative and the positive control."""
-        return self.places, len(self.silent.sets), len(self.leaking.sets)
+    @cached_property
+    def sizes(self) -> tuple[int, Control, Control]:
+        """Places, and trials of both controls: those of one image of the negative one are no independent trials."""
+        units = np.unique(self.silent.vectors, axis=0, return_inverse=True)[1].ravel()
+        return self.places, units, len(self.leaking.sets)
 
     @cached_property
     def _silent(self) -> tuple[Matrix, Matrix]:
@@ -69,7 +71,7 @@ class InvertedRuns:
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every image of a silent run is closer to its record by so many dB."""
-        silent = rng.integers(self.sizes[1], size=self.places)
+        silent = drawn_trials(self.sizes[1], self.places, rng)
         return self._rejects(silent, silent[:0], shift)
 
     def _rejects(self, silent: Ints, leaking: Ints, shift: float) -> bool:

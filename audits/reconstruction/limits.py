@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
+from fedassay.audits.stats.detection import drawn_trials
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
@@ -72,7 +73,7 @@ class PairedRuns:
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every target of a silent run is closer by this much."""
-        silent = rng.integers(self.sizes[1], size=self.sizes[0])
+        silent = drawn_trials(self.sizes[1], self.sizes[0], rng)
         scored = self.negative
         return self._rejects(_ours(scored)[silent] + shift, _theirs(scored)[silent], _rank(scored)[silent])
 
@@ -172,7 +173,7 @@ class PooledRuns:
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every target of a silent run is closer by this much."""
-        silent = rng.integers(len(self.truth), size=len(self.truth))
+        silent = drawn_trials(len(self.truth), len(self.truth), rng)
         fresh = self._left[len(self.truth) + len(self.exposed) :, 0]
         return self._rejects(self._left[silent, 0] + shift, self._baseline[silent], fresh)
 
