@@ -28,6 +28,11 @@ class Runs(Protocol):
         """Places of a run, and trials of the negative and of the positive control."""
         ...
 
+    @property
+    def gain(self) -> float:
+        """By how much a leaking trial is closer than a silent one on average, in the unit of shifts."""
+        ...
+
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the verdict's test finds a run whose first `count` places leak."""
         ...
@@ -59,9 +64,10 @@ def limit_of(
                 f"of {found.draws} runs in which all that was sent gives {things} away as the positive control does, "
                 f"{found.found} would have been found"
             )
-            if shift is None:
-                return f"a run of this size cannot tell: {whole}, and no shift of all {things} alike"
-            # A mean over all records is no test of a few: what it would have shown is a leak of every one.
+            # A mean over all records is no test of the few that vectors can show, but of a leak of every one. A
+            # shift beyond what the control gains is one that nothing causes.
+            if shift is None or shift > runs.gain:
+                return f"a run of this size cannot tell: {whole}"
             return Limit(
                 metric="shift",
                 value=shift,

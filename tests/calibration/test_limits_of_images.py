@@ -44,17 +44,20 @@ def test_pairs(n: int, top: int, trials: int, controls: int) -> None:
         ours, theirs = _trials(np.arange(n) < round(planted * n), rng)
         return bool(paired_test(ours, theirs, rng, top=top, tests=_TESTS).p <= 0.05 / _TESTS)
 
-    at = third = 0
+    at = third = asked = missing = 0
     for _ in range(controls):
         both = [_scored(trials, top, leaking=leaking, rng=rng) for leaking in (False, True)]
         runs = PairedRuns(_scored(n, top, leaking=False, rng=rng), *both, tests=_TESTS, seed=1)
         share = detection_limit(*runs.sizes, runs.finds, rng).share
-        assert share is not None
-        for _ in range(_RUNS // controls):
-            at += found(share)
-            third += found(share / 3)
-    assert at / _RUNS >= 0.9
-    assert third / _RUNS < at / _RUNS - 0.2
+        # A small control may say that there is no limit: a finding is inconclusive then, and claims no power.
+        missing += share is None
+        for _ in range(0 if share is None else _RUNS // controls):
+            asked += 1
+            at += found(share or 0.0)
+            third += found((share or 0.0) / 3)
+    assert missing <= controls // 5
+    assert at / asked >= 0.9
+    assert third / asked < at / asked - 0.2
 
 
 def _images(count: int, rng: np.random.Generator) -> Images:
@@ -65,7 +68,7 @@ def _images(count: int, rng: np.random.Generator) -> Images:
     return (200 * np.exp(-squares / 4) + 30 + texture).clip(0, 255).astype(np.uint8)[..., None]
 
 
-@pytest.mark.parametrize(("trials", "controls"), [(60, 1), (25, 12)])
+@pytest.mark.parametrize(("trials", "controls"), [(60, 1), (25, 6)])
 def test_sets(trials: int, controls: int) -> None:
     """The pool is put together anew: found through the audit's own matching and its two tests."""
     rng = np.random.default_rng(3)
