@@ -61,7 +61,7 @@ def limit_of(
         shift = smallest_shift(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
         if found.share is None:
             whole = (
-                f"of {found.draws} runs in which all that was sent gives {things} away as the positive control does, "
+                f"of {found.draws} runs in which all that was sent gives {things} away as in the positive control, "
                 f"{found.found} would have been found"
             )
             # A mean over all records is no test of the few that vectors can show, but of a leak of every one. A

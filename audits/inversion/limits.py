@@ -47,7 +47,7 @@ class InvertedRuns:
 
     @cached_property
     def sizes(self) -> tuple[int, Control, Control]:
-        """Places, and trials of both controls: those of one image of the negative one are no independent trials."""
+        """Places, and trials of both controls: of the negative one, those of one image hang together."""
         units = np.unique(self.silent.vectors, axis=0, return_inverse=True)[1].ravel()
         return self.places, units, len(self.leaking.sets)
 
