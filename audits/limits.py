@@ -61,7 +61,7 @@ def limit_of(
         shift = smallest_shift(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
         if found.share is None:
             whole = (
-                f"of {found.draws} runs in which all that was sent gives {things} away as in the positive control, "
+                f"of {found.draws} runs in which all that was sent leaks as the positive control does, "
                 f"{found.found} would have been found"
             )
             # A mean over all records is no test of the few that vectors can show, but of a leak of every one. A
@@ -74,7 +74,7 @@ def limit_of(
                 n=places,
                 shift=shift,
                 shift_metric=unit,
-                words=f"{things} that are all closer by {shift:g} {unit} would have been found, not a few of them: "
+                words=f"{things} that are all closer by {shift:g} {unit} would have been found, but not a few: "
                 f"{whole}",
             )
         return Limit(

@@ -6,13 +6,13 @@ positive control does and the rest is silent as the negative one, and the verdic
 trials are replaced in one nested order and the smallest share that is found is kept; the limit is the upper
 confidence bound of the 95th percentile of these, by order statistics, free of any distribution.
 
-The controls are samples themselves: another hundred of their trials would give another limit. So every draw first
-resamples both controls, and only then draws its run from them (the bootstrap's prediction of a run to come; Davison
-and Hinkley, Bootstrap Methods and their Application, 1997, section 6.3.3). The percentile then covers both chances,
-and a leak at the limit is found with the stated probability on average over controls. This assumes that trials of a
-control are independent draws of what the run's own trials come from, or that the units which several of them share
-are, where those are named. It shows no value that a control has not shown: of m units the spread of a run is short
-by about 1 / m, and a tail that m trials never reached is not in it.
+The controls are samples themselves: another hundred of their trials would give another limit. So every draw
+first resamples both controls, and only then draws its run from them (the bootstrap's prediction of a run to
+come; Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 6.3.3). The percentile then
+covers both chances, and a leak at the limit is found with the stated probability on average over controls. This
+assumes that trials of a control are independent draws of what the run's own trials come from, or that the units
+which several of them share are, where those are named. It shows no value that a control has not shown: of m
+units the spread of a run is short by about 1 / m, and a tail that m trials never reached is not in it.
 """
 
 from __future__ import annotations
