@@ -14,6 +14,7 @@ import numpy as np
 
 from fedassay.audits.inversion.truth import Held, ImageMatch, Pool
 from fedassay.audits.message.truth import Matrix
+from fedassay.audits.stats.detection import Control, drawn_trials
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
 
@@ -44,10 +45,11 @@ class InvertedRuns:
     draws: int
     seeds: Seeds
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Places, and trials of the negative and the positive control."""
-        return self.places, len(self.silent.sets), len(self.leaking.sets)
+    @cached_property
+    def sizes(self) -> tuple[int, Control, Control]:
+        """Places, and trials of both controls: of the negative one, those of one image hang together."""
+        units = np.unique(self.silent.vectors, axis=0, return_inverse=True)[1].ravel()
+        return self.places, units, len(self.leaking.sets)
 
     @cached_property
     def _silent(self) -> tuple[Matrix, Matrix]:
@@ -63,21 +65,39 @@ class InvertedRuns:
         exchanged = held.exchanged(self.seeds.numpy(name), count)
         return held.observed(), np.ascontiguousarray(exchanged.T)
 
+    @cached_property
+    def gain(self) -> float:
+        """By how many dB a leaking image is closer to its record than a silent one, on average."""
+        return float(self._leaking[0].mean() - self._silent[0].mean())
+
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` images leak."""
         return self._rejects(silent[count:], leaking[:count], 0.0)
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every image of a silent run is closer to its record by so many dB."""
-        silent = rng.integers(self.sizes[1], size=self.places)
+        silent = drawn_trials(self.sizes[1], self.places, rng)
         return self._rejects(silent, silent[:0], shift)
 
     def _rejects(self, silent: Ints, leaking: Ints, shift: float) -> bool:
         (quiet, quiet_exchanged), (loud, loud_exchanged) = self._silent, self._leaking
         value = (quiet[silent].sum() + loud[leaking].sum()) / self.places + shift
-        exchanged = (quiet_exchanged[silent].sum(axis=0) + loud_exchanged[leaking].sum(axis=0)) / self.places
+        exchanged = (_summed(quiet_exchanged, silent) + _summed(loud_exchanged, leaking)) / self.places
         higher = int((exchanged >= value - 1e-9).sum())
         return (1 + higher) / (1 + len(exchanged)) <= 0.05 / self.tests
+
+
+def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
+    """What these trials add in every exchange, shape (exchanges,); copies of a trial are exchanged by themselves.
+
+    Images of a run are different ones. Were a trial that is drawn twice exchanged as one, the mean would vary more
+    than that of as many images does. Exchanges are alike, so a copy takes those of its trial one further on.
+    """
+    copies = np.bincount(trials, minlength=len(exchanged))
+    total = np.zeros(exchanged.shape[1])
+    for number in range(int(copies.max(initial=0))):
+        total += np.roll(exchanged[copies > number].sum(axis=0), number)
+    return total
 
 
 def silent_trials(

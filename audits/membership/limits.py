@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from fedassay.audits.membership.roc import Allowed, in_low_corner
-from fedassay.audits.stats.detection import DRAWS, detection_limit, smallest_shift
+from fedassay.audits.stats.detection import DRAWS, detection_limit, drawn_trials, smallest_shift
 from fedassay.audits.stats.one_run_fdp import one_run_fdp_bound
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.records.record import Limit
@@ -105,7 +105,7 @@ def _shift(finder: _Finder, silent: Matrix, rng: np.random.Generator) -> float |
 
     def finds(step: float, own: np.random.Generator) -> bool:
         outside = np.sort(own.random(finder.size.outside))
-        inside = silent[own.integers(len(silent), size=finder.size.inside)]
+        inside = silent[drawn_trials(len(silent), finder.size.inside, own)]
         return finder.by_area(outside, ndtr(ndtri(inside) + step))
 
     step = smallest_shift(steps, finds, rng, draws=DRAWS)

@@ -19,7 +19,7 @@ from fedassay.audits.message.controls import attacked, view_of
 from fedassay.audits.message.exposed import Reading, also_faintly_noised, read
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
-from fedassay.audits.stats.detection import smallest_shift
+from fedassay.audits.stats.detection import drawn_trials, smallest_shift
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.typed_intervals import Bounded, interval
@@ -182,7 +182,7 @@ def smallest_saving(saved: Matrix, tests: int, rng: np.random.Generator) -> floa
     size = len(saved)
 
     def finds(shift: float, run: np.random.Generator) -> bool:
-        gains = np.minimum(saved[run.integers(size, size=size)] + shift, 1.0)
+        gains = np.minimum(saved[drawn_trials(size, size, run)] + shift, 1.0)
         return sign_flip(gains, run, tests=tests).p <= 0.05 / tests
 
     return smallest_shift(_SHIFTS, finds, rng, draws=_SHIFT_DRAWS)

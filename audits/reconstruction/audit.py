@@ -14,13 +14,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from fedassay.audits.evidence import Figures, Subject
-from fedassay.audits.exposed_images import OFFERED, ExposedImages, exposed_images
+from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.limits import limit_of
+from fedassay.audits.reconstruction.controls import (
+    nobodys_images,
+    other_images,
+    owners,
+    raw_features,
+    shuffled_features,
+)
 from fedassay.audits.reconstruction.facts import RECONSTRUCTION
+from fedassay.audits.reconstruction.figures import assumptions, figure, targets
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Closeness, explains, judge, result_of
 from fedassay.audits.reconstruction.limits import SHIFTS, PairedRuns, PooledRuns
@@ -31,7 +38,7 @@ from fedassay.audits.reconstruction.selections import (
     private_truth,
     set_selections,
 )
-from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
+from fedassay.audits.simulation import noised
 from fedassay.audits.verdict import conclude, inconclusive
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -39,15 +46,10 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.view import view
-from fedassay.records.record import Finding, Picture, PictureColumn, Series
+from fedassay.records.record import Finding
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
-
-_PAIRED_BASELINE = "baseline: the attacker's image with the nearest feature, or the mean of the five nearest"
-_SET_BASELINE = "baseline: the attacker's images, or fresh images matched with the same set, whichever is closer"
-_IDENTIFIED = "each recovered vector is held against the record whose feature it is, to a relative error of 1 %"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class ReconstructionAudit(Parameters):
             return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
         images = joined("control", exposed.clients).images
         closest = most_similar(images, context.attacker.images, device=context.similarity.device).indices
-        known = Truth(images, truth.fresh, tuple(_owners(exposed.clients)), closest)
+        known = Truth(images, truth.fresh, tuple(owners(exposed.clients)), closest)
         top = self._top(len(made.images))
         selections = paired_selections(made, known, context.attacker, context.similarity, top)
         return {
@@ -161,8 +163,8 @@ class ReconstructionAudit(Parameters):
     ) -> Iterator[_Compared]:
         """Both set-level selections, with controls that go through the same matching."""
         name = reconstruction.source.name
-        records, _, raw = self._raw_control(truth, context)
-        silent = self._simulated(name, context)
+        records, _, raw = self._raw(truth, context)
+        silent = nobodys_images(name, context)
         sets = {
             "result": (reconstruction.images[:, 0], truth.images),
             "raw": (raw.images[:, 0], records.images),
@@ -180,7 +182,7 @@ class ReconstructionAudit(Parameters):
         tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
         if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
             judged |= self._judged_sets(
-                name, "others", *self._others(reconstruction, truth, context), truth, context
+                name, "others", *other_images(reconstruction, truth, context), truth, context
             )
         for selection in ("oracle_all", "oracle"):
             ours, others = judged["result", selection], judged.get(("others", selection))
@@ -227,37 +229,12 @@ class ReconstructionAudit(Parameters):
             for selection, scored in matched.items()
         }
 
-    def _others(
-        self, reconstruction: Reconstruction, truth: Truth, context: AuditContext
-    ) -> tuple[Images, Images]:
-        """Half of the private images, in the place of at most as many reconstructions, and the other half."""
-        order = context.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
-        half = len(order) // 2
-        shown = order[:half][: len(reconstruction.images)]
-        return truth.images[shown], truth.images[np.sort(order[half:])]
-
     def _matched(
         self, images: Images, target: Images, fresh: Images, context: AuditContext, path: str
     ) -> dict[str, Scored]:
         rng = context.seeds.numpy("reconstruction", "sets", path)
         top = self._top(len(target))
         return set_selections(images, target, fresh, context.attacker.images, context.similarity, top, rng)
-
-    def _simulated(self, name: str, context: AttackedContext) -> Images:
-        """What the method and the attack make of records that no client holds, shape (n, H, W, C).
-
-        What other attacks recovered is recovered again. Where nothing is, raw features stand in for it.
-        """
-        clients = fresh_clients(context, context.fresh)
-        seeds = context.seeds.child("reconstruction", "simulated")
-        seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
-        try:
-            again = context.attack(seen) if name in OFFERED else context.attack(seen, upstream=True)
-            made = [item for item in again.reconstructions if item.source.name == name]
-        except NotRunError:
-            made = []
-        item = made[0] if made else _only(context.attack(raw_view([joined("control", clients)], context)))
-        return item.images[:, 0]
 
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
@@ -274,37 +251,16 @@ class ReconstructionAudit(Parameters):
         rng = context.seeds.numpy("reconstruction", "bootstrap", path)
         return judge(scored, context.similarity, rng, tests=context.bounds, draws=self.draws)
 
-    def _raw_control(self, truth: Truth, context: AttackedContext) -> tuple[Records, Ints, Reconstruction]:
-        """Some private records, their closest attacker images, and what the attack makes of their features.
-
-        The same for every cell of a seed, and so made once.
-        """
-        key = f"raw control/{self.near_duplicates}/{self.control_records}/{context.attack_key}"
-        kept = context.workplace.shared.get(key)
-        if isinstance(kept, tuple):
-            return kept
-        size = min(self.control_records, len(truth.images))
-        rng = control_seeds(context, "reconstruction", "records").numpy()
-        chosen = np.sort(rng.permutation(len(truth.images))[:size])
-        where = {owner: position for position, owner in enumerate(_owners(context.clients))}
-        positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-        records = joined("private", context.clients).take(positions, "control")
-        made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
-        context.workplace.shared[key] = made
-        return made
+    def _raw(self, truth: Truth, context: AttackedContext) -> tuple[Records, Ints, Reconstruction]:
+        return raw_features(truth, context, self.control_records, f"raw control/{self.near_duplicates}")
 
     def _paired_controls(self, truth: Truth, context: AttackedContext) -> dict[tuple[str, str], Closeness]:
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
-        records, closest, positive = self._raw_control(truth, context)
+        records, closest, positive = self._raw(truth, context)
         size = len(records)
-        # A cyclic shift of a random order gives every record another record's feature.
-        order = context.seeds.numpy("reconstruction", "shuffle").permutation(size)
-        wrong = np.empty(size, np.int64)
-        wrong[order] = np.roll(order, 1)
-        negative = _only(context.attack(raw_view([records.take(wrong)], context)))
         known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
         controls = {}
-        for kind, raw in (("positive", positive), ("negative", negative)):
+        for kind, raw in (("positive", positive), ("negative", shuffled_features(records, context))):
             selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
             for selection, scored in selections.items():
                 controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
@@ -321,9 +277,9 @@ class ReconstructionAudit(Parameters):
         figures = Figures(
             metrics=ours.metrics,
             baseline=ours.baseline,
-            assumptions=self._assumptions(source, context),
-            pictures=self._pictures(ours.scored, source.name, compared.selection, context),
-            series={"targets": _targets(ours.scored)},
+            assumptions=assumptions(source, self.near_duplicates, context),
+            pictures=figure(ours.scored, source.name, compared.selection, context, self.pictures),
+            series={"targets": targets(ours.scored)},
         )
         raw = compared.raw.control("raw features of the same records")
         negative = compared.negative.control(silent)
@@ -338,61 +294,3 @@ class ReconstructionAudit(Parameters):
             )
         own = compared.own.control("the method's own release of control records, without privacy", own_shape=True)
         return conclude(subject, result, figures, positive=own, negative=negative, also=(raw,))
-
-    def _assumptions(self, source: VectorSource, context: AuditContext) -> tuple[str, ...]:
-        return (
-            "PSNR and SSIM on the data range 255; SSIM with a 7x7 uniform window",
-            _PAIRED_BASELINE if source.paired else _SET_BASELINE,
-            *([_IDENTIFIED] if source.paired and source.name != "raw" else []),
-            f"near duplicates of attacker images dropped: {self.near_duplicates:.0%} of the private ones",
-            "leak: mean SSIM above the baseline"
-            + ("" if source.paired else " and higher for private than for fresh images")
-            + f", one-sided 95 % corrected for {context.bounds} tests",
-        )
-
-    def _pictures(self, scored: Scored, source: str, selection: str, context: AuditContext) -> tuple[Picture, ...]:
-        count = min(self.pictures, scored.top)
-        if count == 0:
-            return ()
-        chosen = _examples(scored, count)
-        columns = [
-            PictureColumn(
-                caption=f"target {i}", metrics={name: float(scored.values[name][i]) for name in scored.values}
-            )
-            for i in chosen
-        ]
-        rows = {
-            "private image": scored.truth[chosen],
-            "attacker's image": scored.baseline[chosen],
-            "reconstruction": scored.images[chosen],
-        }
-        title = f"{source}, selection {selection}"
-        return (context.workplace.grid((source, selection), title, rows, columns),)
-
-
-def _targets(scored: Scored) -> Series:
-    """SSIM of every target that counts, beside its baseline's."""
-    best = np.sort(np.argsort(-scored.rank, kind="stable")[: scored.top])
-    theirs = np.sort(np.argsort(-scored.baseline_rank, kind="stable")[: scored.top])
-    return Series(
-        title="SSIM of each target",
-        columns={
-            "ssim": tuple(scored.values["ssim"][best].tolist()),
-            "baseline": tuple(scored.baseline_values["ssim"][theirs].tolist()),
-        },
-    )
-
-
-def _examples(scored: Scored, count: int) -> Ints:
-    """Evenly spaced among the targets in order where all count, the best-ranked ones otherwise."""
-    if scored.top == len(scored.truth):
-        return np.linspace(0, len(scored.truth) - 1, count).astype(np.int64)
-    return np.argsort(-scored.rank, kind="stable")[:count]
-
-
-def _owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:
-    return [(client.name, row) for client in clients for row in range(len(client))]
-
-
-def _only(result: AttackResult) -> Reconstruction:
-    return next(item for item in result.reconstructions if item.source.name == "raw")

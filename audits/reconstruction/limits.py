@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
+from fedassay.audits.stats.detection import drawn_trials
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
@@ -61,6 +62,12 @@ class PairedRuns:
         places = self.result.top if self._chosen_alike else self.sizes[0]
         return PairedDecision(places, self.result.top, self.tests, self.seed)
 
+    @property
+    def gain(self) -> float:
+        """By how much a leaking target is closer than a silent one, both over their baselines, on average."""
+        leaking, silent = ((_ours(part) - _theirs(part)).mean() for part in (self.positive, self.negative))
+        return float(leaking - silent)
+
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` targets leak."""
         return self._rejects(
@@ -72,7 +79,7 @@ class PairedRuns:
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every target of a silent run is closer by this much."""
-        silent = rng.integers(self.sizes[1], size=self.sizes[0])
+        silent = drawn_trials(self.sizes[1], self.sizes[0], rng)
         scored = self.negative
         return self._rejects(_ours(scored)[silent] + shift, _theirs(scored)[silent], _rank(scored)[silent])
 
@@ -156,6 +163,13 @@ class PooledRuns:
             GapDecision(n, len(self.fresh), share, self.tests, seed),
         )
 
+    @property
+    def gain(self) -> float:
+        """By how much an exposed image is closer to its own reconstruction than a private one to a silent set."""
+        n = len(self.truth)
+        own = np.arange(len(self.exposed))
+        return float(self._brought[n + own, own].mean() - self._left[:n, 0].mean())
+
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` targets leak, and their images are in the pool."""
         n = len(self.truth)
@@ -172,7 +186,7 @@ class PooledRuns:
 
     def finds_shift(self, shift: float, rng: np.random.Generator) -> bool:
         """Whether it rejects where every target of a silent run is closer by this much."""
-        silent = rng.integers(len(self.truth), size=len(self.truth))
+        silent = drawn_trials(len(self.truth), len(self.truth), rng)
         fresh = self._left[len(self.truth) + len(self.exposed) :, 0]
         return self._rejects(self._left[silent, 0] + shift, self._baseline[silent], fresh)
 

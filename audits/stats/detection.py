@@ -5,6 +5,14 @@ Statistician 2001): a run is put together from the trials of both controls. Of n
 positive control does and the rest is silent as the negative one, and the verdict's own test is asked. In each draw
 trials are replaced in one nested order and the smallest share that is found is kept; the limit is the upper
 confidence bound of the 95th percentile of these, by order statistics, free of any distribution.
+
+The controls are samples themselves: another hundred of their trials would give another limit. So every draw
+first resamples both controls, and only then draws its run from them (the bootstrap's prediction of a run to
+come; Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 6.3.3). The percentile then
+covers both chances, and a leak at the limit is found with the stated probability on average over controls. This
+assumes that trials of a control are independent draws of what the run's own trials come from, or that the units
+which several of them share are, where those are named. It shows no value that a control has not shown: of m
+units the spread of a run is short by about 1 / m, and a tail that m trials never reached is not in it.
 """
 
 from __future__ import annotations
@@ -46,15 +54,25 @@ class Detection:
     draws: int
 
 
+Control = int | Ints
+"""Trials of a control: how many, if all are independent, or the unit that each belongs to, shape (m,)."""
+
+
 def detection_limit(
-    places: int, negative: int, positive: int, finds: Finds, rng: np.random.Generator, *, draws: int = DRAWS
+    places: int,
+    negative: Control,
+    positive: Control,
+    finds: Finds,
+    rng: np.random.Generator,
+    *,
+    draws: int = DRAWS,
 ) -> Detection:
     """The smallest share of `places` that a test finds.
 
     Args:
         places: Trials of the audited run, n.
-        negative: Trials of the negative control; drawn from with replacement.
-        positive: Trials of the positive control; drawn from with replacement.
+        negative: Trials of the negative control.
+        positive: Trials of the positive control.
         finds: The verdict's test.
         rng: Draws trials and their order.
         draws: Runs that are put together.
@@ -62,15 +80,33 @@ def detection_limit(
     Raises:
         ValueError: There are no trials, or too few draws for the confidence bound to exist (`fewest_draws`).
     """
-    if min(places, negative, positive) < 1:
-        raise ValueError(f"{places} places, {negative} and {positive} trials given; allowed: 1 or more of each")
+    trials = tuple(part if isinstance(part, int) else len(part) for part in (negative, positive))
+    if min(places, *trials) < 1:
+        raise ValueError(f"{places} places, {trials[0]} and {trials[1]} trials given; allowed: 1 or more of each")
 
     def run() -> Callable[[int], bool]:
-        silent, leaking = rng.integers(negative, size=places), rng.integers(positive, size=places)
+        silent, leaking = drawn_trials(negative, places, rng), drawn_trials(positive, places, rng)
         return partial(finds, silent, leaking)
 
     limit, found = _limit_of(run, places, draws)
     return Detection(None if np.isinf(limit) else limit / places, found, draws)
+
+
+def drawn_trials(control: Control, places: int, rng: np.random.Generator) -> Ints:
+    """A trial for each place of a run, shape (places,), with replacement from a resample of the control.
+
+    Args:
+        control: Its trials.
+        places: Trials of the run.
+        rng: Resamples the control, and draws from it.
+    """
+    if isinstance(control, int):
+        resampled = rng.integers(control, size=control)
+    else:
+        units, unit = np.unique(control, return_inverse=True)
+        chosen = rng.integers(len(units), size=len(units))
+        resampled = np.concatenate([np.flatnonzero(unit == each) for each in chosen])
+    return np.asarray(resampled[rng.integers(len(resampled), size=places)])
 
 
 def smallest_shift(

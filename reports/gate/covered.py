@@ -97,6 +97,9 @@ def _limited(rule: str, name: str, finding: Finding, bound: float) -> Judgement:
     limit = finding.limit
     if limit is None:
         return Judgement(rule, name, "undecided", f"{where} says no smallest leak that it would have found")
+    if limit.metric == "shift":
+        words = f"{where} bounds no share of the records, but how much closer all would have to be: {limit.words}"
+        return Judgement(rule, name, "undecided", words)
     smallest = (
         f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({limit.metric})"
     )

@@ -93,6 +93,15 @@ def test_above_the_limit_of_detection_a_policy_cannot_decide(build_cell: Any, fi
     assert outcome.exit_code == code
 
 
+def test_a_shift_of_all_records_bounds_no_share_of_them(build_cell: Any) -> None:
+    """However small the shift: a policy speaks of leaks of a few."""
+    limit = Limit(metric="shift", value=0.01, n=100, shift=0.01, shift_metric="SSIM", words="of all records")
+    finding = found("reconstruction", "no_leak_found").model_copy(update={"limit": limit})
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(finding,))
+    outcome = check_record(run_of(cell), Policy(name="p", limit_of_detection={"reconstruction": 0.2}))
+    assert outcome.exit_code == 2
+
+
 def test_an_audit_that_does_not_apply_is_not_demanded(build_cell: Any) -> None:
     bare = build_cell(None, "fedpft", "fedpft", 1.0, 0, findings=(found("membership", "no_leak_found"),))
     cell = bare.model_copy(update={"coverage": (row("membership", "conclusive"),)})

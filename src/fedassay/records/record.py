@@ -138,6 +138,7 @@ class Limit(Frozen):
 
     Attributes:
         metric: What it is measured in, such as `share`: of the records that leak as the positive control does.
+            `shift`: of every trial alike, where the run would have found no leak of a few, however many they are.
         value: The limit, an upper 95 % confidence bound.
         power: Probability with which such a leak is found.
         n: Trials of the run, which the limit holds for.

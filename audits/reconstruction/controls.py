@@ -1,0 +1,89 @@
+"""Controls of the attack alone: raw features of private records, and what knows nothing of the targets.
+
+The control in the release's own shape is made in `fedassay.audits.exposed_images`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedassay.audits.exposed_images import OFFERED
+from fedassay.audits.reconstruction.selections import Truth
+from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
+from fedassay.contracts.attack import AttackResult, Reconstruction
+from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.data.records import Records, joined
+from fedassay.exchange.view import view
+from fedassay.support.errors import NotRunError
+from fedassay.support.types import Images, Ints
+
+
+def raw_features(
+    truth: Truth, context: AttackedContext, most: int, name: str
+) -> tuple[Records, Ints, Reconstruction]:
+    """Some private records, their closest attacker images, and what the attack makes of their features.
+
+    The same for every cell of a seed, and so made once.
+
+    Args:
+        truth: The private images that count.
+        context: The cell and its attack.
+        most: Records at most.
+        name: Names the selection of private images, under which the control is kept.
+    """
+    key = f"{name}/{most}/{context.attack_key}"
+    kept = context.workplace.shared.get(key)
+    if isinstance(kept, tuple):
+        return kept
+    size = min(most, len(truth.images))
+    rng = control_seeds(context, "reconstruction", "records").numpy()
+    chosen = np.sort(rng.permutation(len(truth.images))[:size])
+    where = {owner: position for position, owner in enumerate(owners(context.clients))}
+    positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
+    records = joined("private", context.clients).take(positions, "control")
+    made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
+    context.workplace.shared[key] = made
+    return made
+
+
+def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:
+    """What the attack makes of these records' features where each has another one's."""
+    # A cyclic shift of a random order gives every record another record's feature.
+    order = context.seeds.numpy("reconstruction", "shuffle").permutation(len(records))
+    wrong = np.empty(len(records), np.int64)
+    wrong[order] = np.roll(order, 1)
+    return _only(context.attack(raw_view([records.take(wrong)], context)))
+
+
+def nobodys_images(name: str, context: AttackedContext) -> Images:
+    """What the method and the attack make of records that no client holds, shape (n, H, W, C).
+
+    What other attacks recovered is recovered again. Where nothing is, raw features stand in for it.
+    """
+    clients = fresh_clients(context, context.fresh)
+    seeds = context.seeds.child("reconstruction", "simulated")
+    seen = view(context.rerun(clients, seeds).transcript, context.view.threat)
+    try:
+        again = context.attack(seen) if name in OFFERED else context.attack(seen, upstream=True)
+        made = [item for item in again.reconstructions if item.source.name == name]
+    except NotRunError:
+        made = []
+    item = made[0] if made else _only(context.attack(raw_view([joined("control", clients)], context)))
+    return item.images[:, 0]
+
+
+def other_images(reconstruction: Reconstruction, truth: Truth, context: AuditContext) -> tuple[Images, Images]:
+    """Half of the private images, in the place of at most as many reconstructions, and the other half."""
+    order = context.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
+    half = len(order) // 2
+    shown = order[:half][: len(reconstruction.images)]
+    return truth.images[shown], truth.images[np.sort(order[half:])]
+
+
+def owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:
+    """Sender and row of every record of these clients."""
+    return [(client.name, row) for client in clients for row in range(len(client))]
+
+
+def _only(result: AttackResult) -> Reconstruction:
+    return next(item for item in result.reconstructions if item.source.name == "raw")
