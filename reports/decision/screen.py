@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import shorten
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.decision.decision import Decision, Option, points
@@ -20,6 +21,9 @@ MARKS: dict[State | None, tuple[str, str, Tone, str]] = {
     None: ("–", "Not judged", "none", "dash"),
 }
 """How each state is shown: a character, a word, a colour, an icon."""
+
+_WIDE = 200
+"""Characters of a reason on the console; the report has all of it."""
 
 _FEW = 3
 """Reasons and steps that a first screen has room for."""
@@ -143,13 +147,15 @@ def _untested(record: RunRecord, option: Option) -> str:
 
 def decision_text(shown: Screen) -> Iterable[str]:
     """The first screen as lines of plain text, for a terminal."""
-    yield shown.answer
+    yield shorten(shown.answer, _WIDE, placeholder=" …")
     yield f"Held to the policy {shown.policy}: {'; '.join(shown.rules)}."
     for row in shown.rows:
         mark = MARKS[row.state][0]
         yield f"{mark} {row.name} at ε = {row.epsilon}: {row.word.lower()}"
         for why in row.why:
-            yield f"    {why}" + (f" ({row.further} more)" if row.further else "")
+            yield f"    {shorten(why, _WIDE, placeholder=' …')}" + (
+                f" ({row.further} more)" if row.further else ""
+            )
         yield f"    accuracy {row.accuracy}; cost of privacy: {row.cost}; sends {row.sends}; {row.untested}"
     for what, _, takes in shown.steps:
         yield f"Next: {what}" + (f" ({takes})" if takes else "")

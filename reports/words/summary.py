@@ -28,6 +28,8 @@ SELECTIONS = {
     "attacker": "the attacker's own pick",
     "oracle": "the best matches",
     "oracle_all": "every private image",
+    "controlled_sizes": "clients of sizes that were controlled",
+    "larger_clients": "clients larger than any that was controlled",
 }
 """Plain words for the reconstruction audit's selections."""
 

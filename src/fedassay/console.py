@@ -26,6 +26,9 @@ _KINDS: dict[str, Kind] = {
     "datasets": "dataset",
     "backbones": "backbone",
 }
+_WIDE = 200
+"""Characters of a sentence on the console; the report has all of it."""
+
 _COLOURS = {
     "sound": "green",
     "no_leak_found": "green",
@@ -166,7 +169,10 @@ def print_summary(record: RunRecord, folder: Path) -> None:
         delta = f", delta {group.delta:g}" if deltas and math.isfinite(group.epsilon) else ""
         verdict = Styled(f"{release.verdict:<14}", _COLOURS[release.verdict], bold=True)
         seeds = f" (on {release.seeds})" if release.seeds else ""
-        say(verdict, f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {release.text}{seeds}")
+        say(
+            verdict,
+            f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {textwrap.shorten(release.text, _WIDE, placeholder=' …')}{seeds}",
+        )
     warned = sum(len(cell.privacy.warnings) for cell in record.cells)
     if warned:
         say(Styled("warnings", "yellow"), f"       {warned}, in the report")

@@ -131,7 +131,7 @@ def still_conclusive(kept: Sequence[dict[str, str]], now: Sequence[Said]) -> dic
             for item in now
             if (item.cell, item.audit, item.attack) == (old["cell"], old["audit"], old["attack"])
             and (not old["source"] or item.source in ("", old["source"]))
-            and (not old["selection"] or item.selection in ("", old["selection"]))
+            and (not old["selection"] or item.selection in ("", "controlled_sizes", old["selection"]))
         ]
         if not any(item.verdict in CONCLUSIVE for item in alike):
             lost.append({**old, "reason": alike[0].reason if alike else "no such finding"})
