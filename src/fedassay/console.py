@@ -169,10 +169,8 @@ def print_summary(record: RunRecord, folder: Path) -> None:
         delta = f", delta {group.delta:g}" if deltas and math.isfinite(group.epsilon) else ""
         verdict = Styled(f"{release.verdict:<14}", _COLOURS[release.verdict], bold=True)
         seeds = f" (on {release.seeds})" if release.seeds else ""
-        say(
-            verdict,
-            f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {textwrap.shorten(release.text, _WIDE, placeholder=' …')}{seeds}",
-        )
+        words = textwrap.shorten(release.text, _WIDE, placeholder=" …")
+        say(verdict, f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {words}{seeds}")
     warned = sum(len(cell.privacy.warnings) for cell in record.cells)
     if warned:
         say(Styled("warnings", "yellow"), f"       {warned}, in the report")
