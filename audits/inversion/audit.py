@@ -116,7 +116,7 @@ class InversionAudit(Parameters):
         negative = setting.negative.control("raw features of records that no client holds")
         result = _result(shown, _explanation(shown, others, context), noised=noised(context))
         try:
-            exposed = self._exposed(source, setting)
+            exposed = self._exposed(source, len(used), setting)
         except NotRunError as error:
             reason = f"no positive control in the release's own shape: {error}; {result.shown}"
             return inconclusive(subject, reason, figures, positive=raw, negative=negative)
@@ -134,16 +134,16 @@ class InversionAudit(Parameters):
             also=(raw,),
         )
 
-    def _exposed(self, source: VectorSource, setting: _Setting) -> Held:
+    def _exposed(self, source: VectorSource, vectors: int, setting: _Setting) -> Held:
         """Images of the same source in the method's own release of control records, without privacy.
 
         Raises:
             NotRunError: There is no such release, or it offers too few of these vectors.
         """
         context = setting.context
-        # More images than were audited tell better what one shows; whether so few would do, the limit says.
-        count = self.control_records
-        exposed = exposed_images(context, source.name, count, vectors=count, least=8)
+        exposed = exposed_images(
+            context, source.name, self.control_records, vectors=min(vectors, self.control_records), least=8
+        )
         sets = candidates(exposed.made.source, exposed.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
         if len(used) < 2:
