@@ -392,7 +392,13 @@ def _first(content: dict[str, object]) -> dict[str, object]:
 def _nan(folder: Path) -> None:
     arrays = {name: item.values for name, item in load_transcript(folder).messages[0].fields.items()}
     arrays["sums"][0, 0] = np.nan
+    _put(folder, arrays)
+
+
+def _put(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write the first message anew, as its sender would: with nothing said of what its file was."""
     (folder / "00000.safetensors").write_bytes(save(arrays))
+    _edited(folder, lambda content: _first(content).pop("sha256", None))
 
 
 def _pickled(folder: Path) -> None:
@@ -440,7 +446,7 @@ def _symlink(folder: Path) -> None:
 def _fields_replaced(**fields: np.ndarray) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         arrays = {name: item.values for name, item in load_transcript(folder).messages[0].fields.items()}
-        (folder / "00000.safetensors").write_bytes(save({**arrays, **fields}))
+        _put(folder, {**arrays, **fields})
 
     return change
 
@@ -508,7 +514,7 @@ def test_labels_outside_the_classes_are_refused(tmp_path: Path) -> None:
     }
     folder = _save(tmp_path / "in", [fields])
     for wrong in (labels - 7, labels + 10**12):
-        (folder / "00000.safetensors").write_bytes(save({"f": features, "y": wrong}))
+        _put(folder, {"f": features, "y": wrong})
         with pytest.raises(DataError, match=r"labels must lie in 0\.\.4"):
             load_transcript(folder)
 
