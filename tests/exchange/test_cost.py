@@ -66,3 +66,10 @@ def test_covariances_class_by_class_count() -> None:
     }
     found = seconds_of(_transcript(Message(0, "client/0", "server", fields)))
     assert found > 60 * float(((counts / 256) ** 3).sum())
+
+
+@pytest.mark.parametrize("moment", [np.zeros((0, 0)), np.full((40, 40), 1e300), np.full((40, 40), np.inf)])
+def test_a_moment_that_cannot_be_decomposed_is_not_factored(moment: np.ndarray) -> None:
+    fields = {"moment": MessageField(moment, "second_moment", exact(), additive=True)}
+    messages = (Message(0, "client/0", "server", fields), Message(1, "client/0", "server", fields))
+    assert seconds_of(_transcript(*messages)) < 1

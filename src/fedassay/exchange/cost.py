@@ -30,6 +30,7 @@ _MOST_FACTORED = 256
 """Records beyond which `gram_factorization` does not try."""
 
 
+@np.errstate(all="ignore")  # numbers that overflow are for the attacks to speak of
 def seconds_of(transcript: Transcript, enough: float = math.inf) -> float:
     """Seconds that the attacks on messages take on one core, to an order of magnitude.
 
@@ -71,7 +72,12 @@ def _decomposing(message: Message) -> float:
 
 def _factoring(gram: Gram) -> float:
     """Of one factorization, where it would be tried; the number of records is sent, or the rank tells it."""
-    size = measure(gram)
+    if not gram.second.size:
+        return 0.0
+    try:
+        size = measure(gram)
+    except np.linalg.LinAlgError:
+        return 0.0  # numbers that overflow: the attack meets the same, and says so
     return 0.0 if obstacle(gram, size) or size.total > _MOST_FACTORED else _FACTORS * size.total**3
 
 
