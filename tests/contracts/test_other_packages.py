@@ -113,8 +113,10 @@ def test_it_runs_and_its_attack_is_judged_by_the_audits_of_its_kind(toy: tuple[C
     found = {(finding["audit"], finding["attack"]): finding for finding in cell["findings"]}
     assert set(found) == {("message", "toy_alone"), ("toy_small_classes", "toy_alone")}
     judged = found["message", "toy_alone"]
-    # The sums are scaled: the vectors are no record's feature, though the controls show that they could be.
-    assert judged["controls"]["positive"]["caught"]
+    # The sums are scaled: the vectors are no record's feature, not even where every record is alone in its class.
+    # So the control in the release's own shape is missed, and silence says nothing.
+    assert not judged["controls"]["positive"]["caught"]
+    assert judged["verdict"] == "inconclusive"
     assert not judged["controls"]["negative"]["flagged"]
     assert judged["source"] == "toy_alone"
     assert found["toy_small_classes", "toy_alone"]["verdict"] == "leak"
