@@ -169,7 +169,9 @@ def print_summary(record: RunRecord, folder: Path) -> None:
         delta = f", delta {group.delta:g}" if deltas and math.isfinite(group.epsilon) else ""
         verdict = Styled(f"{release.verdict:<14}", _COLOURS[release.verdict], bold=True)
         seeds = f" (on {release.seeds})" if release.seeds else ""
-        words = textwrap.shorten(release.text, _WIDE, placeholder=" …")
+        # What was not tested must not be what is cut.
+        said, open_, rest = release.text.partition("; not fully tested")
+        words = textwrap.shorten(said, _WIDE, placeholder=" …") + open_ + rest
         say(verdict, f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {words}{seeds}")
     warned = sum(len(cell.privacy.warnings) for cell in record.cells)
     if warned:

@@ -35,12 +35,12 @@ clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 privacy: {epsilon: 2, delta: 1.0e-5}
 methods: [{raw_features: {epsilon: .inf}}, {fedcgs: {}}]
-audits: [{ledger: {}}]
+audits: [{dp_claim: {}}]
 """
 _POLICIES = {
     "kept": "name: kept\ncells: {epsilon: finite}\nmaximum: {accounted: 3.0}\n",
     "broken": "name: broken\ncells: {epsilon: finite}\nmaximum: {accounted: 1.0}\n",
-    "undecided": "name: undecided\ncells: {epsilon: finite}\nmust_conclude: [dp_claim]\n",
+    "undecided": "name: undecided\ncells: {epsilon: finite}\nmust_conclude: [reconstruction]\n",
 }
 _CODES = {"kept": 0, "broken": 1, "undecided": 2}
 

@@ -34,6 +34,7 @@ OTHERS = {
     ("reports/document/figures/svg.py", "circle"): "an element of SVG",
     ("reports/document/figures/tradeoff.py", "circle"): "an element of SVG",
     ("src/fedassay/nets/inversion.py", "pixels"): "what inverted images are made of",
+    ("src/fedassay/nets/checkpoint.py", "average"): "weights averaged over steps",
     ("src/fedassay/plan/fitted.py", "npz"): "what the plan that init writes for a file reads",
     ("src/fedassay/plan/fitted.py", "image_folder"): "what the plan that init writes for a folder reads",
     ("src/fedassay/plan/fitted.py", "raw_features"): "a method of the plan that init writes",

@@ -184,5 +184,5 @@ def test_two_documents_do_not_go_to_one_stream(run: Path, tmp_path: Path) -> Non
 def test_tables_do_not_go_to_a_stream(run: Path, tmp_path: Path) -> None:
     done = fedassay(*_writing("csv", run, "-"), cwd=tmp_path)
     assert done.returncode == 2
-    assert "csv is a folder of tables" in done.stderr
+    assert "csv is a folder of files" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -115,7 +115,7 @@ def test_a_bad_number_is_one_message(run, args: list[str], message: str) -> None
         ("- {mechanism: pure, epsilon: -1}", "0.pure.epsilon"),
         ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 2, steps: 9}", "0.dp_sgd.sampling_rate"),
         ("- {mechanism: dp_sgd, noise_multiplier: 1, sampling_rate: 0.1}", "0.dp_sgd.steps: Field required"),
-        ("- [", "cannot be read"),
+        ("- [", "not valid YAML"),
     ],
 )
 def test_a_bad_list_is_one_message(run, tmp_path: Path, content: str, message: str) -> None:  # type: ignore[no-untyped-def]
