@@ -37,7 +37,7 @@ from catalogue import UNCHANGED, Mutant, mutants, plan_of, unchanged
 from copies import edited, pristine
 
 LIMIT = 120.0
-"""Seconds that one plan may take."""
+"""Processor seconds that one plan may take."""
 
 CLAIMS = ("dp_claim", "ledger")
 BAD = ("unsound", "unsupported")
