@@ -59,11 +59,6 @@ class Reading:
             return joined(AGGREGATE, self.clients)
         return next((client for client in self.clients if client.name == sender), None)
 
-    @staticmethod
-    def again(context: AttackedContext, view: View) -> AttackResult:
-        """The attack on another view, or nothing where it finds nothing to work on."""
-        return attacked(context, view)
-
 
 def by_hand(
     context: AttackedContext, records: Records, encode: Callable[[Records], NDArray[np.float64]], rule: str
@@ -250,31 +245,37 @@ def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -
 
 def faint(item: MessageField, dtype: np.dtype[Any], rng: np.random.Generator) -> MessageField:
     """A field under noise far below its entries, which it declares."""
-    values = item.values.astype(np.float64)
-    scale = FAINT * max(float(np.abs(values).max(initial=0.0)), 1e-3)
-    noise = rng.normal(0, scale, values.shape)
-    if item.kind == "second_moment" and values.ndim == 2:
-        noise = (noise + noise.T) / 2
-    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
-    sent = (values + noise).astype(dtype if dtype.kind == "f" else np.float64)
-    return replace(item, sent=sent, release=release)
+    noised = _noised(item, FAINT * max(_largest(item), 1e-3), rng)
+    return replace(noised, sent=noised.values.astype(dtype if dtype.kind == "f" else np.float64))
 
 
 def drowned(view: View, rng: np.random.Generator) -> View:
     """A view whose every array is under noise ten times as large as its entries, and declares it."""
-    return changed(view, lambda _, item: _noisy(item, rng))
+
+    def change(_: str, item: MessageField) -> MessageField:
+        if item.kind in {"class_ids", "component_counts"} or item.values.dtype.kind not in "iuf":
+            return replace(item, release=exact("labels"))  # what other fields are ordered by
+        return _noised(item, DROWNED * max(_largest(item), 1.0), rng)
+
+    return changed(view, change)
 
 
-def _noisy(item: MessageField, rng: np.random.Generator) -> MessageField:
-    values = item.values
-    if item.kind in {"class_ids", "component_counts"} or values.dtype.kind not in "iuf":
-        return replace(item, release=exact("labels"))  # what other fields are ordered by
-    scale = DROWNED * max(1.0, float(np.abs(values.astype(np.float64)).max(initial=0.0)))
+def _largest(item: MessageField) -> float:
+    return float(np.abs(item.values.astype(np.float64)).max(initial=0.0))
+
+
+def _noised(item: MessageField, scale: float, rng: np.random.Generator) -> MessageField:
+    """A field under Gaussian noise of a scale, which it declares; second moments stay symmetric."""
+    values = item.values.astype(np.float64)
     noise = rng.normal(0, scale, values.shape)
     if item.kind == "second_moment" and values.ndim == 2:
         noise = (noise + noise.T) / 2
-    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
-    return replace(item, sent=values.astype(np.float64) + noise, release=release)
+    return replace(item, sent=values + noise, release=gaussian(scale))
+
+
+def gaussian(scale: float) -> Release:
+    """What a field declares that is under Gaussian noise of a scale, at sensitivity one scale."""
+    return Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
 
 
 def redeclared(view: View, audited: View) -> View:

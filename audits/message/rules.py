@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.message.exposed import Reading, changed, counts_of, drowned, redeclared
+from fedassay.audits.message.controls import attacked
+from fedassay.audits.message.exposed import FAINT, Reading, changed, counts_of, drowned, gaussian, redeclared
 from fedassay.audits.message.truth import truth_of
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
-from fedassay.exchange.release import Release, exact
+from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import View
@@ -34,9 +35,6 @@ NUMBERS = ("exact_counts", "derivable_counts", "rank")
 
 FAULTS = ("redundant_field", "missing_noise", "unprotected_field")
 """Rules that say what a declaration leaves open."""
-
-_FAINT = 1e-6
-"""Declared noise of the control of redundant fields, relative to the field."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def _positive(rule: str, context: AttackedContext, readings: Sequence[Reading]) 
             said = remarked(reading.result, rule)
             fired = fired and bool(said) and all(_right(each, reading.truth(each.sender)) for each in said)
         else:
-            result = reading.again(context, change(reading.exposure.view, context.view))
+            result = attacked(context, change(reading.exposure.view, context.view))
             fired = fired and any(each.discloses or rule == "missing_noise" for each in remarked(result, rule))
     what = "the method's own messages without privacy" if own else "messages made by hand"
     return Control(
@@ -201,7 +199,7 @@ def _negative(rule: str, context: AttackedContext, readings: Sequence[Reading]) 
     flagged = False
     for reading in readings[:1]:
         rng = control_seeds(context, "message", "drowned").numpy()
-        said = remarked(reading.again(context, drowned(reading.exposure.view, rng)), rule)
+        said = remarked(attacked(context, drowned(reading.exposure.view, rng)), rule)
         flagged = any(rule not in ("unprotected_field", "redundant_field") or each.discloses for each in said)
     return Control(
         "the same under noise ten times as large, which it declares",
@@ -236,9 +234,8 @@ def _protected(view: View) -> bool:
 
 
 def _with_protected(view: View) -> View:
-    """The same beside a field of zeros that declares noise, where no other one does."""
-    release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(1.0,), sensitivity=(1.0,))
-    return _with_field(view, lambda _: MessageField(np.ones(1), "other", release))
+    """The same beside a field of ones that declares noise, where no other one does."""
+    return _with_field(view, lambda _: MessageField(np.ones(1), "other", gaussian(1.0)))
 
 
 def _with_a_sum(view: View, audited: View) -> View:
@@ -249,9 +246,8 @@ def _with_a_sum(view: View, audited: View) -> View:
         if item.kind not in ("class_sums", "class_counts"):
             return item
         values = item.values.astype(np.float64)
-        scale = _FAINT * max(float(np.abs(values).max(initial=0.0)), 1.0)
-        release = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(scale,), sensitivity=(scale,))
-        return replace(item, sent=values, release=release)
+        scale = FAINT * max(float(np.abs(values).max(initial=0.0)), 1.0)
+        return replace(item, sent=values, release=gaussian(scale))
 
     def total(message: Message) -> MessageField | None:
         of = next((item for item in message.fields.values() if item.kind == "class_sums"), None)
