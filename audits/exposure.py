@@ -76,9 +76,7 @@ def exposures(
         NotRunError: The control role is too small (by how many records, it says), or the method cannot be run.
     """
     alone = summed_only(context.view)
-    threat = context.view.threat.model_dump_json()
-    key = f"exposure/{context.method_key}/{context.privacy.adjacency}/{threat}/{records}/{alone}"
-    key = f"{key}/{as_large}/{single}"
+    key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}"
     kept = context.workplace.shared.get(key)
     if not isinstance(kept, tuple):
         groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")

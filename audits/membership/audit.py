@@ -32,7 +32,7 @@ from pydantic import Field
 
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
-from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers, without
+from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
 from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
@@ -50,9 +50,8 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding, Limit
 from fedassay.support.errors import FedassayError, NotRunError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Bools, Parameters
 
-Bools = NDArray[np.bool_]
 Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separation]
 
 _FEWEST = 4
@@ -244,7 +243,7 @@ class MembershipAudit(Parameters):
 
     def _fresh(self, context: AttackedContext, truth: Bools, blocks: NDArray[np.str_]) -> _Negative:
         """A release of fresh records."""
-        clients = fresh_clients(context, without(context.fresh, pooled_blocks(context.game)[0]))
+        clients = fresh_clients(context, context.fresh.without(pooled_blocks(context.game)[0]))
         scores = self._asked(clients, context, 0).scores
         return _Negative(scores, blocks, "the same questions about a release computed from fresh records")
 

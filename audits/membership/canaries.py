@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import WORSE, Control, Figures, LeakTest, Result
-from fedassay.audits.membership.controls import memorize, without
+from fedassay.audits.membership.controls import memorize
 from fedassay.audits.membership.verdict import Positives, membership
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.stats.detection import detection_limit
@@ -222,7 +222,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
 
 def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -> Records:
     """Test images, each at most once and none of a client's, under labels that are not theirs."""
-    free = without(context.test, joined("clients", context.clients))
+    free = context.test.without(*context.clients)
     chosen = rng.permutation(len(free))[:count]
     if len(chosen) < LEAST:
         raise NotRunError(f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role")

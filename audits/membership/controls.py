@@ -11,6 +11,7 @@ They are attacked like any release, with shadow releases of their own.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from fedassay.exchange.models import Generator
 from fedassay.exchange.view import View
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images, Ints
+from fedassay.support.types import Images
 
 Matrix = NDArray[np.float64]
 
@@ -126,8 +127,8 @@ def leaking(source: str, context: AttackedContext) -> tuple[View, MembershipGame
     build = builders[source]
     clients, questions = list(context.clients), dict(game.questions)
     if source == "model":
-        clients = [_relabelled(client, context.classes) for client in clients]
-        questions = {name: _relabelled(asked, context.classes) for name, asked in questions.items()}
+        clients = [label_by_image(client, context.classes) for client in clients]
+        questions = {name: label_by_image(asked, context.classes) for name, asked in questions.items()}
     sizes = {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients}
 
     def simulate(records: Sequence[Records], seeds: Seeds) -> View:
@@ -158,16 +159,10 @@ def _generators(clients: Sequence[Records], context: AuditContext) -> View:
     return View((), context.classes, context.view.threat, generators=generators)
 
 
-def _relabelled(records: Records, classes: int) -> Records:
+def label_by_image(records: Records, classes: int) -> Records:
     """The same records under labels that are a hash of the image: random, but the same for everybody."""
-    labels = np.array([_hashed(image, classes) for image in records.images], np.int64)
-    return Records(records.name, records.images, labels, lambda _images: records.features)
-
-
-def _hashed(image: Images, classes: int) -> int:
-    import zlib
-
-    return zlib.crc32(image.tobytes()) % classes
+    labels = [zlib.crc32(image.tobytes()) % classes for image in records.images]
+    return records.relabelled(np.array(labels, np.int64))
 
 
 def _pixels(images: Images) -> Matrix:
@@ -189,13 +184,6 @@ def pooled_blocks(game: MembershipGame) -> tuple[Records, NDArray[np.str_]]:
     return asked, np.array(names, np.str_)
 
 
-def without(records: Records, others: Records) -> Records:
-    """The records whose image is in no other set."""
-    held = {image.tobytes() for image in others.images}
-    rows: Ints = np.flatnonzero([image.tobytes() not in held for image in records.images])
-    return records.take(rows)
-
-
 def strangers(
     candidates: Records,
     halves: Sequence[Records],
@@ -214,8 +202,7 @@ def strangers(
         free: Which may be chosen, shape (n,).
         rng: Chooses where there are more of the one kind.
     """
-    held = {image.tobytes() for half in halves for image in half.images}
-    out = np.array([image.tobytes() not in held for image in candidates.images], np.bool_)
+    out = ~candidates.among(*halves)
     chosen = np.zeros(len(out), np.bool_)
     for block in np.unique(blocks):
         left = (blocks == block) & out & free

@@ -14,13 +14,13 @@ each client that is needed. Cells of one seed that differ in epsilon alone share
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.membership.controls import label_by_image
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -29,9 +29,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.view import View
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
-
-Bools = NDArray[np.bool_]
+from fedassay.support.types import Bools, Ints
 
 SIZES = (1, 2)
 """Records a label of the clients that are exposed."""
@@ -99,8 +97,7 @@ def exposed(context: AttackedContext) -> Exposed:
     Raises:
         NotRunError: There are too few control records, or the method cannot be run on them.
     """
-    threat = context.view.threat.model_dump_json()
-    key = f"membership/exposed/{context.attack_key}/{context.method_key}/{context.privacy.adjacency}/{threat}"
+    key = f"membership/exposed/{context.attack_key}/{context.release_key}"
     kept = context.workplace.shared.get(key)
     if kept is None:
         try:
@@ -126,7 +123,7 @@ def _exposed(context: AttackedContext) -> Exposed:
         results, questions = _run(context, run, number)
         owners = {context.clients[place].name: each for place, each in enumerate(run)}
         for name, asked in questions.items():
-            members.append(_among(asked, owners[name].held))
+            members.append(asked.among(owners[name].held))
             blocks += [f"{number}/{name}/{label}" for label in asked.labels]
             sizes += [owners[name].size] * len(asked)
         for part, result in results.items():
@@ -161,7 +158,7 @@ def _run(
     game = MembershipGame(
         questions,
         {client.name: np.bincount(client.labels, minlength=context.classes) for client in clients},
-        None if people is None else _hashed(people, context.classes),
+        None if people is None else label_by_image(people, context.classes),
         simulate,
         seeds.child("shadows"),
         most=_SHADOWS,
@@ -213,7 +210,7 @@ def _deal(context: AttackedContext) -> list[_Dealt]:
     for size in wanted:
         labels = np.tile(held, size)
         first, second = (
-            _labelled(context.control.take(order[begin : begin + len(labels)]), labels)
+            context.control.take(order[begin : begin + len(labels)]).relabelled(labels)
             for begin in (start, start + len(labels))
         )
         dealt.append(_Dealt(first, second, size))
@@ -244,18 +241,3 @@ def _each_is_seen(context: AttackedContext) -> bool:
     view, names = context.view, {client.name for client in context.clients}
     senders = {message.sender for message in view.from_clients()} | {sender for sender, _ in view.models}
     return bool(names & (senders | set(view.generators)))
-
-
-def _labelled(records: Records, labels: Ints) -> Records:
-    return replace(records, labels=labels.astype(np.int64), extract=lambda _images: records.features)
-
-
-def _hashed(records: Records, classes: int) -> Records:
-    """The same records under labels that are a hash of the image: random, but the same for everybody."""
-    labels = [zlib.crc32(image.tobytes()) % classes for image in records.images]
-    return _labelled(records, np.array(labels, np.int64))
-
-
-def _among(asked: Records, held: Records) -> Bools:
-    images = {image.tobytes() for image in held.images}
-    return np.array([image.tobytes() in images for image in asked.images], np.bool_)

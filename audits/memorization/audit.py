@@ -43,7 +43,7 @@ from fedassay.audits.memorization.judging import (
     search_control,
     tested_metrics,
 )
-from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score, without
+from fedassay.audits.memorization.scores import Scores, Search, deal, distinct, match_classes, score
 from fedassay.audits.simulation import control_seeds
 from fedassay.audits.verdict import conclude, inconclusive
 from fedassay.contracts.audit import AuditContext
@@ -148,9 +148,7 @@ class MemorizationAudit(Parameters):
 
     def _unseen(self, context: AuditContext) -> Records:
         """Records of the private distribution that no client holds, each image once."""
-        return without(
-            distinct(joined("heldout", [context.fresh, context.test])), joined("private", context.clients)
-        )
+        return distinct(joined("heldout", [context.fresh, context.test])).without(*context.clients)
 
     def _judge(self, scores: Sequence[Scores], context: AuditContext, rng: np.random.Generator) -> Memory:
         return judge(scores, self.threshold, rng, tests=context.bounds, draws=self.draws)
@@ -166,7 +164,7 @@ class MemorizationAudit(Parameters):
         if isinstance(kept, tuple):
             return kept
         seeds = control_seeds(context, "memorization", "control")
-        others = without(unseen, context.control)
+        others = unseen.without(context.control)
         ours, _ = match_classes(distinct(context.control), others, seeds.numpy("match"))
         if len(ours) < FEWEST:
             raise NotRunError(

@@ -132,13 +132,6 @@ def distinct(records: Records) -> Records:
     return records.take(np.sort(first))
 
 
-def without(records: Records, others: Records) -> Records:
-    """The records whose image is none of the others'."""
-    known = {image.tobytes() for image in others.images}
-    new = [row for row, image in enumerate(records.images) if image.tobytes() not in known]
-    return records.take(np.array(new, dtype=np.int64))
-
-
 def deal(owners: Sequence[Records], unseen: Records, rng: np.random.Generator) -> list[Records]:
     """Every unseen record to one owner at most, each class in proportion to what the owners hold of it.
 

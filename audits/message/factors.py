@@ -249,10 +249,7 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
     noised = sorted(
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
     )
-    form = (
-        f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{noised}/{chosen}/{context.bounds}"
-    )
-    key = f"message/{context.method_key}/{context.attack_key}/{form}"
+    key = f"message/{context.attack_key}/{context.release_key}/{noised}/{chosen}/{context.bounds}"
     kept = context.workplace.shared.get(key)
     if isinstance(kept, _Known):
         return kept

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.stats.permutation import enough
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Bools, Ints
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""

@@ -10,7 +10,7 @@ import pytest
 
 from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.audit import MembershipAudit
-from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize, without
+from fedassay.audits.membership.controls import MemorizedDiffusion, leaking, memorize
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, no_questions, visible
@@ -334,7 +334,7 @@ def test_memorized_diffusion_has_no_loss_on_what_it_holds(make_task: MakeTask) -
     client = task.clients[0]
     model = MemorizedDiffusion(client.images.reshape(80, -1) / 127.5 - 1, client.images.shape[1:])
     own = model.losses(client, (0.1, 0.25), Seeds(0))
-    other = model.losses(without(task.test, client), (0.1, 0.25), Seeds(0))
+    other = model.losses(task.test.without(client), (0.1, 0.25), Seeds(0))
     assert np.median(own) < 0.05 < 0.5 < np.median(other)
     assert model.sample(3, Seeds(0), SILENT).shape == (3, 8, 8, 1)
     assert is_member(Records("s", model.sample(3, Seeds(0), SILENT), np.zeros(3, np.int64), lambda _: own),

@@ -12,7 +12,7 @@ import pytest
 from fedassay.audits.memorization import scores as memorization_scores
 from fedassay.audits.memorization.audit import MemorizationAudit
 from fedassay.audits.memorization.controls import halves
-from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score, without
+from fedassay.audits.memorization.scores import Search, deal, distinct, match_classes, score
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
@@ -309,7 +309,7 @@ def test_generators_of_a_method_are_overfitted_through_its_own_run(
 def test_scores_are_those_of_a_naive_search(make_task: MakeTask) -> None:
     task = make_task(clients=1, records=80)
     own = distinct(task.clients[0])
-    unseen = without(distinct(task.test), own)
+    unseen = distinct(task.test).without(own)
     matched, held = match_classes(own, unseen, np.random.default_rng(0))
     heldout = unseen.take(held)
     images = np.random.default_rng(2).integers(0, 256, (30, 8, 8, 1), dtype=np.uint8)
@@ -337,7 +337,7 @@ def test_images_are_drawn_and_scored_in_blocks(make_task: MakeTask, monkeypatch:
     """No more images than a block at a time, and the same scores as all at once."""
     task = make_task(clients=1, records=80)
     own = distinct(task.clients[0])
-    unseen = without(distinct(task.test), own)
+    unseen = distinct(task.test).without(own)
     matched, held = match_classes(own, unseen, np.random.default_rng(0))
     images = np.random.default_rng(3).integers(0, 256, (35, 8, 8, 1), dtype=np.uint8)
     found = []
@@ -410,4 +410,4 @@ def test_duplicates_are_dropped(make_task: MakeTask) -> None:
     own = make_task(clients=1, records=30).clients[0]
     twice = own.take(np.concatenate([np.arange(30), np.arange(10)]))
     assert len(distinct(twice)) == len(distinct(own))
-    assert len(without(own, own.take(np.arange(5)))) == len(own) - 5
+    assert len(own.without(own.take(np.arange(5)))) == len(own) - 5

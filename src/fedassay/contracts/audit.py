@@ -114,6 +114,11 @@ class AuditContext:
     redraw: Callable[[Sequence[Records], Tape], Tape]
     workplace: Workplace
 
+    @property
+    def release_key(self) -> str:
+        """What cells have in common that differ in epsilon alone: method, adjacency and threat model."""
+        return f"{self.method_key}/{self.privacy.adjacency}/{self.view.threat.model_dump_json()}"
+
     def records(self, sender: str) -> Records | None:
         """The true records of a sender; None for the aggregate, and where nobody has them."""
         return next((client for client in self.clients if client.name == sender), None)

@@ -215,8 +215,7 @@ def make_game(
         NotRunError: No client and stranger share a label.
     """
     rng = seeds.numpy("candidates")
-    held = {image.tobytes() for client in clients for image in client.images}
-    free = np.array([image.tobytes() not in held for image in strangers.images], np.bool_)
+    free = ~strangers.among(*clients)
     questions: dict[str, Records] = {}
     members: dict[str, list[Ints]] = {client.name: [] for client in clients}
     others: dict[str, list[Ints]] = {client.name: [] for client in clients}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Bools, Floats, Images, Ints
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,19 @@ class Records:
             self.labels[chosen],
             lambda _images: self.features[chosen],
         )
+
+    def relabelled(self, labels: Ints) -> Records:
+        """The same images under other labels, shape (n,)."""
+        return Records(self.name, self.images, labels.astype(np.int64), lambda _images: self.features)
+
+    def among(self, *others: Records) -> Bools:
+        """Which records have an image that one of the others has, too, shape (n,)."""
+        held = {image.tobytes() for each in others for image in each.images}
+        return np.array([image.tobytes() in held for image in self.images], np.bool_)
+
+    def without(self, *others: Records) -> Records:
+        """The records whose image none of the others has."""
+        return self.take(np.flatnonzero(~self.among(*others)))
 
 
 def joined(name: str, parts: Sequence[Records]) -> Records:

@@ -14,6 +14,7 @@ from fedassay.support import limits
 Floats = NDArray[np.floating[Any]]
 """An array of floats of any width; shapes are given where it is used."""
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Images = NDArray[np.uint8]
 """Images, shape (n, height, width, channels), 0 to 255."""
 
