@@ -42,6 +42,7 @@ METHODS: tuple[dict[str, Any], ...] = (
 )
 """Methods that compute in features, whose private form is quick on any data set."""
 
+# A folder under FEDASSAY_DATA for fashion_mnist and cifar10, which are not embedded.
 DATA: dict[str, dict[str, Any]] = {
     "digits": {"data": {"name": "digits"}, "backbone": {"name": "pixels"}},
     "lfw": {"data": {"name": "lfw_subset"}, "backbone": {"name": "pixels", "input_size": 8}},
@@ -49,7 +50,10 @@ DATA: dict[str, dict[str, Any]] = {
         "data": {"name": "fashion_mnist", "limit": 1500},
         "backbone": {"name": "pixels", "input_size": 8},
     },
-    "cifar10": {"data": {"name": "cifar10", "limit": 1500}, "backbone": {"name": "pixels", "input_size": 8}},
+    "cifar10": {
+        "data": {"name": "npz", "path": "cifar10_subset.npz", "limit": 1500},
+        "backbone": {"name": "pixels", "input_size": 8},
+    },
 }
 EPSILONS = (1.0, 2.0)
 ALARMS = ("leak", "unsound", "unsupported")
