@@ -15,6 +15,9 @@ from fedassay.records.record import Limit, Metric, Picture, Series, TapeAnswer
 WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
 
+FAINT = 0.25
+"""Share of what the attack gains on raw features that it must gain in the release's own shape."""
+
 NEAR_COPY = 40.0
 """PSNR in dB above which an image is a near copy of a record."""
 
@@ -69,6 +72,7 @@ class Control:
         n: Number of observations behind it.
         detail: What the figure is.
         own_shape: Whether it went the whole way of the result: the method's own messages, view and source.
+        gain: What the attack gains over none, where controls of one finding have that in one unit.
     """
 
     release: str
@@ -78,6 +82,7 @@ class Control:
     n: int | None = None
     detail: str = ""
     own_shape: bool = False
+    gain: float | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.audits.evidence import (
+    FAINT,
     Control,
     Figures,
     Ground,
@@ -129,6 +130,19 @@ def suspected(case: Case) -> Decision | None:
     )
 
 
+def positive_control_faint(case: Case) -> Decision | None:
+    """An attack that does well on raw features and hardly anything in the own shape says nothing of it."""
+    own = [control.gain for control in case.positives if control.own_shape and control.gain is not None]
+    alone = [control.gain for control in case.positives if not control.own_shape and control.gain is not None]
+    if not own or not alone or min(own) >= FAINT * max(alone):
+        return None
+    gains = f"gains {min(own):.3g} {case.positives[0].detail}, against {max(alone):.3g}"
+    return "inconclusive", (
+        f"on known records in the release's own shape the attack {gains} on the positive control of the attack "
+        f"alone: it is too weak here; {_ending(case.result)}"
+    )
+
+
 def undecidable(case: Case) -> Decision | None:
     """What was not tried, or could not have shown more, is not absent."""
     result = case.result
@@ -159,6 +173,7 @@ LADDER: tuple[Rule, ...] = (
     explained_by_others,
     leak_found,
     suspected,
+    positive_control_faint,
     undecidable,
     no_leak,
 )

@@ -105,14 +105,16 @@ class ImageMatch:
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
+        gain = float((self.psnr - self.fresh_psnr).mean())
         return Control(
             release,
             detected=self.test.beats,
             shown=self.words,
-            value=float((self.psnr - self.fresh_psnr).mean()),
+            value=gain,
             n=len(self.psnr),
             detail="dB PSNR over fresh records of the class",
             own_shape=own_shape,
+            gain=gain,
         )
 
 

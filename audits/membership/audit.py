@@ -23,7 +23,7 @@ it goes the smallest leak that would have been found (`limits`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ from fedassay.audits.membership.limits import Size, detectable
 from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, separate_one_release
 from fedassay.audits.membership.verdict import REPLACED, Basis, Positives, finding, membership
 from fedassay.audits.simulation import fresh_clients
+from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -56,6 +57,8 @@ Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separatio
 
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
+_ENOUGH = 5
+"""Members and strangers of one client from which on a test of that client alone can reject."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +131,7 @@ class MembershipAudit(Parameters):
             own,
         )
         findings = [self._finding(key, asked, context) for key in result.scores]
-        if not findings:
-            findings.append(not_run(membership(None, None), "; ".join(result.notes)))
+        findings += _unanswered(asked)
         findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
             findings.append(canary_finding(context, self.canaries))
@@ -196,7 +198,10 @@ class MembershipAudit(Parameters):
                 controls.append((missed, None))
                 continue
             shown = separation(scores, members, own.blocks[rows])
-            controls.append((shown.control(words, own_shape=True), shown))
+            control = shown.control(words, own_shape=True)
+            if control.detected and (untold := _untold(scores, members, own.senders[rows])):
+                control = replace(control, detected=False, shown=f"{control.shown}, but not those of {untold}")
+            controls.append((control, shown))
         return controls
 
     def _positive(self, source: str, context: AttackedContext) -> AttackResult:
@@ -250,6 +255,35 @@ class MembershipAudit(Parameters):
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
+
+
+def _unanswered(asked: _Asked) -> list[Finding]:
+    """What the attack is silent on: all of the release, or a source that it answers on of control records."""
+    result = asked.result
+    if not result.scores:
+        return [not_run(membership(None, None), "; ".join(result.notes))]
+    scored = {key.split("/")[0] for key in result.scores}
+    known = set() if isinstance(asked.own, str) else {key.split("/")[0] for _, key in asked.own.scores}
+    return [
+        not_run(
+            membership(source, None),
+            next((note for note in result.notes if note.startswith(f"{source}: ")), "")
+            or f"{source}: the attack gave no answer, as it does on the method's own run on control records",
+        )
+        for source in sorted(known - scored)
+    ]
+
+
+def _untold(scores: NDArray[np.floating], members: Bools, senders: NDArray[np.str_]) -> str:
+    """A client whose members are not told from others, where those of the others are; empty: all are.
+
+    Of clients with enough members for a test of their own at 5 %.
+    """
+    for sender in np.unique(senders):
+        inside, outside = (scores[(senders == sender) & part & ~np.isnan(scores)] for part in (members, ~members))
+        if min(len(inside), len(outside)) >= _ENOUGH and auc_below_half(inside, outside) > 0.05:
+            return str(sender)
+    return ""
 
 
 def _limit(

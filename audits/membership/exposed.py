@@ -7,14 +7,15 @@ form in which it gives away most (`fedassay.contracts.method.Exposes`), the view
 model, and the audited attack is asked, with shadow releases of the same kind, which of these records and of as
 many other control records of the same labels were in it.
 
-Where no client is seen for itself, one of them holds records and the others none, and the method is run once for
-each client that is needed. Cells of one seed that differ in epsilon alone share the answers.
+Where no client is seen for itself, what one client would hold is spread over all of them by label, since it is of
+a sum over clients that the attack is asked; where networks are trained, one of them holds all of it. The method is
+run once for each such client that is needed. Cells of one seed that differ in epsilon alone share the answers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,12 +64,14 @@ class Exposed:
         members: Which candidates are members, shape (n,).
         blocks: The exchangeable group (run, client and label) of each, shape (n,).
         sizes: Records a label of the client that each is asked of, shape (n,).
+        senders: The client that each is asked of, shape (n,).
     """
 
     scores: dict[tuple[str, str], NDArray[np.floating]]
     members: Bools
     blocks: NDArray[np.str_]
     sizes: Ints
+    senders: NDArray[np.str_]
 
     def asked(self, source: str) -> list[tuple[int, str]]:
         """Sizes of clients, and parts of their messages, that a source must tell."""
@@ -112,38 +115,65 @@ def exposed(context: AttackedContext) -> Exposed:
 
 def _exposed(context: AttackedContext) -> Exposed:
     dealt = _deal(context)
-    places = len(context.clients) if _each_is_seen(context) else 1
-    sizes_asked = sizes_for("messages" if _speaks_in_messages(context.view) else "model")
+    each, messages = _each_is_seen(context), _speaks_in_messages(context.view)
+    places = len(context.clients) if each else 1
+    sizes_asked = sizes_for("messages" if messages else "model")
     alike = [[each for each in dealt if each.size == size] for size in sizes_asked]
     # Sizes are not mixed: what the server trains on the sums of all clients can hold a few records by heart.
     runs = [part[start : start + places] for part in alike for start in range(0, len(part), places)]
     scores: dict[tuple[str, str], list[NDArray[np.floating]]] = {}
-    members, blocks, sizes = [], [], []
+    members, blocks, sizes, senders = [], [], [], []
     for number, run in enumerate(runs):
-        results, questions = _run(context, run, number)
-        owners = {context.clients[place].name: each for place, each in enumerate(run)}
+        owners = _placed(context, _spread(run[0], len(context.clients)) if messages and not each else run)
+        results, questions = _run(context, owners, number)
         for name, asked in questions.items():
             members.append(asked.among(owners[name].held))
             blocks += [f"{number}/{name}/{label}" for label in asked.labels]
             sizes += [owners[name].size] * len(asked)
+            senders += [name] * len(asked)
         for part, result in results.items():
             for key, values in result.scores.items():
                 scores.setdefault((part, key), []).append(values)
     # A source that one of the runs does not show has no answers about all candidates.
     whole = {key: np.concatenate(parts) for key, parts in scores.items() if len(parts) == len(runs)}
-    return Exposed(whole, np.concatenate(members), np.array(blocks, np.str_), np.array(sizes, np.int64))
+    return Exposed(
+        whole,
+        np.concatenate(members),
+        np.array(blocks, np.str_),
+        np.array(sizes, np.int64),
+        np.array(senders, np.str_),
+    )
+
+
+def _spread(dealt: _Dealt, clients: int) -> list[_Dealt]:
+    """The same records, dealt to so many clients by their label."""
+    labels = np.unique(dealt.held.labels)
+
+    def share(records: Records, place: int) -> Records:
+        return records.take(np.flatnonzero(np.isin(records.labels, labels[place::clients])))
+
+    return [
+        _Dealt(share(dealt.held, place), share(dealt.others, place), dealt.size)
+        for place in range(min(clients, len(labels)))
+    ]
+
+
+def _placed(context: AttackedContext, run: Sequence[_Dealt]) -> dict[str, _Dealt]:
+    """Who holds what, by name: clients from the first to the last, since what holds of one need not of others."""
+    places = np.linspace(0, len(context.clients) - 1, len(run)).round().astype(int)
+    return {context.clients[place].name: dealt for place, dealt in zip(places, run, strict=True)}
 
 
 def _run(
-    context: AttackedContext, run: Sequence[_Dealt], number: int
+    context: AttackedContext, owners: Mapping[str, _Dealt], number: int
 ) -> tuple[dict[str, AttackResult], dict[str, Records]]:
-    """One run of the method in which the first clients hold control records, and what the attack makes of it."""
+    """One run of the method in which some clients hold control records, and what the attack makes of it."""
     seeds = control_seeds(context, "membership", "exposed", number)
     nothing = context.control.take(np.zeros(0, np.int64))
     clients = []
     questions: dict[str, Records] = {}
     for place, client in enumerate(context.clients):
-        own = run[place] if place < len(run) else None
+        own = owners.get(client.name)
         clients.append(
             nothing.take(np.zeros(0, np.int64), client.name) if own is None else _named(own, client.name)
         )

@@ -127,7 +127,8 @@ class Separation:
         """As a control: whether members are told from strangers at all."""
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
-        return Control(release, self.above_chance.beats, shown, self.value, count, "AUC", own_shape)
+        gain = self.value - 0.5
+        return Control(release, self.above_chance.beats, shown, self.value, count, "AUC", own_shape, gain)
 
 
 def separate_one_release(

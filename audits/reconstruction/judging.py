@@ -96,6 +96,7 @@ class Closeness:
             n=self.scored.top,
             detail="SSIM over the same baseline",
             own_shape=own_shape,
+            gain=self.metrics["ssim_gain"].value,
         )
 
     @property

@@ -134,6 +134,19 @@ def test_the_last_rule_always_applies() -> None:
         }
 
 
+@pytest.mark.parametrize(
+    ("own", "result", "verdict"),
+    [(0.9, QUIET, "no_leak_found"), (0.1, QUIET, "inconclusive"), (0.1, replace(QUIET, test=SURE), "leak")],
+)
+def test_silence_takes_more_than_a_trace_in_the_own_shape(own: float, result: Result, verdict: str) -> None:
+    """Caught is not enough for silence where the attack does far better on raw features."""
+    features = Control("raw features", True, "p = 1e-9", 2.0, 10, gain=2.0)
+    positive = replace(CAUGHT, gain=own)
+    finding = conclude(SUBJECT, result, Figures(), positive=positive, negative=SILENT, also=(features,))
+    assert finding.verdict == verdict
+    assert ("0.1 share, against 2" in finding.reason) == (verdict == "inconclusive")
+
+
 @pytest.mark.parametrize("missing", ["positive", "negative"])
 @pytest.mark.parametrize("nothing", [None, Controls(), PositiveControl(release="x", caught=True)])
 def test_no_verdict_without_both_controls(missing: str, nothing: object) -> None:

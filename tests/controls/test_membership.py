@@ -358,9 +358,12 @@ def test_controls_ask_the_same_questions(make_task: MakeTask, make_context: Make
 # Controls in the release's own shape, and limits of detection.
 
 
-def private(make_task: MakeTask, make_context: MakeContext, **shared: object) -> AuditContext:
+def private(
+    make_task: MakeTask, make_context: MakeContext, method: FedCGS | None = None, **shared: object
+) -> AuditContext:
     """FedCGS at epsilon 1, which gives no members away."""
-    return make_context(make_task(clients=2, records=200, epsilon=1.0), FedCGS(), bounds=20, **shared)
+    task = make_task(clients=2, records=200, epsilon=1.0)
+    return make_context(task, method or FedCGS(), bounds=20, **shared)
 
 
 def test_silence_comes_with_the_smallest_leak_that_would_have_been_found(
@@ -396,6 +399,59 @@ def test_evidence_the_wrong_way_round_is_no_answer(
     assert "without privacy" in finding.reason
     assert finding.controls.positive is not None
     assert not finding.controls.positive.caught
+
+
+def _scoring(change: Callable[[np.ndarray, MembershipGame], np.ndarray]) -> Attacker:
+    """The attack with its scores changed, wherever it is asked."""
+
+    def run(view: View, knowledge: Knowledge) -> AttackResult:
+        result = RATIO.run(view, knowledge)
+        assert knowledge.game is not None
+        scores = {name: change(np.array(values), knowledge.game) for name, values in result.scores.items()}
+        return replace(result, scores=scores)
+
+    return run
+
+
+def test_every_client_of_the_control_must_be_told(make_task: MakeTask, make_context: MakeContext) -> None:
+    """One client's members that are told very well hide that another's are not."""
+
+    def last_client_alike(values: np.ndarray, game: MembershipGame) -> np.ndarray:
+        names = np.concatenate([[name] * len(asked) for name, asked in game.questions.items()])
+        return np.where(names == max(game.questions), 0.0, values)
+
+    finding = assessed(private(make_task, make_context), _scoring(last_client_alike))["messages/likelihood_ratio"]
+    assert finding.verdict == "inconclusive", finding.reason
+    assert "but not those of client/" in finding.reason
+
+
+def test_a_sum_over_several_clients_must_be_told(make_task: MakeTask, make_context: MakeContext) -> None:
+    """Where only a sum is seen, the control asks of several clients at once, as the audit does."""
+
+    def silent_for_several(values: np.ndarray, game: MembershipGame) -> np.ndarray:
+        return values if len(game.questions) == 1 else np.zeros_like(values)
+
+    method = FedCGS(secure_aggregation="all")
+    context = private(make_task, make_context, method)
+    found = assessed(context, _scoring(silent_for_several))["messages/likelihood_ratio"]
+    assert found.verdict == "inconclusive", found.reason
+    intact = assessed(private(make_task, make_context, method), RATIO.run)["messages/likelihood_ratio"]
+    assert intact.verdict == "no_leak_found", intact.reason
+
+
+def test_a_source_that_only_the_control_answers_is_said(make_task: MakeTask, make_context: MakeContext) -> None:
+    """The audited release is passed over without a word; control records are not."""
+    calls: list[View] = []
+
+    def passed_over(view: View, knowledge: Knowledge) -> AttackResult:
+        result = QUICK.run(view, knowledge)
+        calls.append(view)
+        kept = {name: values for name, values in result.scores.items() if name.startswith("model")}
+        return replace(result, scores=kept) if len(calls) == 1 else result
+
+    findings = assessed(private(make_task, make_context), passed_over)
+    assert findings["messages/None"].verdict == "not_run"
+    assert "no answer" in findings["messages/None"].reason
 
 
 def test_an_area_below_one_half_is_no_answer_even_under_noise(
