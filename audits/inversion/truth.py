@@ -33,6 +33,8 @@ from fedassay.support.types import Images, Ints
 BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples"})
 """Sources whose vectors are no record's own feature, but something between several."""
 
+_TOGETHER = 2_000_000
+"""Places of records in exchanges that are made at once."""
 _PARTS = 5
 """Sets of fresh records that the baseline is the mean of."""
 
@@ -219,23 +221,29 @@ class Held:
         return np.asarray(squares - 2 * self.vectors @ features.T)
 
     def chosen(self, places: Ints | None = None) -> Ints:
-        """The record that each image shows where private records stand for those at `places`, shape (k,)."""
-        rows = np.arange(len(self.sets))
-        columns = (np.arange(self.pool.private) if places is None else places)[self.padded]
+        """The record that each image shows where private records stand for those at `places`.
+
+        Args:
+            places: Shape (count, private); None: for themselves, once.
+
+        Returns:
+            Shape (count, k).
+        """
+        columns = (np.arange(self.pool.private)[None] if places is None else places)[:, self.padded]
         # What stands at -1 is masked.
-        best = np.where(self.padded < 0, np.inf, self._distance[rows[:, None], columns]).argmin(axis=1)
-        return np.asarray(columns[rows, best])
+        far = np.where(self.padded < 0, np.inf, self._distance[np.arange(len(self.sets))[:, None], columns])
+        return np.asarray(np.take_along_axis(columns, far.argmin(axis=2)[..., None], axis=2)[..., 0])
 
     def observed(self) -> Matrix:
         """What the test takes the mean of, shape (k,)."""
-        return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()])
+        return np.asarray(self.above[np.arange(len(self.sets)), self.chosen()[0]])
 
     def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
         """The same in so many exchanges of the records, shape (count, k)."""
-        rows = np.arange(len(self.sets))
-        return np.array(
-            [self.above[rows, self.chosen(_exchanged(self.padded, self.pool, rng))] for _ in range(count)]
-        )
+        rows, step = np.arange(len(self.sets)), max(1, _TOGETHER // max(self.padded.size, self.pool.private))
+        sizes = [min(step, count - start) for start in range(0, count, step)]
+        parts = (self.chosen(_exchanged(self.padded, self.pool, rng, size)) for size in sizes)
+        return np.concatenate([self.above[rows, part] for part in parts])
 
 
 def hold(held: Held, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:
@@ -247,14 +255,12 @@ def hold(held: Held, rng: np.random.Generator, *, tests: int, draws: int) -> Ima
         tests: Tests in the run.
         draws: Permutations at least.
     """
-    rows, own = np.arange(len(held.sets)), held.chosen()
+    rows, own = np.arange(len(held.sets)), held.chosen()[0]
     table, above = held.table, held.above
     count = max(draws, 100 * tests)
     value = float(above[rows, own].mean())
     exchanged = held.exchanged(rng, count).mean(axis=1)
-    fresh = np.stack(
-        [held.chosen(_exchanged(held.padded, held.pool, rng, only_fresh=True)) for _ in range(_PARTS)]
-    )
+    fresh = held.chosen(_exchanged(held.padded, held.pool, rng, _PARTS, only_fresh=True))
     return ImageMatch(
         images=held.images,
         vectors=held.vectors,
@@ -290,19 +296,25 @@ def psnr_table(first: Images, second: Images) -> NDArray[np.float64]:
     return np.asarray(np.minimum(values, PSNR_CAP))
 
 
-def _exchanged(padded: Ints, pool: Pool, rng: np.random.Generator, *, only_fresh: bool = False) -> Ints:
-    """Where every private record goes: a random record of its class, no two to the same one, shape (private,).
+def _exchanged(
+    padded: Ints, pool: Pool, rng: np.random.Generator, count: int, *, only_fresh: bool = False
+) -> Ints:
+    """Where every private record goes, `count` times: to a random record of its class, no two to the same one.
 
     With `only_fresh`, to fresh ones, and only then may two go to the same (there may be too few).
+
+    Returns:
+        Shape (count, private).
     """
-    places = np.arange(pool.private)
+    places = np.tile(np.arange(pool.private), (count, 1))
     involved = np.unique(padded[padded >= 0])
     for label in np.unique(pool.labels[involved]):
         slots = involved[pool.labels[involved] == label]
         others = np.flatnonzero(pool.labels == label)
         others = others[others >= pool.private]
-        if only_fresh and len(others):
-            places[slots] = rng.choice(others, len(slots), replace=len(others) < len(slots))
-        elif not only_fresh:
-            places[slots] = rng.permutation(np.concatenate([slots, others]))[: len(slots)]
+        if only_fresh and 0 < len(others) < len(slots):
+            places[:, slots] = rng.choice(others, (count, len(slots)))
+        elif not only_fresh or len(others):
+            usable = others if only_fresh else np.concatenate([slots, others])
+            places[:, slots] = rng.permuted(np.tile(usable, (count, 1)), axis=1)[:, : len(slots)]
     return places
