@@ -1,6 +1,6 @@
 """Count false alarms on honest methods at finite epsilon.
 
-    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3]
+    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3] [--keep DIR]
 
 Runs private methods as they ship, with every attack and audit that applies, and counts their findings. The methods
 are intact, so a false alarm is
@@ -28,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from broken import CONCLUSIVE, Said, said_in
@@ -157,6 +157,7 @@ def main() -> int:
     parser.add_argument("result", type=Path, help="A JSON file for the counts.")
     parser.add_argument("--data", nargs="+", choices=sorted(DATA), default=["digits"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="A folder for the runs; one that is there is not run again.")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="Two records of one plan.")
     given = parser.parse_args()
     if given.compare:
@@ -167,7 +168,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.data:
             for seed in range(given.seeds):
-                runs.append(_run(plan_of(name, seed), Path(folder) / f"{name}-{seed}"))
+                runs.append(_run(plan_of(name, seed), (given.keep or Path(folder)) / f"{name}-{seed}"))
                 print(f"{name}, seed {seed}: {summary(runs)['total']}", file=sys.stderr, flush=True)
     found = {**summary(runs), "seconds": round(time.monotonic() - start, 1), "data": given.data}
     given.result.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -179,10 +180,11 @@ def _run(plan: dict[str, Any], out: Path) -> dict[str, Any]:
     out.parent.mkdir(parents=True, exist_ok=True)
     file = out.with_suffix(".yaml")
     file.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    if (out / "record.json").exists():
+        return cast("dict[str, Any]", json.loads((out / "record.json").read_text(encoding="utf-8")))
     command = [sys.executable, "-m", "fedassay", "run", str(file), "-o", str(out), "--quiet", "--device", "cpu"]
     subprocess.run(command, check=False)
-    content: dict[str, Any] = json.loads((out / "record.json").read_text(encoding="utf-8"))
-    return content
+    return cast("dict[str, Any]", json.loads((out / "record.json").read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
