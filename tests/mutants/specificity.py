@@ -1,6 +1,6 @@
 """Count false alarms on honest methods at finite epsilon.
 
-    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3] [--keep DIR]
+    python tests/mutants/specificity.py RESULT.json [--data digits lfw fashion_mnist cifar10] [--seeds 3] [--keep]
 
 Runs private methods as they ship, with every attack and audit that applies, and counts their findings. The methods
 are intact, so a false alarm is
