@@ -45,7 +45,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     rows = min(sizes.private, given["limit"] or sizes.private) * given["samples"]
     if preset.architecture == "unet":
         operations = _UNET_OPERATIONS * sizes.pixels / 3072
-        speed = rate.CONVOLUTION_FLOPS
+        speed = rate.UNET_FLOPS
     else:
         operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
     fitted = 3 * operations * preset.steps * preset.batch / speed
