@@ -99,9 +99,7 @@ def test_options_are_part_of_what_results_are_kept_under(
     ("memory", "times", "batch"),
     [(2 * GIB, 1, 128), (16 * GIB, 4, 1024), (24 * GIB, 4, 1024), (80 * GIB, 16, 4096), (10**15, 32, 4096)],
 )
-def test_blocks_follow_the_cards_whole_memory(
-    memory: int, times: int, batch: int, pretended_gpu: Pretend
-) -> None:
+def test_blocks_follow_the_cards_whole_memory(memory: int, times: int, batch: int, pretended_gpu: Pretend) -> None:
     with pretended_gpu() as gpu:
         gpu.memory, gpu.free = memory, 0
         assert devices.times_the_cpu("cuda") == times

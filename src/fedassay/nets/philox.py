@@ -1,9 +1,9 @@
 """Counter-based normal numbers: the n-th number of a seed, whatever device, card or batch it is drawn on.
 
 Philox4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): ten rounds of
-multiplications turn a counter and a key, the seed, into four random words of 32 bits. torch's own generator on a
-GPU is the same function, but which counter a number gets depends there on the card's size and on what else is drawn;
-here it is the image, the sampler's step and the place in the image.
+multiplications turn a counter and a key, the seed, into four random words of 32 bits. torch's own generator on
+a GPU is the same function, but which counter a number gets depends there on the card's size and on what else is
+drawn; here it is the image, the sampler's step and the place in the image.
 
 Words are computed in 64-bit integers, which every device has. They become normals by the transform of Box & Muller
 (1958) in float64, so that devices agree up to the last bit of float32.
@@ -27,18 +27,19 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], seed: int) -> tuple[T
 
     Args:
         counter: Four words each, int64 in [0, 2^32), of shapes that broadcast.
-        seed: In [0, 2^64).
+        seed: Its lowest 64 bits count.
 
     Returns:
         Four tensors of words, int64 in [0, 2^32), of the common shape.
     """
     a, b, c, d = torch.broadcast_tensors(*counter)
-    keys = (seed & _LOW, seed >> 32)
+    keys = (seed & _LOW, (seed >> 32) & _LOW)
     for number in range(_ROUNDS):
         first, second = ((key + number * step) & _LOW for key, step in zip(keys, _WEYL, strict=True))
         # A product of two words wraps around in int64; its bits are right.
         left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
-        a, b, c, d = (right >> 32) & _LOW ^ b ^ first, right & _LOW, (left >> 32) & _LOW ^ d ^ second, left & _LOW
+        high = (right >> 32) & _LOW, (left >> 32) & _LOW
+        a, b, c, d = high[0] ^ b ^ first, right & _LOW, high[1] ^ d ^ second, left & _LOW
     return a, b, c, d
 
 
@@ -46,7 +47,7 @@ def normals(seed: int, rows: range, draw: int, shape: tuple[int, ...], device: s
     """Standard normals for some rows of a larger draw; every row's depend on seed, row, draw and shape alone.
 
     Args:
-        seed: In [0, 2^64).
+        seed: Its lowest 64 bits count.
         rows: Numbers of the rows, under 2^32.
         draw: Which of a row's draws, under 2^32.
         shape: Of a row.

@@ -78,7 +78,8 @@ def sample(
     together = batch_for(_BATCH, _bytes_each(model), device) if batch is None else batch
     if not 1 <= count <= preset.timesteps or together < 1:
         raise ValueError(
-            f"sample: steps={count}, batch={together} given; allowed: 1 to {preset.timesteps} steps, batch at least 1"
+            f"sample: steps={count}, batch={together} given; allowed: 1 to {preset.timesteps} steps, "
+            "batch at least 1"
         )
     whitened = torch.from_numpy(model.whitening(conditions))
     network: Network = placed(load_network(model), device)
@@ -134,7 +135,7 @@ class Noise:
 
 
 def _bytes_each(model: TrainedDenoiser) -> float:
-    """Bytes that sampling an image takes at most, generously: a U-Net's maps on its way down, and some in work."""
+    """Bytes that sampling an image takes at most, generously."""
     height, width, _ = model.image_shape
     maps = _MAPS if model.preset.architecture == "unet" else 1
     return 4.0 * height * width * model.preset.width * maps

@@ -124,7 +124,7 @@ def learning_rate(preset: Preset, step: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The training records: uint8 images, whitened conditions, uint8 first guesses; on the host, or all on the GPU."""
+    """The training records: uint8 images, whitened conditions, uint8 first guesses; together on host or GPU."""
 
     images: Tensor
     conditions: Tensor

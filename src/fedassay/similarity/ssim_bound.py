@@ -183,7 +183,6 @@ def bound_block(
     Returns:
         The moments of the gallery's block, and the bounds on the device: (queries, gallery images).
     """
-
     tile = TILE[1] * times_the_cpu(device)
 
     def bound(start: int) -> tuple[Moments, torch.Tensor]:

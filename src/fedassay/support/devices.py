@@ -94,7 +94,7 @@ def gpu_name(device: str) -> str | None:
 
 @contextmanager
 def random_state_kept(device: str | torch.device) -> Iterator[None]:
-    """What the block draws from torch's global generators, of the CPU and of this device, leaves them as they were."""
+    """The global generators of torch, of the CPU and of this device, are after the block what they were before."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if is_gpu(device) else []):
@@ -109,7 +109,7 @@ def times_the_cpu(device: str | torch.device, most: int = _MOST) -> int:
 
 
 def batch_for(usual: int, bytes_each: float, device: str | torch.device) -> int:
-    """Rows computed at a time: `usual` on a CPU, on a GPU what fits a quarter of its memory, up to 8 times `usual`.
+    """Rows computed at a time: `usual` on a CPU; on a GPU what fits a quarter of its memory, up to 8 times that.
 
     Args:
         usual: On a CPU.
