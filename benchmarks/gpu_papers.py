@@ -6,8 +6,9 @@
     python benchmarks/gpu_papers.py plan STEP FOLDER [--full]  a step's plan, for the images packed into FOLDER
     python benchmarks/gpu_papers.py results FOLDER             what the records in FOLDER say, one line a finding
 
-Sizes are made for half an hour of one data-centre GPU: fewer optimiser steps, larger batches and fewer sampling
-steps than the papers'. `--full` has the papers' own, for whoever has a card for days. Every record says which it was.
+Sizes are made for half an hour of one data-centre GPU: fewer optimiser steps, larger batches and fewer
+sampling steps than the papers'. `--full` has the papers' own, for whoever has a card for days. Every record says
+which it was.
 """
 
 from __future__ import annotations

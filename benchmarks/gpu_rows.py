@@ -196,14 +196,14 @@ def sampling(place: Place) -> measure.Row:
         rows = few if count == 8 else one_hot(np.arange(count) % CLASSES, CLASSES)
         return sample(model, rows, seed=1, counted=True, device=where, **more).astype(np.float64)
 
+    count, steps = place.pick(8192, 16), place.pick(20, 2)
     row: measure.Row = {"noise_difference": noise, "tolerance": [PIXELS, PIXELS_BF16]}
     for way, allowed in ((), PIXELS), (("bf16",), PIXELS_BF16):
         with options(*way):
             away = float(np.abs(images(device, steps=4) - images("cpu", steps=4)).mean())
             name = "+".join(way) or "float32"
             assert away <= allowed, f"{name}: sampled pixels differ by {away:.2g} of 255; allowed: {allowed:g}"
-            count, steps = place.pick(8192, 16), place.pick(20, 2)
-            spent = timed(lambda n=count, s=steps: images(device, n, steps=s), device, place.repeats)  # type: ignore[misc]
+            spent = timed(lambda: images(device, count, steps=steps), device, place.repeats)
         work = gpu_work.sampling_step(preset, (side, side, 3), CLASSES, count, guided=True)
         row[name] = {"seconds_per_image_and_step": spent / count / steps, "pixels": away}
         row[name]["share"] = share(work, spent / steps, place)
@@ -219,8 +219,8 @@ def ssim(place: Place) -> measure.Row:
     assert away <= 1e-9, f"SSIM: GPU and CPU differ by {away:.2g}; allowed: 1e-9"
     spent = timed(lambda: most_similar(queries, gallery, device=place.device), place.device, place.repeats)
     pairs = len(queries) * len(gallery)
-    return {"difference": away, "tolerance": 1e-9, "seconds": spent, "pairs": pairs, "us_per_pair": 1e6 * spent / pairs,
-            "data": source}  # fmt: skip
+    row: measure.Row = {"difference": away, "tolerance": 1e-9, "seconds": spent, "pairs": pairs, "data": source}
+    return row | {"us_per_pair": 1e6 * spent / pairs}
 
 
 def nearest(place: Place) -> measure.Row:

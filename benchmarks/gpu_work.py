@@ -1,10 +1,10 @@
 """What a computation asks of a card, counted without one: arithmetic, memory traffic, launches, memory held.
 
-The computation runs on torch's `meta` device, where tensors have sizes and no numbers, and every operation
-that would be a kernel is counted. `Card.seconds` makes a time of it: an operation takes as long as its arithmetic at
+The computation runs on torch's `meta` device, where tensors have sizes and no numbers, and every operation that
+would be a kernel is counted. `Card.seconds` makes a time of it: an operation takes as long as its arithmetic at
 the share of the peak that kernels reach, its bytes at the memory's bandwidth, or its launch, whichever is longest.
-That is an estimate and no measurement; until `benchmarks/gpu.py` has measured a card, `ASSUMED` says what it is made
-from.
+That is an estimate and no measurement; until `benchmarks/gpu.py` has measured a card, `ASSUMED` says what it is
+made from.
 """
 
 from __future__ import annotations

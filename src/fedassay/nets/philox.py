@@ -32,7 +32,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], seed: int) -> tuple[T
     Returns:
         Four tensors of words, int64 in [0, 2^32), of the common shape.
     """
-    a, b, c, d = torch.broadcast_tensors(*counter)
+    a, b, c, d = torch.broadcast_tensors(*counter)  # type: ignore[no-untyped-call]
     keys = (seed & _LOW, (seed >> 32) & _LOW)
     for number in range(_ROUNDS):
         first, second = ((key + number * step) & _LOW for key, step in zip(keys, _WEYL, strict=True))

@@ -164,7 +164,8 @@ def quickened(network: Call, device: str | torch.device) -> Call:
     made: Any = network
     if "compile" in gpu_options():
         made = torch.compile(made)
-    return in_bfloat16(made, device) if "bf16" in gpu_options() else made
+    found: Call = in_bfloat16(made, device) if "bf16" in gpu_options() else made
+    return found
 
 
 def in_bfloat16(network: Call, device: str | torch.device) -> Call:
