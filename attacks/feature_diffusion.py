@@ -65,8 +65,8 @@ class FeatureDiffusion(Parameters):
     )
 
     preset: Literal["tiny", "small", "paper", "paper_short"] = "tiny"
-    """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU, `paper_short` the same
-    network trained for a twentieth of the steps."""
+    """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU, `paper_short` the
+    same network trained for a twentieth of the steps."""
     samples: int = Field(default=10, ge=1)
     """Reconstructions of each vector that encodes one record; ranked by their agreement. Others get 1."""
     guidance: float | None = Field(default=None, ge=0)

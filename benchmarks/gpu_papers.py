@@ -33,8 +33,12 @@ CIFAR, FASHION, TRUNK = "cifar10_small.npz", "fashion_mnist.npz", "squeezenet1_1
 CIFAR_TRAIN, CIFAR_TEST, FASHION_TEST = 6000, 1000, 2000
 """Images taken along; of Fashion-MNIST all 60,000 for training."""
 FASHION_TRAIN = 60_000
-CARRIED = 64 * 2**20
-"""Bytes that may be carried to a card, the code included."""
+PACKED = {CIFAR: 19_802_525, FASHION: 27_345_778, TRUNK: 2_906_701}
+"""Bytes of the archives, as packed once."""
+CARRIED = 56 * 2**20
+"""Bytes that they may have: with the code, 64 MiB are carried to a card."""
+RECORD = 4 * 2**20
+"""Bytes that come back from a step, its record with pictures, at most."""
 Plan = dict[str, Any]
 
 
@@ -257,6 +261,7 @@ def dry_run(size: Size) -> list[dict[str, Any]]:
         memory, seconds = step.cost(size)
         rows.append({
             "step": name, "for": step.about, "memory_gib": round(memory / 2**30, 1), "files": list(step.files),
+            "bytes_up": sum(PACKED[file] for file in step.files), "bytes_down": RECORD,
             "minutes": round((START + seconds) / 60, 1), "rates": _card().name,
         })  # fmt: skip
     return rows

@@ -257,7 +257,7 @@ clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 methods:
   - raw_features: {transport: float32}
-  - feddiff: {preset: small, epochs: %d, steps: 4, classifier: {epochs: 1}}
+  - feddiff: {preset: %s, epochs: %d, steps: 4, classifier: {epochs: 1}}
 attacks: [{feature_diffusion: {samples: 2, steps: 4, limit: 24}}]
 audits:
   - memorization: {neighbours: 5, control_records: 8, draws: 200, factor: 1}
@@ -271,7 +271,9 @@ def verdicts(place: Place) -> measure.Row:
     found: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder, kept = Path(name), os.environ.get("FEDASSAY_CACHE")
-        (folder / "plan.yaml").write_text(PLAN % (place.pick(1500, 120), place.pick(60, 1)))
+        (folder / "plan.yaml").write_text(
+            PLAN % (place.pick(1500, 120), "tiny" if place.small else "small", place.pick(60, 1))
+        )
         scenario = load_scenario(folder / "plan.yaml")
         ways = (("cpu", ()), (place.device, ()), (place.device, ("bf16",)))
         for number, (device, way) in enumerate(ways[: 2 if place.small else 3]):

@@ -158,7 +158,9 @@ def test_the_dry_run_of_the_papers_steps_fits_a_card_and_half_an_hour(monkeypatc
     for row in rows:
         assert 0 < row["memory_gib"] < CARD, row
         assert row["minutes"] < 10, row
+        assert row["bytes_up"] == sum(papers.PACKED[file] for file in row["files"]) > 0
     assert sum(row["minutes"] for row in rows) <= LEASE
+    assert sum(papers.PACKED.values()) <= papers.CARRIED
 
 
 @pytest.fixture
