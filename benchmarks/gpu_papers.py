@@ -310,11 +310,12 @@ def results(folder: Path) -> list[str]:
         record = json.loads(path.read_text(encoding="utf-8"))
         where = f"{path.parent.name} ({record['environment']['gpu'] or record['environment']['device']})"
         for cell in record["cells"]:
-            lines.append(f"{where} {cell['key']}: {json.dumps(cell['utility'], sort_keys=True)}")
+            called = f"{where} {cell['label']}, epsilon {cell['epsilon']}"
+            lines.append(f"{called}: {json.dumps(cell['utility'], sort_keys=True)}")
             for finding in cell["findings"]:
                 metrics = {name: found["value"] for name, found in finding["metrics"].items()}
                 named = " ".join(str(finding[key]) for key in ("audit", "source", "selection", "verdict"))
-                lines.append(f"{where} {cell['key']}: {named} {json.dumps(metrics, sort_keys=True)}")
+                lines.append(f"{called}: {named} {json.dumps(metrics, sort_keys=True)}")
     return lines
 
 

@@ -281,7 +281,7 @@ def verdicts(place: Place) -> measure.Row:
             with options(*way):
                 _, record = run_scenario(scenario, folder / str(number), RunOptions(device=device, quiet=True))
             found[f"{number} {device} {'+'.join(way) or 'float32'}"] = [
-                (cell.key, finding.audit, finding.source, finding.verdict) for cell in record.cells
+                (cell.label, finding.audit, finding.source, finding.verdict) for cell in record.cells
                 for finding in cell.findings
             ]  # fmt: skip
         os.environ.pop("FEDASSAY_CACHE")
