@@ -211,6 +211,24 @@ def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert not (tmp_path / "packed").exists()
 
 
+def test_results_are_a_line_for_every_accuracy_and_finding(tmp_path: Path) -> None:
+    from fedassay.records.record import CellRecord, Finding
+
+    finding = {"audit": "reconstruction", "source": "raw", "selection": "oracle", "verdict": "leak",
+               "metrics": {"ssim": {"value": 0.5}}}  # fmt: skip
+    cell = {"label": "raw_features", "epsilon": "inf", "utility": {"accuracy": 0.9}, "findings": [finding]}
+    # Names that a record has.
+    assert set(finding) <= set(Finding.model_fields)
+    assert set(cell) <= set(CellRecord.model_fields)
+    (tmp_path / "first").mkdir()
+    record = {"environment": {"gpu": "a card + bf16", "device": "cuda"}, "cells": [cell]}
+    (tmp_path / "first" / "record.json").write_text(json.dumps(record))
+    assert script("gpu_papers").results(tmp_path) == [
+        'first (a card + bf16) raw_features, epsilon inf: {"accuracy": 0.9}',
+        'first (a card + bf16) raw_features, epsilon inf: reconstruction raw oracle leak {"ssim": 0.5}',
+    ]
+
+
 STUB = """#!/usr/bin/env bash
 # In the place of Python: names the steps, makes plans, and runs nothing.
 echo "$@" >>"$CALLS"
