@@ -45,7 +45,7 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     rows = min(sizes.private, given["limit"] or sizes.private) * given["samples"]
     if preset.architecture == "unet":
         operations = _UNET_OPERATIONS * sizes.pixels / 3072
-        speed = rate.CONVOLUTION_FLOPS
+        speed = rate.UNET_FLOPS
     else:
         operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
     fitted = 3 * operations * preset.steps * preset.batch / speed
@@ -64,8 +64,9 @@ class FeatureDiffusion(Parameters):
         cost=_seconds,
     )
 
-    preset: Literal["tiny", "small", "paper"] = "tiny"
-    """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU."""
+    preset: Literal["tiny", "small", "paper", "paper_short"] = "tiny"
+    """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU, `paper_short` the
+    same network trained for a twentieth of the steps."""
     samples: int = Field(default=10, ge=1)
     """Reconstructions of each vector that encodes one record; ranked by their agreement. Others get 1."""
     guidance: float | None = Field(default=None, ge=0)

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/dry_run_rates.py
 
 Prints JSON: the constants of `fedassay.plan.rates`, one thread. Processor time, not elapsed time, so that a
-busy machine does not change the result much.
+busy machine does not change the result much. `benchmarks/gpu.py` measures the same on a GPU, in elapsed time.
 """
 
 from __future__ import annotations
@@ -27,31 +27,42 @@ from fedassay.plan.work import body
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.tape import Key
 from fedassay.similarity.ssim_search import most_similar
+from fedassay.support.devices import is_gpu
 from fedassay.support.seeds import Seeds
 
 RECORDS, EPOCHS, BATCH = 1000, 4, 100
-SIZES = Sizes(RECORDS, 0, 0, 0, 1, 10, (28, 28, 1), 64, 0.0)
+SIZES = Sizes(
+    private=RECORDS, attacker=0, public=0, test=0, control=0, clients=1, classes=10, image=(28, 28, 1), width=64,
+    backbone=0.0,
+)  # fmt: skip
 
 
-def seconds(call: Callable[[], object]) -> float:
+def seconds(call: Callable[[], object], device: str = "cpu") -> float:
+    """Of the processor on a CPU; elapsed, with the card waited for, on a GPU."""
     call()
-    start = time.process_time()
+    if not is_gpu(device):
+        start = time.process_time()
+        call()
+        return time.process_time() - start
+    torch.cuda.synchronize()
+    start = time.perf_counter()
     call()
-    return time.process_time() - start
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
-def plain(name: str, batch: int) -> float:
-    images, labels, module = records(name)
+def plain(name: str, batch: int, device: str) -> float:
+    images, labels, module = records(name, device)
 
     def run() -> None:
         generator = torch.Generator().manual_seed(0)
         train(module, images, labels, head_loss, epochs=EPOCHS, batch=batch, rate=1e-3, generator=generator)
 
-    return seconds(run)
+    return seconds(run, device)
 
 
-def private(name: str, records_of: int) -> float:
-    images, labels, module = records(name)
+def private(name: str, records_of: int, device: str) -> float:
+    images, labels, module = records(name, device)
     steps = PrivateSteps(1.0, BATCH / RECORDS, EPOCHS * RECORDS // BATCH, 1.0, BATCH)
 
     def run() -> None:
@@ -59,35 +70,36 @@ def private(name: str, records_of: int) -> float:
         given = (module, images[:records_of], labels[:records_of], head_loss)
         train_privately(*given, private=steps, rate=1e-3, door=door)
 
-    return seconds(run)
+    return seconds(run, device)
 
 
-def records(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.nn.Module]:
+def records(name: str, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.nn.Module]:
     rng = np.random.default_rng(0)
     images = torch.tensor(rng.integers(0, 256, (RECORDS, 1, 28, 28), dtype=np.uint8))
     labels = torch.tensor(rng.integers(0, 10, RECORDS))
-    return images, labels, build_body(BodySpec.model_validate({"name": name}), (28, 28, 1), 10, 0)
+    module = build_body(BodySpec.model_validate({"name": name}), (28, 28, 1), 10, 0)
+    return images.to(device), labels.to(device), module.to(device)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def measured(device: str) -> dict[str, float]:
+    """Every rate that these sizes give, rounded to two figures."""
     rng = np.random.default_rng(0)
     # An optimiser step besides its arithmetic: what small batches cost more than large ones.
-    small, large = plain("linear", 10), plain("linear", RECORDS)
+    small, large = (plain("linear", batch, device) for batch in (10, RECORDS))
     step = (small - large) / (EPOCHS * (RECORDS // 10 - 1))
     rates: dict[str, float] = {"STEP": step}
     for constant, name in (("DENSE_FLOPS", "mlp"), ("CONVOLUTION_FLOPS", "cnn")):
         operations = body({"name": name}, SIZES)[0]
-        spent = plain(name, BATCH) - step * EPOCHS * RECORDS / BATCH
+        spent = plain(name, BATCH, device) - step * EPOCHS * RECORDS / BATCH
         rates[constant] = 3 * operations * RECORDS * EPOCHS / spent
     steps = EPOCHS * RECORDS // BATCH
     # Ten records a step: what a step costs whatever is in it, by two networks of different size.
-    little, much = (private(name, 100) / steps for name in ("linear", "mlp"))
+    little, much = (private(name, 100, device) / steps for name in ("linear", "mlp"))
     counts = [body({"name": name}, SIZES)[1] for name in ("linear", "mlp")]
     rates["PRIVATE_PARAMETER"] = (much - little) / (counts[1] - counts[0])
     rates["PRIVATE_STEP"] = little - counts[0] * rates["PRIVATE_PARAMETER"]
-    rates["PRIVATE_RECORD"] = (private("cnn", RECORDS) - private("cnn", 100)) / (
-        0.9 * (plain("cnn", BATCH) - steps * step)
+    rates["PRIVATE_RECORD"] = (private("cnn", RECORDS, device) - private("cnn", 100, device)) / (
+        0.9 * (plain("cnn", BATCH, device) - steps * step)
     )
     # The first time: a calibration is kept.
     start = time.process_time()
@@ -96,15 +108,23 @@ def main() -> None:
     features = rng.standard_normal((2000, 64)).astype(np.float32)
     labels = rng.integers(0, 10, 2000)
     features[np.arange(2000), labels] += 2
-    rates["HEAD"] = seconds(lambda: train_head(features, labels)) / (2000 * 64 * 10)
+    rates["HEAD"] = seconds(lambda: train_head(features, labels, device=device), device) / (2000 * 64 * 10)
     groups = [features[labels == label] for label in range(10)]
     fit = seconds(
-        lambda: fit_mixtures(groups, 10, "diag", generators=[np.random.default_rng(i) for i in range(10)])
+        lambda: fit_mixtures(
+            groups, 10, "diag", generators=[np.random.default_rng(i) for i in range(10)], device=device
+        ),
+        device,
     )
     rates["MIXTURE"] = fit / (2000 * 10 * 64)
     images = rng.integers(0, 256, (800, 28, 28, 1), dtype=np.uint8)
-    rates["SSIM"] = seconds(lambda: most_similar(images, images)) / (800 * 800 * 784)
-    print(json.dumps({name: float(f"{value:.2g}") for name, value in rates.items()}, indent=1))
+    rates["SSIM"] = seconds(lambda: most_similar(images, images, device=device), device) / (800 * 800 * 784)
+    return {name: float(f"{value:.2g}") for name, value in rates.items()}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(json.dumps(measured("cpu"), indent=1))
 
 
 if __name__ == "__main__":

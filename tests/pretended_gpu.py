@@ -175,6 +175,8 @@ class PretendedGpu(TorchDispatchMode):
         work: Multiplications and additions of matrix products and convolutions, by device and type.
         drawn: Operations on the GPU that drew from its global generator, by name.
         state: Of that generator, which is another than the CPU's; `torch.manual_seed` seeds both.
+        memory: Bytes of the card.
+        free: Bytes of them that nothing takes.
     """
 
     def __init__(self) -> None:
@@ -182,6 +184,7 @@ class PretendedGpu(TorchDispatchMode):
         self.work: Counter[tuple[str, torch.dtype]] = Counter()
         self.drawn: Counter[str] = Counter()
         self.state = torch.Generator().get_state()
+        self.memory = self.free = 16 * 2**30
 
     def share(self) -> float:
         """Of the products and convolutions, how much ran on the GPU; NaN where there were none."""
@@ -303,6 +306,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         "current_device": lambda: 0,
         "synchronize": lambda device=None: None,
         "get_device_name": lambda device=None: "a GPU that is not there",
+        "mem_get_info": lambda device=None: (gpu.free, gpu.memory),
+        "is_bf16_supported": lambda including_emulation=True: True,
     }
     with mock.patch.multiple(torch.cuda, **replaced), mock.patch.object(torch, "Generator", _Generator):
         # `torch.tensor(..., device="cuda")` makes a tensor of the CPU and copies it, in our sight.

@@ -93,7 +93,7 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
         if preset.architecture == "unet":
             # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
             operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
-            speed = rate.CONVOLUTION_FLOPS
+            speed = rate.UNET_FLOPS
         else:
             operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
         trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)

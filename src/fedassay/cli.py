@@ -157,7 +157,7 @@ def run(
     if dry_run:
         from fedassay.console import print_cells
 
-        print_cells(scenario, as_json)
+        print_cells(scenario, as_json, device)
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario

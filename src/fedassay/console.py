@@ -108,11 +108,11 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
         say_lines(textwrap.fill(key.about, width, initial_indent="    ", subsequent_indent="    "))
 
 
-def print_cells(scenario: Scenario, as_json: bool) -> None:
+def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     """The cells that a plan would run, and what they would take."""
     from fedassay.plan.estimate import estimate, in_words
 
-    found = estimate(scenario)
+    found = estimate(scenario, device)
     rows = [
         {
             "cell": cell.key,
@@ -131,6 +131,7 @@ def print_cells(scenario: Scenario, as_json: bool) -> None:
             "cells": rows,
             "estimated_seconds": found.seconds,
             "estimated_bytes": found.memory,
+            "rates": found.basis,
             "remarks": found.remarks,
         }
         say_json(json.dumps(content, indent=1))
@@ -146,7 +147,7 @@ def print_cells(scenario: Scenario, as_json: bool) -> None:
     say(f"audits: {audits}")
     if found.seconds is not None and found.memory is not None:
         say(
-            f"estimate, from rates measured on one core without a GPU: {in_words(found.seconds)} with --jobs 1, "
+            f"estimate, from rates {found.basis}: {in_words(found.seconds)} with --jobs 1, "
             f"attacks and audits included; {found.memory / 2**30:.1f} GiB a job"
         )
     for remark in found.remarks:

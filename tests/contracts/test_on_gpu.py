@@ -1,8 +1,8 @@
 """Every learning step runs on `cuda`, and gives what the CPU gives: on the pretended GPU of `pretended_gpu.py`.
 
 A method, an attack or an audit that ignores the device is found by where its matrix products and convolutions
-ran; one that mixes devices, by the error a GPU would raise. Random numbers come from generators of the host, so
-that the results are the same; where they do not, the shapes are.
+ran; one that mixes devices, by the error a GPU would raise. Random numbers come from generators of the host, or
+are counted, so that the results are the same; where they do not, the shapes are.
 
 Not here: several processes on one GPU (`--jobs`), Ray, the backbones that need published weights (torchvision's
 networks have the same code path as `squeezenet1_1`), and what a GPU rounds otherwise.
@@ -37,7 +37,7 @@ from fedassay.exchange.view import ThreatModel, view
 from fedassay.execution.runner import RunOptions, run_scenario
 from fedassay.heads.linear import train_head
 from fedassay.mixtures import fit_mixtures
-from fedassay.nets import presets
+from fedassay.nets import presets, sampling
 from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.steps import PrivateSteps
@@ -109,8 +109,12 @@ METHODS = [*SMALL, *((name, {}) for name in entries("method") if name not in dic
 
 
 @pytest.fixture
-def on_both(pretended_gpu: Pretend) -> OnBoth:
-    """Runs something on either device: its results, and the pretended GPU that one of them ran on."""
+def on_both(pretended_gpu: Pretend, monkeypatch: pytest.MonkeyPatch) -> OnBoth:
+    """Runs something on either device: its results, and the pretended GPU that one of them ran on.
+
+    What is sampled starts from the same noise on both: the CPU counts it as well.
+    """
+    monkeypatch.setattr(sampling, "is_gpu", lambda device: True)
 
     def run(computed: Callable[[str], Any]) -> tuple[Any, Any, Any]:
         here = computed("cpu")

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from fedassay.support.environment import choose_device, describe
+from fedassay.support.devices import choose_device
+from fedassay.support.environment import describe
 
 
 @pytest.fixture

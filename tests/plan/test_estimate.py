@@ -136,3 +136,36 @@ def test_parameters_of_bodies_are_about_right(name: str) -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7300, "3 h")])
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
+
+
+def _told(device: str) -> dict[str, object]:
+    plan = str(CONFIGS / "papers" / "feddiff_table1.yaml")
+    result = CliRunner().invoke(
+        cli, ["run", plan, "--dry-run", "--json", "--device", device], standalone_mode=False
+    )
+    assert result.exception is None, result.output
+    told: dict[str, object] = json.loads(result.output)
+    return told
+
+
+def test_a_gpu_that_nobody_measured_has_the_rates_of_a_core_and_the_words_say_so() -> None:
+    here, there = _told("cpu"), _told("cuda")
+    assert here["rates"] == "measured on one core without a GPU"
+    assert there["rates"] == "measured on one core without a GPU, since those of a GPU were never measured"
+    assert here["estimated_seconds"] == there["estimated_seconds"]
+
+
+def test_a_measured_gpu_has_its_own_rates_for_that_estimate_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedassay.plan import rates
+
+    here, before = _told("cpu"), rates.UNET_FLOPS
+    file = tmp_path / "gpu_rates.json"
+    file.write_text(json.dumps({"card": "a card", "rates": {"UNET_FLOPS": 1000 * before}}))
+    monkeypatch.setattr(rates, "GPU_FILE", file)
+    there = _told("cuda")
+    assert there["rates"] == "measured on a card"
+    assert 0 < there["estimated_seconds"] < here["estimated_seconds"]  # type: ignore[operator]
+    assert before == rates.UNET_FLOPS
+    assert _told("cpu") == here

@@ -33,7 +33,8 @@ from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
 from fedassay.support import limits
-from fedassay.support.environment import choose_device, describe
+from fedassay.support.devices import choose_device
+from fedassay.support.environment import describe
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import console
 from fedassay.support.reading import read_regular

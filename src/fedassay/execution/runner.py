@@ -26,7 +26,8 @@ from fedassay.plan.schema import Plan, Scenario
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
-from fedassay.support.environment import choose_device, describe
+from fedassay.support.devices import choose_device, is_gpu
+from fedassay.support.environment import describe
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import numerics, threads_now
 from fedassay.support.progress import SILENT, Progress, console
@@ -109,7 +110,7 @@ def _device_here(scenario: Scenario, options: RunOptions) -> str:
     """The device of this process; the machines of a cluster choose theirs (`run_cell`)."""
     if options.engine != "ray":
         return choose_device(options.device)
-    if options.device == "cuda" and not scenario.plan.resources.gpus:
+    if is_gpu(options.device) and not scenario.plan.resources.gpus:
         raise PlanError(
             "--device cuda with --engine ray: resources.gpus is 0, and Ray hides the GPUs from such cells; "
             "allowed: a number above 0 (0.25 lets four cells share a GPU)"

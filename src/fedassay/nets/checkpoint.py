@@ -99,8 +99,9 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
             parameter.copy_(tensors[f"weights.{name}"])
             state.optimizer.state[parameter] = {
                 "step": torch.tensor(float(step), device=parameter.device),
-                "exp_avg": tensors[f"first.{name}"].to(parameter.device),
-                "exp_avg_sq": tensors[f"second.{name}"].to(parameter.device),
+                # In the weight's own layout, which on a GPU may be channels last: fused AdamW asks for one layout.
+                "exp_avg": torch.empty_like(parameter).copy_(tensors[f"first.{name}"]),
+                "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"second.{name}"]),
             }
         for kind, weights in (("average", state.average), ("best", state.best)):
             for name, each in weights.items():

@@ -37,6 +37,47 @@ def build_scheduler(preset: Preset, sampler: Sampler = "ddim") -> Any:
     )
 
 
+def is_ancestral(scheduler: Any) -> bool:
+    """Whether a scheduler adds noise after every step but the last."""
+    return bool(scheduler.__class__.__name__ == "DDPMScheduler")
+
+
+def ancestral_step(
+    scheduler: Any, predicted: Tensor, timestep: int, noisy: Tensor, noise: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A step of ancestral sampling whose noise is given (Ho et al. 2020, equations 7 and 15).
+
+    diffusers' own step draws from a generator; the two are the same function of their noise.
+
+    Args:
+        scheduler: Of the sampler `ddpm`, its time steps set.
+        predicted: What the network says of `noisy`.
+        timestep: Of `noisy`.
+        noisy: Shape (n, channels, height, width).
+        noise: Standard normals of that shape; None at time step 0, where none is added.
+
+    Returns:
+        The clean image that is predicted, clipped to [-1, 1], and the image at the next time step.
+    """
+    kept, before = float(scheduler.alphas_cumprod[timestep]), 1.0
+    if (earlier := int(scheduler.previous_timestep(timestep))) >= 0:
+        before = float(scheduler.alphas_cumprod[earlier])
+    match scheduler.config.prediction_type:
+        case "sample":
+            clean = predicted
+        case "v_prediction":
+            clean = kept**0.5 * noisy - (1 - kept) ** 0.5 * predicted
+        case _:
+            clean = (noisy - (1 - kept) ** 0.5 * predicted) / kept**0.5
+    clean = clean.clamp(-1, 1)
+    signal = kept / before
+    mean = before**0.5 * (1 - signal) / (1 - kept) * clean + signal**0.5 * (1 - before) / (1 - kept) * noisy
+    if noise is None:
+        return clean, mean
+    variance = max((1 - before) / (1 - kept) * (1 - signal), 1e-20)
+    return clean, mean + variance**0.5 * noise
+
+
 def predict(
     network: Network,
     noisy: Tensor,

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedassay.nets.denoising import Network, Sampler, build_scheduler, guided_prediction, to_model_range, to_uint8
+from fedassay.nets.denoising import (
+    Network,
+    Sampler,
+    ancestral_step,
+    build_scheduler,
+    guided_prediction,
+    is_ancestral,
+    to_model_range,
+    to_uint8,
+)
+from fedassay.nets.philox import normals
 from fedassay.nets.trained import TrainedDenoiser, load_network
+from fedassay.support.devices import batch_for, is_gpu, placed, quickened
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
+
+_BATCH = 512
+_MAPS = 24
+"""Maps of full size and first width that a U-Net holds for an image when it is sampled, rounded up."""
 
 
 @torch.no_grad()
@@ -24,7 +40,8 @@ def sample(
     guidance: float | None = None,
     spread: float | None = None,
     sampler: Sampler = "ddim",
-    batch: int = 512,
+    batch: int | None = None,
+    counted: bool | None = None,
     device: str = "cpu",
     progress: Advance = no_progress,
 ) -> Images:
@@ -40,7 +57,10 @@ def sample(
         spread: Share of a sample's deviation from the conditional mean that is kept; the preset's if
             None. 1 gives the samples themselves.
         sampler: See `fedassay.nets.denoising.Sampler`.
-        batch: Images computed at a time; other sizes draw other noise.
+        batch: Images computed at a time; None: 512, on a GPU what fits. On a CPU other sizes draw other noise.
+        counted: Draw every image's noise on the device by its number (`fedassay.nets.philox`), so that neither
+            batch nor device changes it, instead of one image after the other from one stream of the host;
+            None: on a GPU.
         device: Where to compute.
         progress: Called with (images done, images in all).
 
@@ -55,51 +75,95 @@ def sample(
     count = preset.sampling_steps if steps is None else steps
     weight = preset.guidance if guidance is None else guidance
     kept = preset.spread if spread is None else spread
-    if not 1 <= count <= preset.timesteps or batch < 1:
+    together = batch_for(_BATCH, _bytes_each(model), device) if batch is None else batch
+    if not 1 <= count <= preset.timesteps or together < 1:
         raise ValueError(
-            f"sample: steps={count}, batch={batch} given; allowed: 1 to {preset.timesteps} steps, batch at least 1"
+            f"sample: steps={count}, batch={together} given; allowed: 1 to {preset.timesteps} steps, "
+            "batch at least 1"
         )
     whitened = torch.from_numpy(model.whitening(conditions))
-    network = load_network(model).to(device)
+    network: Network = placed(load_network(model), device)
+    if preset.architecture == "unet":
+        network = quickened(network, device)
     scheduler = build_scheduler(preset, sampler)
     scheduler.set_timesteps(count)
-    generator = torch.Generator().manual_seed(seed)
+    source = None if (is_gpu(device) if counted is None else counted) else torch.Generator().manual_seed(seed)
     height, width, channels = model.image_shape
     drawn = np.empty((len(whitened), height, width, channels), np.uint8)
-    for first in range(0, len(whitened), batch):
-        part = slice(first, first + batch)
+    for first in range(0, len(whitened), together):
+        part = slice(first, first + together)
         condition = whitened[part].to(device)
-        noise = torch.randn((len(condition), channels, height, width), generator=generator).to(device)
+        rows = range(first, first + len(condition))
+        noise = Noise(seed, rows, (channels, height, width), device, source)
         guess = None
         if model.warm_start is not None:
             guesses = model.warm_start.guess(conditions[part], model.image_shape)
             guess = to_model_range(torch.from_numpy(guesses)).to(device)
-        source = generator if sampler == "ddpm" else None
-        mean, image = _denoise(network, scheduler, noise, condition, weight, guess, source)
+        mean, image = _denoise(network, scheduler, noise, condition, weight, guess)
         drawn[part] = to_uint8(mean + kept * (image - mean))
-        progress(min(first + batch, len(whitened)), len(whitened))
+        progress(min(first + together, len(whitened)), len(whitened))
     return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Where the noise of one batch comes from.
+
+    Attributes:
+        seed: Of all of it.
+        rows: Numbers of the batch's images among all that are sampled.
+        shape: Of an image.
+        device: Where it is needed.
+        source: One stream for the whole call, on the host; None: counted, on the device.
+    """
+
+    seed: int
+    rows: range
+    shape: tuple[int, ...]
+    device: str
+    source: torch.Generator | None
+
+    def first(self) -> Tensor:
+        """What sampling starts from, (n, *shape)."""
+        if self.source is None:
+            return normals(self.seed, self.rows, 0, self.shape, self.device)
+        return torch.randn((len(self.rows), *self.shape), generator=self.source).to(self.device)
+
+    def of_step(self, position: int) -> Tensor:
+        """What is added after the step at this position, (n, *shape); counted noise only."""
+        return normals(self.seed, self.rows, 1 + position, self.shape, self.device)
+
+
+def _bytes_each(model: TrainedDenoiser) -> float:
+    """Bytes that sampling an image takes at most, generously."""
+    height, width, _ = model.image_shape
+    maps = _MAPS if model.preset.architecture == "unet" else 1
+    return 4.0 * height * width * model.preset.width * maps
 
 
 def _denoise(
     network: Network,
     scheduler: Any,
-    noise: Tensor,
+    noise: Noise,
     condition: Tensor,
     weight: float,
     guess: Tensor | None,
-    source: torch.Generator | None,
 ) -> tuple[Tensor, Tensor]:
-    """The conditional mean and the sample that is reached from `noise`; `source` draws each step's noise.
+    """The conditional mean and the sample that is reached from the first noise.
 
     The mean is the first prediction: of pure noise nothing can be said but the mean image of the
     condition.
     """
-    noisy, mean = noise, noise
+    noisy = mean = noise.first()
     for position, timestep in enumerate(scheduler.timesteps):
         predicted = guided_prediction(network, noisy, int(timestep), condition, weight, guess)
-        step = scheduler.step(predicted, int(timestep), noisy, generator=source)
-        noisy = step.prev_sample
+        if noise.source is None and is_ancestral(scheduler):
+            added = noise.of_step(position) if timestep > 0 else None
+            clean, noisy = ancestral_step(scheduler, predicted, int(timestep), noisy, added)
+        else:
+            # Only an ancestral sampler draws from the stream.
+            step = scheduler.step(predicted, int(timestep), noisy, generator=noise.source)
+            clean, noisy = step.pred_original_sample, step.prev_sample
         if position == 0:
-            mean = step.pred_original_sample
+            mean = clean
     return mean, noisy

@@ -6,7 +6,7 @@ out: what is kept is the average that does best on them, so that a few hundred r
 by heart. Every random number comes from one CPU generator, whatever the device, and is drawn in a
 fixed order: on a CPU the same seed gives the same bits.
 
-Images and first guesses stay uint8 on the host and are converted batch by batch.
+Images and first guesses stay uint8, on the host or on a GPU with room for them, and are converted batch by batch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
-from fedassay.nets.denoising import build_scheduler, denoising_loss, to_model_range
+from fedassay.nets.denoising import Network, build_scheduler, denoising_loss, to_model_range
 from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
 from fedassay.nets.whitening import Whitening, fit_whitening
+from fedassay.support.devices import placed, quickened, random_state_kept, resident
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
@@ -80,7 +81,9 @@ def train(
         rng = np.random.default_rng(seed)
         warm_start, guesses = fit_warm_start(images, conditions, centres=preset.centres, rng=rng)
         pairs = _Pairs(pairs.images, pairs.conditions, torch.from_numpy(guesses))
-    network = build_network(preset, image_shape, conditions.shape[1], seed=seed).to(device).train()
+    network = placed(build_network(preset, image_shape, conditions.shape[1], seed=seed), device).train()
+    forward = quickened(network, device) if preset.architecture == "unet" else network
+    pairs = pairs.kept_on(device)
     scheduler = build_scheduler(preset)
     state = _initial_state(network, preset, seed)
     order = torch.randperm(len(images), generator=state.generator)
@@ -92,9 +95,9 @@ def train(
         fingerprint = repr((data, sorted(asdict(preset).items()), seed))
         start, _ = read_checkpoint(checkpoint, fingerprint, state)
     # A caller's random state is left as it was, also on the GPU, which dropout layers there draw from.
-    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+    with random_state_kept(device):
         for step in range(start, preset.steps):
-            _step(step, network, scheduler, state, pairs, used, preset, device)
+            _step(step, forward, scheduler, state, pairs, used, preset, device)
             done = step + 1
             progress(done, preset.steps)
             if _is_look(done, preset.steps):
@@ -121,13 +124,19 @@ def learning_rate(preset: Preset, step: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The training records on the host: uint8 images, whitened conditions, uint8 first guesses."""
+    """The training records: uint8 images, whitened conditions, uint8 first guesses; together on host or GPU."""
 
     images: Tensor
     conditions: Tensor
     guesses: Tensor | None = None
 
+    def kept_on(self, device: str) -> _Pairs:
+        """The same on the device, if that is a GPU with room for them."""
+        held = [self.images, self.conditions, *(() if self.guesses is None else (self.guesses,))]
+        return _Pairs(*resident(held, device))
+
     def take(self, chosen: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor | None]:
+        chosen = chosen.to(self.images.device)
         guesses = None if self.guesses is None else to_model_range(self.guesses[chosen]).to(device)
         images = to_model_range(self.images[chosen]).to(device)
         return images, self.conditions[chosen].to(device), guesses
@@ -150,7 +159,7 @@ def _initial_state(network: nn.Module, preset: Preset, seed: int) -> TrainingSta
 
 def _step(
     step: int,
-    network: nn.Module,
+    network: Network,
     scheduler: Any,
     state: TrainingState,
     pairs: _Pairs,

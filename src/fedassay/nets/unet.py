@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -76,7 +77,7 @@ class UNetDenoiser(nn.Module):
         nn.init.zeros_(self.net.conv_out.bias)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                module.register_forward_pre_hook(_contiguous)
+                module.register_forward_pre_hook(_as_the_weight)
 
     def forward(self, noisy: Tensor, timesteps: Tensor, condition: Tensor, keep: Tensor) -> Tensor:
         """Predict the training target; arguments and result as `FilmDenoiser.forward`."""
@@ -87,10 +88,13 @@ class UNetDenoiser(nn.Module):
         return predicted[:, :, :height, :width].contiguous()
 
 
-def _contiguous(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Make a convolution's input contiguous NCHW.
+def _as_the_weight(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Make a convolution's input contiguous NCHW, or channels last where its weight is so.
 
     Attention emits channels-last tensors, on which Opacus's per-record gradients of a convolution
-    are silently zero.
+    are silently zero. Weights are channels last only where `fedassay.support.devices` has made them so.
     """
-    return tuple(tensor.contiguous() for tensor in inputs)
+    weight: Any = module.weight
+    usual = weight.is_contiguous() or not weight.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.contiguous_format if usual else torch.channels_last
+    return tuple(tensor.contiguous(memory_format=layout) for tensor in inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
@@ -14,7 +14,7 @@ from fedassay.plan.work import body, extraction, memory
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan would take on one thread, from measured rates (`fedassay.plan.rates`).
+    """What a plan would take on one thread or a GPU, from measured rates (`fedassay.plan.rates`).
 
     Attributes:
         cells: Seconds of each cell's method, by key; None where its method has no rate.
@@ -22,19 +22,30 @@ class Estimate:
             the sizes are not known.
         memory: Bytes of one process at its largest; None likewise.
         remarks: What is left out, and why.
+        basis: What the rates were measured on.
     """
 
     cells: dict[str, float | None]
     seconds: float | None
     memory: float | None
     remarks: tuple[str, ...]
+    basis: str = ""
 
 
-def estimate(scenario: Scenario) -> Estimate:
+def estimate(scenario: Scenario, device: str = "cpu") -> Estimate:
     """Estimate a plan without reading its data.
 
     Sizes are those that a data set's name or a file's header tells. Nothing is downloaded.
+
+    Args:
+        scenario: The plan.
+        device: Whose rates are taken; it need not be there.
     """
+    with rate.rates_of(device) as basis:
+        return replace(_estimate(scenario), basis=basis)
+
+
+def _estimate(scenario: Scenario) -> Estimate:
     sizes = sizes_of(scenario.plan, scenario.base)
     if isinstance(sizes, str):
         return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))

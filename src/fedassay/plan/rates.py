@@ -2,15 +2,27 @@
 
 Processor seconds on one thread of a 2-core x86-64 virtual machine without a GPU (torch 2.13, float32). They
 come from `benchmarks/dry_run_rates.py`, which measures them anew on any machine; the slower of two runs, rounded.
-More threads, other machines and GPUs are faster by factors that nothing here knows.
+More threads and other machines are faster by factors that nothing here knows. Those of a GPU stand in
+`gpu_rates.json` beside this file once `benchmarks/gpu.py --write-rates` has measured one; see `rates_of`.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedassay.support.devices import is_gpu
+
+GPU_FILE = Path(__file__).with_name("gpu_rates.json")
 
 DENSE_FLOPS = 5.0e10
 """Floating-point operations a second of fully connected layers in training."""
 CONVOLUTION_FLOPS = 2.5e10
 """The same of small convolutions, in training and in use."""
+UNET_FLOPS = 2.5e10
+"""The same of U-Nets."""
 STEP = 3.0e-4
 """An optimiser step besides its arithmetic."""
 PRIVATE_RECORD = 2.2
@@ -35,3 +47,35 @@ START = 10.0
 """Importing what a run needs, and writing the report."""
 PROCESS_BYTES = 450 * 2**20
 """Memory of a process that has imported torch and diffusers."""
+
+
+def gpu_rates() -> tuple[str, dict[str, float]]:
+    """Name of the GPU that was measured, and its rates by the names above; empty where none ever was."""
+    kept = json.loads(GPU_FILE.read_text(encoding="utf-8"))
+    return kept["card"], {name: float(value) for name, value in kept["rates"].items()}
+
+
+@contextmanager
+def rates_of(device: str) -> Iterator[str]:
+    """The constants above are those of a device while the block lasts; costs read them when they are called.
+
+    Args:
+        device: As torch names it.
+
+    Yields:
+        What was measured, for a reader: one CPU core, or a GPU by its name. Where none was measured, a GPU's rates
+        are the CPU's, and the words say so.
+    """
+    if not is_gpu(device):
+        yield "measured on one core without a GPU"
+        return
+    card, rates = gpu_rates()
+    if not rates:
+        yield "measured on one core without a GPU, since those of a GPU were never measured"
+        return
+    before = {name: globals()[name] for name in rates}
+    globals().update(rates)
+    try:
+        yield f"measured on {card}"
+    finally:
+        globals().update(before)

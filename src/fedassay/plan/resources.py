@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fedassay.support import limits
+from fedassay.support.devices import is_gpu
 from fedassay.support.numerics import at_threads
 from fedassay.support.types import Frozen
 
@@ -43,7 +44,7 @@ class Resources(Frozen):
             fit.append(cores() // self.threads)
         if self.memory is not None:
             fit.append(int(memory_bytes() / (self.memory * _GIB)))
-        if self.gpus and device == "cuda":
+        if self.gpus and is_gpu(device):
             fit.append(int(1 / self.gpus))
         return max(1, min(fit))
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedassay.similarity.images import check_pairs, to_unit
 from fedassay.similarity.parallel import parallel_map
+from fedassay.support.devices import times_the_cpu
 
 K1 = 0.01
 K2 = 0.03
@@ -102,7 +103,7 @@ def ssim(
         x: (N, H, W) or (N, H, W, C), uint8 (data range 255) or float in [0, 1] (data range 1).
         y: the same shape; the two may differ in type, since SSIM does not depend on the scale.
         device: where to compute.
-        batch: pairs that one thread holds at a time.
+        batch: pairs that one thread holds at a time; a GPU more, by its memory.
 
     Returns:
         (N,), each in [-1, 1] and exactly symmetric; 1 for identical images.
@@ -112,6 +113,7 @@ def ssim(
     """
     x, y = check_pairs(x, y)
     side = window_side(x.shape[1], x.shape[2])
+    batch *= times_the_cpu(device)
 
     def evaluate(start: int) -> NDArray[np.float64]:
         part = slice(start, start + batch)

@@ -39,11 +39,12 @@ from scipy.fft import dct
 from fedassay.similarity.parallel import parallel_map
 from fedassay.similarity.precision import full_float32
 from fedassay.similarity.ssim import C1, C2, Moments, join_moments, moments
+from fedassay.support.devices import times_the_cpu
 
 FLOAT32_ERROR = 2e-5
 """Bound on the difference between float32 and float64, generous: under 1e-6 is measured on photographs."""
 
-TILE = (512, 256)  # queries and gallery images that one thread bounds at a time
+TILE = (512, 256)  # queries and gallery images that one thread bounds at a time; a GPU more, by its memory
 BLOCK_BYTES = 256 * 2**20  # larger images get smaller blocks, so that the tables of a block stay under this
 ROUNDING = 1e-6  # share of p.p added to r^2, so that cancellation in r^2 = p.p - sum p_i^2 never lowers a bound
 
@@ -144,12 +145,17 @@ def pair_bounds(x: Windows, y: Windows) -> torch.Tensor:
     return total.div_(len(x.mean))
 
 
-def largest_block(shape: tuple[int, ...], side: int, degree: int | None) -> int:
-    """How many images of that (height, width, channels) have tables that stay under BLOCK_BYTES."""
+def largest_block(
+    shape: tuple[int, ...], side: int, degree: int | None, device: str | torch.device = "cpu"
+) -> int:
+    """How many images of that (height, width, channels) have tables that stay under BLOCK_BYTES.
+
+    On a GPU under 8 times as much, where its memory allows that.
+    """
     height, width, channels = shape
     count = sum(len(kept) for kept in kept_frequencies(side, degree))
     per_image = 4 * (count + 7) * channels * (height - side + 1) * (width - side + 1)
-    return max(1, BLOCK_BYTES // per_image)
+    return max(1, BLOCK_BYTES * times_the_cpu(device, 8) // per_image)
 
 
 def prepare_block(
@@ -158,10 +164,11 @@ def prepare_block(
     """The queries of a block, tile by tile."""
 
     def prepare(start: int) -> tuple[Moments, Windows]:
-        part = moments(images[start : start + TILE[0]], side, device)
+        part = moments(images[start : start + tile], side, device)
         return part, windows(part, side, degree)
 
-    return parallel_map(prepare, range(0, len(images), TILE[0]), device)
+    tile = TILE[0] * times_the_cpu(device)
+    return parallel_map(prepare, range(0, len(images), tile), device)
 
 
 def bound_block(
@@ -170,18 +177,19 @@ def bound_block(
     side: int,
     degree: int | None,
     device: str | torch.device,
-) -> tuple[Moments, NDArray[np.float32]]:
+) -> tuple[Moments, torch.Tensor]:
     """Bounds on the SSIM of a block of queries with a block of the gallery; the SSIM if degree is None.
 
     Returns:
-        The moments of the gallery's block, and the bounds: (queries, gallery images).
+        The moments of the gallery's block, and the bounds on the device: (queries, gallery images).
     """
+    tile = TILE[1] * times_the_cpu(device)
 
-    def bound(start: int) -> tuple[Moments, NDArray[np.float32]]:
-        part = moments(images[start : start + TILE[1]], side, device)
+    def bound(start: int) -> tuple[Moments, torch.Tensor]:
+        part = moments(images[start : start + tile], side, device)
         right = windows(part, side, degree)
-        return part, np.concatenate([pair_bounds(rows, right).cpu().numpy() for _, rows in left])
+        return part, torch.cat([pair_bounds(rows, right) for _, rows in left])
 
     with full_float32():
-        tiles = parallel_map(bound, range(0, len(images), TILE[1]), device)
-    return join_moments([part for part, _ in tiles]), np.concatenate([columns for _, columns in tiles], axis=1)
+        tiles = parallel_map(bound, range(0, len(images), tile), device)
+    return join_moments([part for part, _ in tiles]), torch.cat([columns for _, columns in tiles], dim=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay import __version__
+from fedassay.support.devices import gpu_name
 from fedassay.support.numerics import installed_version
 from fedassay.support.text import encodable
 
@@ -40,30 +41,13 @@ def describe(device: str, command: list[str], started: datetime) -> dict[str, An
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "device": device,
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "gpu": gpu_name(device),
         "torch_threads": torch.get_num_threads(),
         "packages": {name: installed_version(name) for name in _PACKAGES},
         "command": [encodable(part) for part in command],
         "started": started.isoformat(timespec="seconds"),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def choose_device(asked: str) -> str:
-    """`auto` is cuda where there is one, else cpu.
-
-    Raises:
-        PlanError: cuda was asked for and there is none.
-    """
-    import torch
-
-    from fedassay.support.errors import PlanError
-
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise PlanError("--device: given cuda, but torch finds none; allowed here: auto, cpu")
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return asked
 
 
 def _revision() -> str | None:

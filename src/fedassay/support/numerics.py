@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay import __version__
+from fedassay.support.devices import gpu_facts, is_gpu
 
 _LIBRARIES = ("numpy", "scipy", "torch", "torchvision", "scikit-learn")
 _SWITCHES = (
@@ -63,13 +64,8 @@ def numerics(device: str = "cpu") -> str:
         "matmul": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
-    if device == "cuda":
-        facts["gpu"] = {
-            "name": torch.cuda.get_device_name(),
-            "cuda": torch.version.cuda,
-            "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
-            "cudnn": [torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark],
-        }
+    if is_gpu(device):
+        facts["gpu"] = gpu_facts()
     return json.dumps(facts, sort_keys=True)
 
 

@@ -1,0 +1,192 @@
+"""What is done otherwise on a GPU than on a CPU: the one place that knows.
+
+Nothing here changes anything on a CPU. On a GPU, networks of convolutions lie in memory as its kernels want them
+(channels last), training data stay on the card where there is room, and searches and frozen networks work on
+blocks as large as its memory. None of that changes a result by more than rounding.
+
+What could change more is off unless the environment variable FEDASSAY_GPU asks for it, `bf16`, `compile` or both
+with a comma between them: products of U-Nets in bfloat16 where they are trained without DP-SGD or sampled, and
+`torch.compile` of the same. Both are part of what cached results are kept under (`fedassay.support.numerics`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedassay.support.errors import PlanError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+GPU = "cuda"
+VARIABLE = "FEDASSAY_GPU"
+OPTIONS = ("bf16", "compile")
+"""What FEDASSAY_GPU may name."""
+
+_UNIT = 4 * 2**30
+"""Bytes of a card's memory for each CPU-sized working set that a search may take there."""
+_MOST = 32
+_SHARE = 4
+"""One part in so many of a card's memory: what a batch may take, and what training data may."""
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def choose_device(asked: str) -> str:
+    """`auto` is cuda where there is one, else cpu.
+
+    Raises:
+        PlanError: cuda was asked for and there is none, or FEDASSAY_GPU names what is no option.
+    """
+    import torch
+
+    if asked == GPU and not torch.cuda.is_available():
+        raise PlanError("--device: given cuda, but torch finds none; allowed here: auto, cpu")
+    chosen = (GPU if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
+    if is_gpu(chosen):
+        gpu_options()
+    return chosen
+
+
+def is_gpu(device: str | torch.device) -> bool:
+    """Whether torch's name of a device, as `cuda` or `cuda:0`, is that of a GPU."""
+    return str(device).partition(":")[0] == GPU
+
+
+def gpu_options() -> tuple[str, ...]:
+    """What FEDASSAY_GPU asks for, in the order of `OPTIONS`.
+
+    Raises:
+        PlanError: It names something else.
+    """
+    given = [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
+    wrong = sorted(set(given) - set(OPTIONS))
+    if wrong:
+        raise PlanError(f"{VARIABLE}: {', '.join(wrong)!r} given; allowed: {', '.join(OPTIONS)}, or both")
+    return tuple(option for option in OPTIONS if option in given)
+
+
+def gpu_facts() -> dict[str, Any]:
+    """What changes the last bits of a result on this GPU: the card, its libraries, the options."""
+    import torch
+
+    return {
+        "name": torch.cuda.get_device_name(),
+        "cuda": torch.version.cuda,
+        "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
+        "cudnn": [torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark],
+        "options": gpu_options(),
+    }
+
+
+def gpu_name(device: str) -> str | None:
+    """Name of the card, with the options that are on; None for a CPU."""
+    if not is_gpu(device):
+        return None
+    import torch
+
+    return " + ".join((torch.cuda.get_device_name(), *gpu_options()))
+
+
+@contextmanager
+def random_state_kept(device: str | torch.device) -> Iterator[None]:
+    """The global generators of torch, of the CPU and of this device, are after the block what they were before."""
+    import torch
+
+    with torch.random.fork_rng(devices=[device] if is_gpu(device) else []):
+        yield
+
+
+def times_the_cpu(device: str | torch.device, most: int = _MOST) -> int:
+    """How many times a CPU's working set a search may take: 1 on a CPU, on a GPU a power of two by its memory."""
+    if not is_gpu(device):
+        return 1
+    return _power_of_two(min(most, _memory(device) // _UNIT))
+
+
+def batch_for(usual: int, bytes_each: float, device: str | torch.device) -> int:
+    """Rows computed at a time: `usual` on a CPU; on a GPU what fits a quarter of its memory, up to 8 times that.
+
+    Args:
+        usual: On a CPU.
+        bytes_each: That a row takes on the device at most.
+        device: Where they are computed. The card's whole memory decides, not what is free of it, so that the same
+            card always takes the same batches.
+    """
+    if not is_gpu(device):
+        return usual
+    fit = int(_memory(device) / _SHARE / max(1.0, bytes_each))
+    return min(8 * usual, _power_of_two(fit))
+
+
+def resident(tensors: list[Tensor], device: str | torch.device) -> list[Tensor]:
+    """Training data where it is best kept: on the GPU if it takes no more than a quarter of what is free there.
+
+    Otherwise, and on a CPU, the very tensors that were given.
+    """
+    import torch
+
+    if not is_gpu(device):
+        return tensors
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    if _SHARE * sum(each.numel() * each.element_size() for each in tensors) > free:
+        return tensors
+    return [each.to(device) for each in tensors]
+
+
+def placed(network: nn.Module, device: str | torch.device) -> nn.Module:
+    """A network on the device, on a GPU with the weights of its convolutions channels last.
+
+    Not for DP-SGD, whose gradients of single records were derived and checked for the usual layout.
+    """
+    import torch
+
+    if not is_gpu(device):
+        return network.to(device)
+    return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def quickened(network: Call, device: str | torch.device) -> Call:
+    """The same function as FEDASSAY_GPU asks for it on a GPU; on a CPU itself.
+
+    Args:
+        network: Called with tensors of the device; gives one tensor.
+        device: Of its parameters.
+    """
+    if not is_gpu(device):
+        return network
+    import torch
+
+    made: Any = network
+    if "compile" in gpu_options():
+        made = torch.compile(made)
+    found: Call = in_bfloat16(made, device) if "bf16" in gpu_options() else made
+    return found
+
+
+def in_bfloat16(network: Call, device: str | torch.device) -> Call:
+    """The same function with its products in bfloat16 (torch's autocast); weights and result stay float32."""
+    import torch
+
+    def call(*inputs: Tensor) -> Tensor:
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+            found: Tensor = network(*inputs)
+        return found.float()
+
+    return call  # type: ignore[return-value]
+
+
+def _memory(device: str | torch.device) -> int:
+    """Bytes of a GPU's memory."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(torch.device(device))[1])
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`; at least 1."""
+    return 1 << (max(1, number).bit_length() - 1)

@@ -1,0 +1,81 @@
+"""Sampling: one stream of noise on a CPU, counted noise on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedassay.nets.denoising import Sampler, ancestral_step, build_scheduler
+from fedassay.nets.generators import GENERATORS, one_hot
+from fedassay.nets.presets import TINY, Prediction, Preset
+from fedassay.nets.sampling import sample
+from fedassay.nets.trained import TrainedDenoiser
+from fedassay.nets.training import train
+
+Pretend = Callable[[], AbstractContextManager[Any]]
+FILM = replace(TINY, width=16, blocks=1, embedding=8, batch=8, centres=0, steps=4, warmup=1)
+UNET = replace(GENERATORS["small"], width=8, multipliers=(1, 2), attention_levels=(1,), batch=4, steps=2, warmup=1)
+CONDITIONS = one_hot(np.arange(11) % 3, 3)
+
+
+def trained(preset: Preset) -> TrainedDenoiser:
+    images = np.random.default_rng(0).integers(0, 256, (11, 8, 8, 3)).astype(np.uint8)
+    return train(images, CONDITIONS, preset, seed=0)
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "ddpm"])
+@pytest.mark.parametrize("preset", [FILM, UNET], ids=["film", "unet"])
+def test_counted_noise_is_the_same_in_any_batch(preset: Preset, sampler: Sampler) -> None:
+    model = trained(preset)
+
+    def drawn(seed: int, batch: int) -> Any:
+        given = {"seed": seed, "batch": batch, "sampler": sampler, "steps": 3, "spread": 1.0, "counted": True}
+        return sample(model, CONDITIONS, **given)
+
+    whole = drawn(7, 11)
+    # Rounding may move a pixel over the border of two values.
+    assert np.count_nonzero(drawn(7, 4) != whole) <= whole.size // 100
+    assert np.mean(drawn(8, 11) != whole) > 0.5
+    assert np.mean(sample(model, CONDITIONS, seed=7, steps=3, spread=1.0, sampler=sampler) != whole) > 0.5
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "ddpm"])
+def test_a_cpu_draws_from_one_stream_and_a_gpu_counts(sampler: Sampler, pretended_gpu: Pretend) -> None:
+    model = trained(FILM)
+
+    def drawn(**given: Any) -> Any:
+        return sample(model, CONDITIONS, seed=7, steps=3, sampler=sampler, **given)
+
+    np.testing.assert_array_equal(drawn(), drawn(counted=False))
+    counted, streamed = drawn(counted=True), drawn()
+    with pretended_gpu() as gpu:
+        np.testing.assert_array_equal(drawn(device="cuda"), counted)
+        np.testing.assert_array_equal(drawn(device="cuda", counted=False), streamed)
+    assert not gpu.drawn
+
+
+@pytest.mark.parametrize("prediction", ["sample", "v_prediction", "epsilon"])
+@pytest.mark.parametrize("steps", [1, 4, 1000])
+def test_the_ancestral_step_is_diffusers_step_with_the_noise_given(prediction: Prediction, steps: int) -> None:
+    scheduler = build_scheduler(replace(UNET, prediction=prediction), "ddpm")
+    scheduler.set_timesteps(steps)
+    generator = torch.Generator().manual_seed(0)
+    for timestep in {int(scheduler.timesteps[at]) for at in (0, steps // 2, -1)}:
+        predicted, noisy = (torch.randn(2, 3, 4, 4, generator=generator) for _ in range(2))
+        asked = torch.Generator().manual_seed(5)
+        expected = scheduler.step(predicted, timestep, noisy, generator=asked)
+        noise = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(5)) if timestep > 0 else None
+        clean, following = ancestral_step(scheduler, predicted, timestep, noisy, noise)
+        torch.testing.assert_close(clean, expected.pred_original_sample, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(following, expected.prev_sample, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch=0 given"):
+        sample(trained(FILM), CONDITIONS, seed=0, batch=0)
