@@ -8,7 +8,10 @@ from material import CHECK, DRY, PLAN, POLICY, Case, Material, as_json, as_yaml
 
 from named import (
     arrays,
+    commands,
+    finished_runs,
     images,
+    label_tables,
     messages,
     plans,
     policies,
@@ -31,6 +34,9 @@ def cases(material: Material) -> Iterator[Case]:
     yield from messages.cases(material)
     yield from records.cases(material)
     yield from run_folders.cases(material)
+    yield from finished_runs.cases(material)
     yield from images.cases()
+    yield from label_tables.cases()
     yield from arrays.cases()
     yield from weights.cases(material)
+    yield from commands.cases(material)

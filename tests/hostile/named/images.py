@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 from material import RUN, Case, Special, image_folder, own_plan, picture
+from PIL import Image, PngImagePlugin
 
 from named.parts import ESCAPE, FIFO, FOLDER, ZERO, bomb_png
 
@@ -43,10 +46,54 @@ def cases() -> Iterator[Case]:
     yield make("a domain whose name is not UTF-8", **{f"in/\udcff/a/{i}.png": picture(seed=i) for i in range(4)})
     gif = io.BytesIO()
     frames = [picture(seed=i) for i in range(3)]
-    from PIL import Image
-
     opened = [Image.open(io.BytesIO(frame)) for frame in frames]
     opened[0].save(gif, "GIF", save_all=True, append_images=opened[1:])
     yield make("a film", **{odd: gif.getvalue()})
+    for name, content in _unusual().items():
+        yield make(name, **{odd: content})
     many = {f"in/c{i}/0.png": picture(seed=i) for i in range(1500)}
     yield make("1,500 classes of one image", **many)
+
+
+def _unusual() -> dict[str, bytes]:
+    """Pictures of other kinds than most, and pictures that say more than they hold."""
+    rng = np.random.default_rng(0)
+    colour = rng.integers(0, 256, (8, 8, 4), dtype=np.uint8)
+    deep = Image.fromarray(rng.integers(0, 1 << 16, (8, 8), dtype=np.uint16))
+    grey = Image.fromarray(colour[..., 0])
+    frames = [Image.fromarray(colour[..., i]) for i in range(3)]
+    orientation = Image.Exif()
+    orientation[0x0112] = 8
+    odd_orientation = Image.Exif()
+    odd_orientation[0x0112] = 60_000
+    text = PngImagePlugin.PngInfo()
+    text.add_text("k", "t" * (20 << 20), zip=True)
+
+    def saved(image: Image.Image, form: str, **options: Any) -> bytes:
+        stream = io.BytesIO()
+        image.save(stream, form, **options)
+        return stream.getvalue()
+
+    return {
+        "16 bits": saved(deep, "PNG"),
+        "16 bits, TIFF": saved(deep, "TIFF"),
+        "floats": saved(Image.fromarray(rng.random((8, 8)).astype(np.float32)), "TIFF"),
+        "CMYK": saved(Image.fromarray(colour, "CMYK"), "JPEG"),
+        "transparency": saved(Image.fromarray(colour, "RGBA"), "PNG"),
+        "grey and transparency": saved(Image.fromarray(colour[..., :2].copy(), "LA"), "PNG"),
+        "a palette": saved(grey.convert("P"), "PNG", transparency=3),
+        "one bit": saved(grey.convert("1"), "PNG"),
+        "a film in PNG": saved(frames[0], "PNG", save_all=True, append_images=frames[1:]),
+        "a film in WebP": saved(frames[0], "WEBP", save_all=True, append_images=frames[1:]),
+        "several pages": saved(frames[0], "TIFF", save_all=True, append_images=frames[1:]),
+        "turned": saved(grey, "JPEG", exif=orientation),
+        "turned by 60,000": saved(grey, "JPEG", exif=odd_orientation),
+        "EXIF that is none": saved(grey, "JPEG", exif=b"Exif\0\0" + b"\xff" * 60_000),
+        "a profile that is none": saved(grey, "PNG", icc_profile=b"\xff" * 5_000_000),
+        "a text of 20 MB in 20 kB": saved(grey, "PNG", pnginfo=text),
+        "no side": picture().replace(b"\0\0\0\x08\0\0\0\x08", b"\0\0\0\0\0\0\0\x08", 1),
+        "sides of 2^31": picture().replace(b"\0\0\0\x08" * 2, b"\x7f\xff\xff\xff" * 2, 1),
+        "numbers in words": b"P3 8000 8000 255 " + b"0 " * 100,
+        "a header that does not end": b"P6 " + b"#" * (20 << 20),
+        "sides in words of 5,000 digits": b"P6 " + b"9" * 5_000 + b" 8 255 ",
+    }
