@@ -277,13 +277,13 @@ def report(
     from fedassay.reports.gate.policy import load_policy
 
     held = None if policy is None else load_policy(policy_file(policy))
+    _not_the_record(run, output)
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
     if redact and not record.redacted:
         record = redacted(record)
         output = output or folder / default_name(format_, redacted=True)
     _no_json_beside(as_json, output)
-    _not_the_record(run, output)
     _written(write_report(record, folder, format_, output, held), quiet, as_json)
     return 0
 

@@ -54,6 +54,12 @@ RELEASES = 100_000
 COMPOSITIONS = 2_000
 """Sets of releases on one record that are composed numerically, which takes milliseconds each."""
 
+DISTINCT = 32
+"""Different pure epsilons, and different kinds of DP-SGD, of one composition: each has a grid of its own."""
+
+GRIDS = 500
+"""Such kinds of DP-SGD over all compositions of a transcript; each takes a fifth of a second."""
+
 STEPS = 10_000_000
 """Noisy steps of one DP-SGD release. A thousand epochs of a million records in batches of 100."""
 
