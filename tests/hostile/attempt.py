@@ -190,7 +190,10 @@ def _watched(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _on_processor(process: int) -> float:
     """Seconds that a process has run or was ready to: on a busy machine it may wait long for its turn."""
-    ran, ready, _ = Path(f"/proc/{process}/schedstat").read_text().split()
+    try:
+        ran, ready, _ = Path(f"/proc/{process}/schedstat").read_text().split()
+    except OSError:
+        return 0.0  # a kernel that does not count
     return (int(ran) + int(ready)) / 1e9
 
 

@@ -46,6 +46,11 @@ POLICY: dict[str, Any] = {
     "must_conclude": ["message"],
     "forbidden_verdicts": ["leak"],
 }
+RELEASES: list[dict[str, Any]] = [
+    {"mechanism": "gaussian", "sigma": 4.0, "sensitivity": 1.5, "count": 3},
+    {"mechanism": "dp_sgd", "noise_multiplier": 1.1, "sampling_rate": 0.01, "steps": 100},
+    {"mechanism": "pure", "epsilon": 0.1},
+]
 
 
 @dataclass(frozen=True)
