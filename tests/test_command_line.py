@@ -215,3 +215,25 @@ def test_a_place_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-1", "1e308"])
+def test_an_amount_is_a_number(given: str) -> None:
+    result = CliRunner().invoke(cli, ["cache", "info", f"--limit={given}"])
+    assert (result.exit_code, "Invalid value for '--limit'" in result.output) == (2, True)
+
+
+def test_the_record_that_is_read_is_not_replaced(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    record.write_text("{}")
+    (tmp_path / "same").symlink_to(record)
+    for command in (
+        ["report", str(tmp_path), "-o", str(record)],
+        ["report", str(record), "--format", "md", "-o", str(tmp_path / "same")],
+        ["compare", str(tmp_path), str(tmp_path), "-o", str(record)],
+        ["check", str(tmp_path), "--policy", "configs/policies/strict.yaml", "--sarif", str(record)],
+    ):
+        result = CliRunner().invoke(cli, command)
+        assert isinstance(result.exception, PlanError)
+        assert "is the record that is read" in str(result.exception)
+    assert record.read_text() == "{}"

@@ -7,6 +7,7 @@ by whom? What was not written by a run is not looked at.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
 from fedassay.reports.gate.policy import Policy
 from fedassay.support.errors import DataError
+from fedassay.support.reading import read_regular
 
 _FOLDERS = ("csv", "evidence")
 """Formats of several files: tables are compared one by one, and evidence has digests of its own."""
@@ -133,11 +135,11 @@ def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[t
         there = (folder / default_name("csv", redacted)).is_dir()
         for name, text in made.items():
             if there:
-                yield name, _read(folder / name) == text
+                yield name, _holds(folder / name, [text])
         for format in DEFAULT_NAMES:
             name = default_name(format, redacted)
-            if format not in _FOLDERS and (folder / name).is_file():
-                yield name, _read(folder / name) in _possible(folder, shown, format, policy)
+            if format not in _FOLDERS and os.path.lexists(folder / name):
+                yield name, _holds(folder / name, _possible(folder, shown, format, policy))
 
 
 def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | None) -> list[str]:
@@ -145,16 +147,13 @@ def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | Non
     return [render(folder, record, format, held) for held in dict.fromkeys((None, policy))]  # type: ignore[arg-type]
 
 
-def _read(path: Path) -> str | None:
-    """A page's text; None where it is not there."""
-    if not path.is_file() or path.is_symlink():
-        return None
+def _holds(path: Path, possible: list[str]) -> bool:
+    """Whether a page is there and is one of these texts."""
+    texts = [text.encode("utf-8") for text in possible]
     try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        return read_regular(path, max(map(len, texts)), follow=False) in texts
+    except DataError:
+        return False
 
 
 def _unlike(name: str, record: RunRecord) -> str:

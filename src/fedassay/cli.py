@@ -16,6 +16,7 @@ from fedassay.support import limits
 from fedassay.support.errors import DataError, FedassayError, PlanError, first_line, is_out_of_memory
 from fedassay.support.signals import Stopped, stop_in_order
 from fedassay.support.terminal import (
+    Amount,
     Output,
     guard_standard_error,
     is_stream,
@@ -194,7 +195,7 @@ def run(
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
+    type=Amount(1e9),
     default=limits.CAPTURED_MINUTES,
     show_default=True,
     help="Refuse messages whose attacks are estimated to take longer.",
@@ -276,6 +277,7 @@ def report(
     from fedassay.reports.gate.policy import load_policy
 
     held = None if policy is None else load_policy(policy_file(policy))
+    _not_the_record(run, output)
     record = load_record(run)
     folder = run if run.is_dir() else run.parent
     if redact and not record.redacted:
@@ -302,6 +304,8 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
     _no_json_beside(as_json, output)
+    for run in runs:
+        _not_the_record(run, output)
     records = [(run, load_record(run)) for run in runs]
     if redact:
         records = [(run, redacted(record)) for run, record in records]
@@ -354,6 +358,7 @@ def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet
     from fedassay.reports.gate.policy import load_policy
 
     _no_json_beside(as_json, sarif, junit)
+    _not_the_record(run, sarif, junit)
     refuse_altered(run)
     outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
     if as_json:
@@ -441,7 +446,7 @@ def init(file: Path, data: Path | None, quiet: bool, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("action", type=click.Choice(["info", "clear", "hold", "drop"]), default="info")
-@click.option("--limit", type=click.FloatRange(min=0), help="Remove what was unused longest, down to so many GiB.")
+@click.option("--limit", type=Amount(1e9), help="Remove what was unused longest, down to so many GiB.")
 @_quiet
 @_json
 def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
@@ -502,6 +507,16 @@ def _no_json_beside(as_json: bool, *outputs: Path | None) -> None:
     if len(streams) + as_json > 1:
         asked = " and ".join([*streams, *(["--json"] if as_json else [])])
         raise PlanError(f"{asked}: each writes to standard output; allowed: one of them, the others to files")
+
+
+def _not_the_record(run: Path, *outputs: Path | None) -> None:
+    """Refuse to replace the record that is read."""
+    from fedassay.records.record import FILE
+
+    record = run / FILE if run.is_dir() else run
+    for output in outputs:
+        if output is not None and output.is_file() and record.is_file() and output.samefile(record):
+            raise PlanError(f"{output}: it is the record that is read; allowed: another file")
 
 
 def _written(path: Path, quiet: bool, as_json: bool) -> None:

@@ -250,11 +250,15 @@ class TestFeaturesThroughTheCache:
     ("name", "given", "message"),
     [
         ("pixel", {}, r"backbone\.name: given 'pixel'; allowed: .*cifar_resnet20.*pixels.*resnet50"),
-        ("pixels", {"weights": "random"}, r"backbone\.weights: random given, but pixels has no weights"),
+        (
+            "pixels",
+            {"weights": "random"},
+            r"backbone\.weights: 'random' given; pixels takes none",
+        ),
         (
             "small_cnn",
             {"weights": "imagenet"},
-            r"backbone\.weights: imagenet given; small_cnn takes public or random",
+            r"backbone\.weights: 'imagenet' given; small_cnn takes public, random$",
         ),
         (
             "small_cnn",
@@ -262,9 +266,9 @@ class TestFeaturesThroughTheCache:
             r"backbone\.input_size: 0 given; allowed: 1 or more",
         ),
         ("small_cnn", {"weights": "random", "input_size": 1}, r"backbone\.input_size: 1 is not a size"),
-        ("cifar_resnet20", {}, r"backbone\.weights: nothing given; cifar_resnet20 takes the path"),
-        ("cifar_resnet20", {"weights": "public"}, r"backbone\.weights: public given"),
-        ("resnet18", {"weights": "public"}, r"public given, but resnet18 is not trained here; .*IMAGENET1K_V1"),
+        ("cifar_resnet20", {}, r"backbone\.weights: nothing given; cifar_resnet20 takes random, the path of a"),
+        ("cifar_resnet20", {"weights": "public"}, r"backbone\.weights: 'public' given"),
+        ("resnet18", {"weights": "public"}, r"'public' given; resnet18 takes imagenet, random, IMAGENET1K_V1"),
         ("squeezenet1_1", {"weights": "random", "input_size": 4}, r"backbone\.input_size: 4 is not a size"),
         ("vit_b_32", {"weights": "random", "input_size": 40}, r"backbone\.input_size: 40 is not a size"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,46 @@ def test_keys_of_a_table(folder: Path) -> None:
         load(DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("none.csv")))
     with pytest.raises(PlanError, match=r"data\.labels: x\.csv given, but data set digits takes"):
         load(DataRequest("digits", None, None, None, 0, folder, labels=Path("x.csv")))
+
+
+_ROWS = "scan_1,ill\nscan_2,well\nscan_3,well\nscan_4,ill\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (f"file,label\n{_ROWS}" + "scan_1,ill\n" * 100_000, "has a row already"),
+        (f"file,label\n{_ROWS}" + "nobody,ill\n" * 100_000, "is not in the folder"),
+        (f"file,label\n{_ROWS}" + "\n" * 200_000, "empty lines"),
+        (f"file,label\n{_ROWS}" + "," * 2_000_000, "a line of 1,048,576 characters"),
+        ("," * 2_000_000, "a line of 1,048,576 characters"),
+        (",".join(map(str, range(20_000))) + f"\n{_ROWS}", "20,000 columns"),
+    ],
+)
+def test_a_table_is_read_no_further_than_it_must_be(folder: Path, table: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        _load(folder, table)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "sparse"])
+def test_a_table_that_is_no_file(folder: Path, kind: str) -> None:
+    path = folder / "table.csv"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(f"file,label\n{_ROWS}")
+        os.truncate(path, 20 << 30)
+    request = DataRequest("image_folder", None, folder, None, 0, folder, labels=Path("table.csv"))
+    with pytest.raises(DataError, match=r"table\.csv: (it is|21,474,836,480 bytes)"):
+        load(request)
+
+
+def test_folders_are_searched_to_a_depth(folder: Path) -> None:
+    deep = folder
+    for _ in range(40):
+        deep /= "d"
+        deep.mkdir()
+    with pytest.raises(DataError, match="more than 32 folders inside each other"):
+        _load(folder, f"file,label\n{_ROWS}")

@@ -11,16 +11,17 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 
 class Watched:
-    """A stream whose flushes are counted by all processes of a run together; at one of them, all are killed."""
+    """A stream that does something before every flush: its bytes are on their way, its file is not there yet."""
 
-    def __init__(self, stream: Any, counter: str, at: int) -> None:
-        self._stream, self._counter, self._at = stream, counter, at
+    def __init__(self, stream: Any, before: Callable[[], None]) -> None:
+        self._stream, self._before = stream, before
 
     def __enter__(self) -> Any:
         self._stream.__enter__()
@@ -33,25 +34,34 @@ class Watched:
         return getattr(self._stream, name)
 
     def flush(self) -> None:
-        """Count, kill where it is time, and flush."""
-        handle = os.open(self._counter, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        os.write(handle, b".")
-        number = os.fstat(handle).st_size
-        os.close(handle)
-        if number == self._at:
-            os.killpg(0, signal.SIGKILL)
+        """Do it, and flush."""
+        self._before()
         self._stream.flush()
 
 
-def watch_writes(counter: str, at: int) -> None:
-    """Count what is flushed by this process and by those that it forks."""
+def before_writes(before: Callable[[], None]) -> None:
+    """Do something before every flush of a file that this process, or one that it forks, writes."""
     fdopen = os.fdopen
 
     def watched(handle: int, mode: str = "r", *args: Any, **options: Any) -> Any:
         stream = fdopen(handle, mode, *args, **options)
-        return Watched(stream, counter, at) if "w" in mode else stream
+        return Watched(stream, before) if "w" in mode else stream
 
     os.fdopen = watched  # type: ignore[assignment]
+
+
+def count_writes(counter: str, at: int) -> None:
+    """Count the writes of all processes of a run together, in a file's length; at one of them, all are killed."""
+
+    def count() -> None:
+        handle = os.open(counter, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.write(handle, b".")
+        number = os.fstat(handle).st_size
+        os.close(handle)
+        if number == at:
+            os.killpg(0, signal.SIGKILL)
+
+    before_writes(count)
 
 
 def main() -> None:
@@ -82,7 +92,7 @@ def _run(asked: dict[str, Any]) -> None:
         os.register_at_fork(after_in_child=partial(signal.signal, number, signal.SIG_DFL))
     context = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: context("fork")  # type: ignore[assignment, misc]
-    watch_writes(asked["counter"], asked["at"])
+    count_writes(asked["counter"], asked["at"])
     sys.argv = ["fedassay", *asked["args"]]
     command()
 

@@ -1,4 +1,4 @@
-"""What interrupts a run: kill -9 anywhere, a worker that dies, a full disk, Ctrl-C; and what must not matter."""
+"""What interrupts a run: a worker that dies, a full disk, no memory, signals; kill -9 has `test_kills.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedassay.records.record import load_record
@@ -38,93 +37,27 @@ def plan(tmp_path_factory: pytest.TempPathFactory, three_cells: str) -> Path:
 
 @pytest.fixture(scope="module")
 def unbroken(plan: Path, comparable: Comparable) -> dict[str, Any]:
-    """The record of a run that nothing interrupts, and how often it flushed a file."""
+    """The record of a run that nothing interrupts."""
     out = plan.parent / "unbroken"
-    done = fedassay("run", plan, "-o", out, hook=_counting(plan.parent / "writes"))
+    done = fedassay("run", plan, "-o", out)
     assert done.returncode == 0, done.stderr
     return comparable(out)
-
-
-# Calls `at_write` before every flush of a file that is being written.
-FLUSHES = """
-import errno, os, signal
-fdopen = os.fdopen
-class Watched:
-    def __init__(self, stream):
-        self.stream = stream
-    def __enter__(self):
-        self.stream.__enter__()
-        return self
-    def __exit__(self, *error):
-        return self.stream.__exit__(*error)
-    def __getattr__(self, name):
-        return getattr(self.stream, name)
-    def flush(self):
-        at_write()
-        self.stream.flush()
-def watched(handle, mode='r', *args, **options):
-    stream = fdopen(handle, mode, *args, **options)
-    return Watched(stream) if 'w' in mode else stream
-os.fdopen = watched
-"""
-
-
-def _counting(file: Path) -> str:
-    return f"""{FLUSHES}
-def at_write():
-    with open({str(file)!r}, 'a') as log:
-        log.write('.')
-"""
-
-
-def _at_write(number: int, what: str) -> str:
-    """Breaks the `number`-th write, when its bytes are on their way and the target is not there yet."""
-    return f"""{FLUSHES}
-left = [{number}]
-def at_write():
-    left[0] -= 1
-    if left[0] == 0:
-        {what}
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_at_a_random_write_and_resumed(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int, comparable: Comparable
-) -> None:
-    writes = (plan.parent / "writes").stat().st_size
-    assert writes > 10
-    number = int(np.random.default_rng(seed).integers(1, writes + 1))
-    hook = _at_write(number, "os.kill(os.getpid(), signal.SIGKILL)")
-    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
-    assert done.returncode == -signal.SIGKILL
-    done = fedassay("run", plan, "-o", tmp_path / "out", "--resume")
-    assert done.returncode == 0, done.stderr
-    assert comparable(tmp_path / "out") == unbroken
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_at_a_random_instruction_and_resumed(
-    plan: Path, unbroken: dict[str, Any], tmp_path: Path, seed: int, comparable: Comparable
-) -> None:
-    """The timer's signal ends the process with no handler run, as kill -9 does, wherever it happens to be."""
-    instant = np.random.default_rng(100 + seed).uniform(0.2, 3.0)
-    hook = f"import signal; signal.setitimer(signal.ITIMER_VIRTUAL, {instant})"
-    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
-    assert done.returncode in (0, -signal.SIGVTALRM)
-    again = ("--resume",) if done.returncode else ("--force",)
-    done = fedassay("run", plan, "-o", tmp_path / "out", *again)
-    assert done.returncode == 0, done.stderr
-    assert comparable(tmp_path / "out") == unbroken
 
 
 def test_a_full_disk_is_one_message_and_the_run_goes_on_later(
     plan: Path, unbroken: dict[str, Any], tmp_path: Path, comparable: Comparable
 ) -> None:
     # The writes of the second cell's transcript.
-    hook = _at_write(10, "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))")
+    hook = f"""
+import errno, itertools, os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from forked_runs import before_writes
+writes = itertools.count(1)
+def full():
+    if next(writes) == 10:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+before_writes(full)
+"""
     done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()

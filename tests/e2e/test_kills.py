@@ -22,22 +22,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 Comparable = Callable[[Path], dict[str, Any]]
 
-PLAN = """
-name: four-cells
-seeds: [3]
-data: {name: digits, limit: 200, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
-clients: {count: 2, partition: iid}
-backbone: {name: pixels}
+FOUR_CELLS = """
 methods:
   - fedcgs: {}
   - fedavg: {rounds: 3}
   - fedpft: {label: third, components: 1, covariance: diag}
   - fedcgs: {label: fourth, epsilon: 5}
 attacks: [label_distribution: {}, message_algebra: {}]
-audits: [message: {}]
 """
 KILLS = 60
 CHAINS = 10
@@ -48,8 +43,8 @@ STARTING = """
 import os, sys
 if "KILL_COUNTER" in os.environ:
     sys.path.insert(0, os.environ["KILL_SCRIPTS"])
-    from forked_runs import watch_writes
-    watch_writes(os.environ["KILL_COUNTER"], int(os.environ["KILL_AT"]))
+    from forked_runs import count_writes
+    count_writes(os.environ["KILL_COUNTER"], int(os.environ["KILL_AT"]))
 """
 """The `sitecustomize` of a started run and of its workers."""
 
@@ -136,9 +131,12 @@ class Whole:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["forked", "started"])
-def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, three_cells: str
+) -> Iterator[Runs]:
     folder = tmp_path_factory.mktemp("kills")
-    (folder / "plan.yaml").write_text(PLAN)
+    plan = yaml.safe_load(three_cells) | yaml.safe_load(FOUR_CELLS)
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
     made = Runs(folder, request.param)
     yield made
     made.close()

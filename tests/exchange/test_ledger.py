@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedassay.exchange import ledger
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows, warnings_of
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release, derived, exact, public
 from fedassay.exchange.transcript import Message, MessageField, Transcript
+from fedassay.privacy.accounting import compose
 from fedassay.privacy.gaussian import epsilon_of
 from fedassay.privacy.sensitivities import class_sums
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import DataError
 
 DELTA = 1e-5
 
@@ -301,3 +305,28 @@ def test_a_share_of_noise_protects_only_inside_the_secure_sum(secure: bool, expe
     claim = PrivacyClaim(epsilon=1.0, delta=1e-5, adjacency=release.adjacency, source="a test")
     total = account(Transcript("made up", 2, tuple(clients), claim), release.adjacency, 1e-5)
     assert total.mu == pytest.approx(expected)
+
+
+def _sgd(noise: float, rate: float) -> Release:
+    return Release(
+        mechanism="dp_sgd",
+        adjacency="add_remove",
+        noise_multiplier=noise,
+        sampling_rate=rate,
+        steps=5,
+        cells=("all",),
+    )
+
+
+def test_clients_that_differ_in_one_number_of_dp_sgd_take_one_composition(monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = []
+    monkeypatch.setattr(ledger, "compose", lambda events, delta: composed.append(events) or compose(events, delta))
+    total = account(_transcript(*({"a": _sgd(2.0, 0.01 + i * 1e-5)} for i in range(300))), "add_remove", DELTA)
+    assert len(composed) == 2  # and the empty one
+    assert total.epsilon == account(_transcript({"a": _sgd(2.0, 0.01 + 299e-5)}), "add_remove", DELTA).epsilon
+
+
+def test_more_kinds_of_dp_sgd_than_are_worth_it_are_refused() -> None:
+    clients = [{"a": _sgd(1 + i * 1e-3, 0.01 + i * 1e-5)} for i in range(limits.GRIDS + 1)]
+    with pytest.raises(DataError, match="kinds or more"):
+        account(_transcript(*clients), "add_remove", DELTA)

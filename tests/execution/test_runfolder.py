@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -182,6 +184,36 @@ def test_resume_wants_the_same_plan(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", b"", b"theirs\n"])
+def test_a_digest_of_a_plan_that_is_none(tmp_path: Path, content: bytes) -> None:
+    _a_run(tmp_path)
+    (tmp_path / ".cells" / "plan.sha256").write_bytes(content)
+    with (
+        pytest.raises(PlanError, match="another plan"),
+        runfolder.claim(tmp_path, PLAN, resume=True, force=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["pipe", "nesting", "sparse", "no text"])
+@pytest.mark.parametrize("name", ["x.json", "x.files", "plan.sha256"])
+def test_force_reads_nothing_that_a_run_does_not_write(tmp_path: Path, name: str, kind: str) -> None:
+    _a_run(tmp_path)
+    RunRecord(plan={}, environment={}, cells=()).save(tmp_path)
+    for path in (tmp_path / ".cells").glob("*.files"):
+        path.unlink()
+    path = tmp_path / ".cells" / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes({"nesting": b'{"cell": ' + b"[" * 100_000, "sparse": b"", "no text": b"\xff"}[kind])
+        if kind == "sparse":
+            os.truncate(path, 20 << 30)
+    with suppress(PlanError), runfolder.claim(tmp_path, PLAN, resume=False, force=True):
+        pass  # what is no file is left alone, and may be in the way
+
+
 def _kept(folder: Path) -> FinishedCell:
     """A finished cell in a run folder, with a picture and a transcript."""
     cell = _cell(Finding(audit="message", verdict="leak", reason=""))
@@ -216,6 +248,20 @@ def _rewritten(path: Path) -> None:
     path.write_text("theirs")
 
 
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _sparse(path: Path) -> None:
+    os.truncate(path, 20 << 30)
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -223,6 +269,10 @@ def _rewritten(path: Path) -> None:
         (".cells/x.json", _again),
         (".cells/x.json", _half),
         (".cells/x.json", _rewritten),
+        (".cells/x.json", _pipe),
+        (".cells/x.json", _link),
+        (".cells/x.json", _sparse),
+        ("artifacts/x/a.png", _sparse),
         ("artifacts/x/a.png", _rewritten),
         ("artifacts/x/a.png", Path.unlink),
         ("transcripts/x/transcript.json", _rewritten),

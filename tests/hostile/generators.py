@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from material import (
     CHECK,
     DRY,
+    FORCE,
     KINDS,
     PLAN,
     POLICY,
+    RELEASES,
     REPORT,
+    RESUME,
     RUN,
+    VERIFY,
     Case,
     Kind,
     Material,
@@ -263,11 +267,44 @@ def _records(material: Material) -> st.SearchStrategy[Case]:
     )
 
 
+def _runs(material: Material) -> st.SearchStrategy[Case]:
+    # Tables and messages are only compared; `--force` runs the plan again.
+    names = sorted(name for name in material.run if not name.startswith(("tables/", "transcripts/")))
+    args = st.sampled_from([VERIFY, CHECK, RESUME, VERIFY, CHECK, RESUME, FORCE])
+    return st.sampled_from(names).flatmap(
+        lambda name: st.builds(
+            lambda a, data: material.run_case("generated", a, {f"run/{name}": data}),
+            args,
+            _mostly(_bytes_changed(material.run[name])),
+        )
+    )
+
+
+def _lists(material: Material) -> st.SearchStrategy[Case]:
+    args = st.sampled_from(["1e-5", "1e-300", "0.5"]).map(
+        lambda delta: ("account", "compose", "list.yaml", "--delta", delta)
+    )
+    return st.builds(
+        lambda a, text: Case("command", "generated", a, {"list.yaml": text}), args, _text_file(RELEASES, _dumped)
+    )
+
+
+def _tables() -> st.SearchStrategy[Case]:
+    names = [f"{i:02d}.png" for i in range(16)]
+    pictures = {f"in/{name}": picture(seed=i) for i, name in enumerate(names)}
+    sound = ("file,label\n" + "".join(f"{name},{i % 2}\n" for i, name in enumerate(names))).encode()
+    plan = own_plan("image_folder", "in").replace(b"path: in", b"path: in\n  labels: labels.csv")
+    return _mostly(_bytes_changed(sound)).map(
+        lambda table: Case("image", "generated", RUN, {"plan.yaml": plan, **pictures, "in/labels.csv": table})
+    )
+
+
 def _images(material: Material) -> st.SearchStrategy[Case]:
     sound = [picture(form=form) for form in ("PNG", "GIF", "BMP", "TIFF", "PPM", "WEBP", "JPEG")]
     data = _mostly(st.sampled_from(sound).flatmap(_bytes_changed))
     plan = {"plan.yaml": own_plan("image_folder", "in"), **image_folder()}
-    return data.map(lambda content: Case("image", "generated", RUN, {**plan, "in/a/00.png": content}))
+    pictures = data.map(lambda content: Case("image", "generated", RUN, {**plan, "in/a/00.png": content}))
+    return st.one_of(pictures, pictures, _tables())
 
 
 @st.composite
@@ -307,14 +344,16 @@ STRATEGIES = {
     "policy": _policies,
     "transcript": _transcripts,
     "record": _records,
+    "run": _runs,
     "image": _images,
     "npz": _npz,
     "weights": _weights,
+    "command": _lists,
 }
 
 
 def generated(material: Material, count: int, number: int, kind: Kind | None = None) -> list[Case]:
-    """So many cases in all, as many of each kind, or of one kind.
+    """So many cases in all or a few more, as many of each kind, or of one kind.
 
     Args:
         material: What is broken.
@@ -324,7 +363,7 @@ def generated(material: Material, count: int, number: int, kind: Kind | None = N
     """
     found: list[Case] = []
     for name in KINDS if kind is None else (kind,):
-        each = count // len(KINDS) if kind is None else count
+        each = -(-count // len(KINDS)) if kind is None else count
 
         # A class apart for each kind: Hypothesis counts examples by test.
         @seed(number)

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import yaml
@@ -15,8 +15,8 @@ from attempt import Server
 from PIL import Image
 from safetensors.numpy import save as save_tensors
 
-KINDS = ("plan", "policy", "transcript", "record", "image", "npz", "weights")
-Kind = Literal["plan", "policy", "transcript", "record", "image", "npz", "weights"]
+Kind = Literal["plan", "policy", "transcript", "record", "run", "image", "npz", "weights", "command"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 PLAN: dict[str, Any] = {
     "name": "small",
@@ -46,6 +46,11 @@ POLICY: dict[str, Any] = {
     "must_conclude": ["message"],
     "forbidden_verdicts": ["leak"],
 }
+RELEASES: list[dict[str, Any]] = [
+    {"mechanism": "gaussian", "sigma": 4.0, "sensitivity": 1.5, "count": 3},
+    {"mechanism": "dp_sgd", "noise_multiplier": 1.1, "sampling_rate": 0.01, "steps": 100},
+    {"mechanism": "pure", "epsilon": 0.1},
+]
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,9 @@ RUN = ("run", "plan.yaml", "-o", "out", "--quiet")
 DRY = ("run", "plan.yaml", "--dry-run")
 CHECK = ("check", "run", "--policy", "policy.yaml")
 AUDIT = ("audit", "in", "-o", "out", "--quiet")
+VERIFY = ("verify", "run")
+RESUME = ("run", "plan.yaml", "-o", "run", "--resume", "--quiet")
+FORCE = ("run", "plan.yaml", "-o", "run", "--force", "--quiet")
 REPORT = ("report", "run", "-o", "out", "--format")
 
 
@@ -170,12 +178,14 @@ class Material:
         record: Its record, with a picture in it.
         transcript: The manifest of one of its transcripts.
         messages: The files that this names.
+        run: Every file of the run folder, as it was written.
         weights: A state dict that fits `cifar_resnet20`, as safetensors and as torch writes it.
     """
 
     record: dict[str, Any]
     transcript: dict[str, Any]
     messages: dict[str, bytes]
+    run: dict[str, bytes]
     weights: dict[str, bytes]
 
     def record_case(
@@ -190,6 +200,15 @@ class Material:
         }
         return Case("record", name, args, held | files)
 
+    def run_case(self, name: str, args: tuple[str, ...], files: dict[str, bytes | Special | None]) -> Case:
+        """A case of a finished run in which files are replaced, added, or (None) not there."""
+        held = {f"run/{file}": data for file, data in self.run.items()} | {
+            "plan.yaml": as_yaml(PLAN),
+            "policy.yaml": as_yaml(POLICY),
+            **files,
+        }
+        return Case("run", name, args, {file: data for file, data in held.items() if data is not None})
+
     def transcript_case(self, name: str, tree: Any, files: dict[str, bytes | Special] | None = None) -> Case:
         """A case of a transcript."""
         content = tree if isinstance(tree, bytes | Special) else as_json(tree)
@@ -203,7 +222,12 @@ def make(server: Server, folder: Path) -> Material:
     case.lay_out(folder)
     done = server.attempt(folder, case.args)
     assert done.code == 0, done.complained
-    record = json.loads((folder / "out/record.json").read_text())
+    run = {
+        path.relative_to(folder / "out").as_posix(): path.read_bytes()
+        for path in sorted((folder / "out").rglob("*"))
+        if path.is_file()
+    }
+    record = json.loads(run["record.json"])
     column = {"caption": "one", "metrics": {"psnr": 20.0}}
     record["cells"][0]["findings"][0]["pictures"] = [
         {
@@ -217,7 +241,7 @@ def make(server: Server, folder: Path) -> Material:
     sent = sorted((folder / "out/transcripts").iterdir())[-1]
     tree = json.loads((sent / "transcript.json").read_text())
     messages = {path.name: path.read_bytes() for path in sent.glob("*.safetensors")}
-    return Material(record, tree, messages, _weights())
+    return Material(record, tree, messages, run, _weights())
 
 
 def _weights() -> dict[str, bytes]:

@@ -59,7 +59,8 @@ def tried(server: Server, case: Case, folder: Path) -> tuple[str, int]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     case.lay_out(folder)
-    met = server.attempt(folder, case.args, ("out", "run") if "--resume" in case.args else ("out",))
+    changes_run = not {"--resume", "--force"}.isdisjoint(case.args)
+    met = server.attempt(folder, case.args, ("out", "run") if changes_run else ("out",))
     return met.fault, met.code
 
 

@@ -125,7 +125,7 @@ def test_named_cases(server: Server, material: Material, tmp_path: Path, kind: K
 def test_generated_cases(server: Server, material: Material, tmp_path: Path, kind: Kind) -> None:
     faults = {
         described(case): fault
-        for case in generated(material, CASES // len(KINDS), 0, kind)
+        for case in generated(material, -(-CASES // len(KINDS)), 0, kind)
         if (fault := tried(server, case, tmp_path / "case")[0])
     }
     assert not faults, "\n".join(f"{fault}\n{what}" for what, fault in faults.items())

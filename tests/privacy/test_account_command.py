@@ -152,3 +152,17 @@ def test_a_second_opinion_agrees(run, tmp_path: Path) -> None:  # type: ignore[n
     refused = run("compose", file, "--delta", "1e-5", "--second-opinion")
     assert refused.code == 2
     assert "unknown to Opacus" in refused.err
+
+
+@pytest.mark.parametrize("number", ["5e-324", "1e-300", "1e-17", "1e-9", "1e300"])
+def test_extreme_numbers_have_an_answer(run, number: str) -> None:  # type: ignore[no-untyped-def]
+    for delta in ("5e-324", "1e-300", "1e-5", "0.9999999999999999"):
+        for given in (("--sigma", number), ("--epsilon", number), ("--sigma", "1", "--sensitivity", number)):
+            ran = run("gaussian", *given, "--delta", delta)
+            assert (ran.code, ran.err, "nan" in ran.out) == (0, "", False)
+
+
+def test_a_list_of_too_many_releases_is_refused(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "list.yaml").write_text("- {mechanism: pure, epsilon: 1.0e-9, count: 60000}\n" * 2)
+    ran = run("compose", tmp_path / "list.yaml", "--delta", "1e-5")
+    assert (ran.code, "120,000 releases; allowed: 100,000" in ran.err) == (2, True)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from fedassay.privacy.accounting import calibrate_noise_multiplier, compose
+from fedassay.privacy.accounting import _fewer_pure, _fewer_sampled, calibrate_noise_multiplier, compose
 from fedassay.privacy.events import GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.second_opinion import second_opinion
+from fedassay.support import limits
 from fedassay.support.errors import PlanError
 
 DELTA = 1e-5
@@ -263,3 +264,22 @@ def test_tight_privacy_of_a_plain_test_matches_the_trade_off():
     epsilon = compose([GaussianEvent(mu)], DELTA).epsilon
     threshold = epsilon / mu + mu / 2
     assert float(ndtr(mu - threshold) - math.exp(epsilon) * ndtr(-threshold)) == pytest.approx(DELTA, rel=1e-8)
+
+
+def test_many_kinds_of_releases_are_composed_as_few_that_give_away_more(monkeypatch):
+    pure = [PureEvent(0.01 + 0.001 * i) for i in range(9)]
+    exact = compose(pure, DELTA).epsilon
+    sampled = [SubsampledGaussianEvent(2 + 0.1 * i, 0.01 + 0.001 * i, 10) for i in range(4)]
+    exact_sampled = compose(sampled, DELTA).epsilon
+    worst = compose([SubsampledGaussianEvent(2.0, 0.013, 40)], DELTA).epsilon
+    monkeypatch.setattr(limits, "DISTINCT", 2)
+    assert exact <= compose(pure, DELTA).epsilon <= 9 * 0.018
+    assert exact_sampled <= compose(sampled, DELTA).epsilon <= worst
+
+
+def test_thousands_of_kinds_take_few_grids():
+    events = [SubsampledGaussianEvent(1 + 1e-6 * i, 0.01 + 1e-6 * (i % 7), i + 1) for i in range(5_000)]
+    few = _fewer_sampled(events)
+    assert len(few) <= limits.DISTINCT
+    assert sum(event.steps for event in few) == sum(event.steps for event in events)
+    assert len(set(_fewer_pure([1 + 1e-6 * i for i in range(5_000)]))) <= limits.DISTINCT

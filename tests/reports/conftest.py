@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -553,3 +554,31 @@ def build_record() -> Any:
 def build_cell() -> Any:
     """`cell`, for tests of one cell."""
     return cell
+
+
+@pytest.fixture
+def hostile_record() -> Callable[[str], RunRecord]:
+    """`hostile_record(words)` is a record whose every free text is `words`."""
+
+    def make(words: str) -> RunRecord:
+        finding = Finding(
+            audit="message",
+            attack=words,
+            source=words,
+            selection=words,
+            metrics={"relative_error": Metric(value=None, reason=words)},
+            verdict="leak",
+            reason=words,
+            assumptions=(words,),
+            series={words: Series(title=words, columns={words: (words, 1.0)})},
+        )
+        held = {"label": words, "method": words, "findings": (finding,), "notes": (words,)}
+        return RunRecord(
+            plan={"name": words, "methods": [{"fedpft": {words: words}}], "transcript": {"folder": words}},
+            environment={"git": words, "command": [words]},
+            data={words: words},
+            cells=(cell(None, "fedpft", "fedpft", INF, 0).model_copy(update=held),),
+            errors=(ErrorRecord(cell=words, stage=words, message=words),),
+        )
+
+    return make

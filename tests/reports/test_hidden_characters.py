@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from fedassay.records.record import ErrorRecord, Finding, Metric, RunRecord, Series
+from fedassay.records.record import Finding, RunRecord, Series
 from fedassay.reports import Format, render, write_report, write_tables
 from fedassay.reports.document.compare import comparison
 from fedassay.reports.gate.check import check_record
@@ -21,26 +21,9 @@ HOSTILE = "a\x1b[2J\x9b31m\x07\x7f\u202eb\u2066\u2028\u2029\x85\r\nc"
 
 
 @pytest.fixture
-def hostile(build_cell: Any) -> RunRecord:
+def hostile(hostile_record: Callable[[str], RunRecord]) -> RunRecord:
     """A record whose every free text is hostile."""
-    finding = Finding(
-        audit="message",
-        attack=HOSTILE,
-        source=HOSTILE,
-        selection=HOSTILE,
-        metrics={"relative_error": Metric(value=None, reason=HOSTILE)},
-        verdict="leak",
-        reason=HOSTILE,
-        assumptions=(HOSTILE,),
-        series={HOSTILE: Series(title=HOSTILE, columns={HOSTILE: (HOSTILE, 1.0)})},
-    )
-    cell = build_cell(None, "fedpft", "fedpft", math.inf, 0).model_copy(
-        update={"label": HOSTILE, "method": HOSTILE, "findings": (finding,), "notes": (HOSTILE,)}
-    )
-    plan = {"name": HOSTILE, "methods": [{HOSTILE: {HOSTILE: HOSTILE}}], "transcript": {"folder": HOSTILE}}
-    errors = (ErrorRecord(cell=HOSTILE, stage=HOSTILE, message=HOSTILE),)
-    environment = {"git": HOSTILE, "command": [HOSTILE]}
-    return RunRecord(plan=plan, environment=environment, data={HOSTILE: HOSTILE}, cells=(cell,), errors=errors)
+    return hostile_record(HOSTILE)
 
 
 def _hidden(text: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,26 @@ def _page(run: Path) -> None:
     path.write_text(path.read_text().replace("<h1>", "<h1>All is well: "))
 
 
+def _endless_page(run: Path) -> None:
+    os.truncate(run / "report.html", 20 << 30)
+
+
+def _page_that_is_a_pipe(run: Path) -> None:
+    (run / "report.html").unlink()
+    os.mkfifo(run / "report.html")
+
+
+def _endless_picture(run: Path) -> None:
+    os.truncate(next((run / "artifacts").rglob("*.png")), 20 << 30)
+
+
+def _one_file_by_many_names(run: Path) -> None:
+    content = json.loads((run / STATEMENT).read_text())
+    first = content["subject"][0]
+    content["subject"] = [{**first, "name": "./" * i + first["name"]} for i in range(1000)]
+    (run / STATEMENT).write_text(json.dumps(content))
+
+
 def _no_statement(run: Path) -> None:
     (run / STATEMENT).unlink()
 
@@ -119,6 +140,10 @@ def _thinned_statement(run: Path) -> None:
         (_table, "tables/verdicts.csv does not follow from the record"),
         (_lost_table, "tables/verdicts.csv does not follow from the record"),
         (_page, "report.html does not follow from the record"),
+        (_endless_page, "report.html does not follow from the record"),
+        (_page_that_is_a_pipe, "report.html does not follow from the record"),
+        (_endless_picture, ".png is not there, or is no regular file of a size"),
+        (_one_file_by_many_names, "././record.json is not there"),
         (_no_statement, "statement.json is not there"),
         (_emptied_statement, ""),
         (_thinned_statement, "the statement does not list it"),
@@ -231,3 +256,31 @@ def test_envelopes_and_keys_that_are_none(whole: Path, tmp_path: Path) -> None:
     _sign(whole, signer)
     with pytest.raises(PlanError, match="no public key"):
         verify(whole, tmp_path / "none.pem")
+
+
+@pytest.mark.parametrize("name", [STATEMENT, ENVELOPE])
+@pytest.mark.parametrize("kind", ["pipe", "link", "sparse", "lists"])
+def test_statements_and_envelopes_that_are_dear_or_no_files(
+    whole: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    _, key = _keys(tmp_path, "key.pem")
+    path = whole / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/etc/hostname")
+    else:
+        path.write_bytes(b"[" + b"[]," * 400_000 + b"[]]" if kind == "lists" else b"{")
+        if kind == "sparse":
+            os.truncate(path, 20 << 30)
+    with pytest.raises(DataError, match=name.replace(".", r"\.")):
+        verify(whole, key)
+
+
+def test_a_key_that_is_a_pipe(whole: Path, tmp_path: Path) -> None:
+    signer, _ = _keys(tmp_path, "key.pem")
+    _sign(whole, signer)
+    os.mkfifo(tmp_path / "pipe.pem")
+    with pytest.raises(PlanError, match="it is a named pipe"):
+        verify(whole, tmp_path / "pipe.pem")

@@ -81,7 +81,12 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip, _empty])
+def _type_that_numpy_has_not(path: Path) -> None:
+    head = b'{"x":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    path.write_bytes(len(head).to_bytes(8, "little") + head + b"\0\0")
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, _empty, _type_that_numpy_has_not])
 def test_damaged_entries_are_found_and_built_again(folder: Path, damage: object) -> None:
     build = Counter({"x": np.arange(10.0)})
     cache.cached_arrays({"a": 1}, build)
@@ -101,6 +106,28 @@ def test_an_entry_under_another_entrys_name_is_not_taken(folder: Path) -> None:
     build = Counter({"x": np.array([2])})
     assert cache.cached_arrays({"a": 2}, build)["x"][0] == 2
     assert build.calls == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_entry_is_neither_read_nor_replaced(
+    folder: Path, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.cached_arrays({"a": 1}, Counter({"x": np.array([1])}))
+    (path,) = _entries(folder)
+    path.rename(tmp_path / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.mkdir()
+    build = Counter({"x": np.array([2])})
+    for _ in range(2):
+        assert cache.cached_arrays({"a": 1}, build)["x"][0] == 2
+    assert build.calls == 2
+    assert "nothing kept in the cache" in caplog.text
+    assert not path.is_file() or path.is_symlink()
+    assert cache.clear().entries == (kind != "folder")
 
 
 def test_a_failing_build_leaves_nothing(folder: Path) -> None:

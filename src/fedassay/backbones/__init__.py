@@ -31,16 +31,19 @@ def build(request: BackboneRequest) -> Backbone:
         PlanError: No such backbone, or weights or a size that it does not take.
         DataError: A weights file is missing, broken or another network's.
     """
-    registered = entries("backbone")
-    if request.name not in registered and is_torchvision_name(request.name):
-        from fedassay.backbones.torchvision_models import torchvision_model
+    from fedassay.backbones.weights import check_weights
 
-        return torchvision_model(request)
-    if request.name not in registered:
+    registered = entries("backbone")
+    if request.name not in registered and not is_torchvision_name(request.name):
         raise PlanError(
             f"backbone.name: given {request.name!r}; allowed: {', '.join(registered)}, or a classification "
             "model of torchvision, such as resnet50"
         )
+    check_weights(request.name, request.weights, request.base)
+    if request.name not in registered:
+        from fedassay.backbones.torchvision_models import torchvision_model
+
+        return torchvision_model(request)
     make: Callable[[BackboneRequest], Backbone] = lookup("backbone", request.name)
     return make(request)
 

@@ -29,20 +29,37 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
+class Weights:
+    """What `backbone.weights` may be for a backbone.
+
+    Attributes:
+        words: Names that it knows, such as `random`; the first is taken where a plan says nothing.
+        file: Whether it may be the path of a state dict.
+        needed: Whether it must be given.
+    """
+
+    words: tuple[str, ...] = ()
+    file: bool = False
+    needed: bool = False
+
+
+@dataclass(frozen=True)
 class BackboneSize:
-    """What a backbone costs.
+    """What is known of a backbone before it is built: what it costs, and which weights it takes.
 
     Attributes:
         features: Their number; None: as many as an image has numbers.
         operations: Floating-point operations of the forward pass on one image.
         side: Of the square image that these were counted on, in pixels.
         default: Side that images are resized to where a plan does not say; None: they stay as they are.
+        weights: Which weights it takes; None: whoever builds it says.
     """
 
     features: int | None
     operations: float
     side: int
     default: int | None = None
+    weights: Weights | None = None
 
 
 @dataclass(frozen=True, eq=False)

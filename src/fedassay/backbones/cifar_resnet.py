@@ -12,36 +12,36 @@ from fedassay.backbones.base import (
     BackboneRequest,
     BackboneSize,
     Preprocess,
+    Weights,
     check_size,
     finish,
     initialised,
 )
 from fedassay.support import limits
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import DataError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
 from fedassay.support.weights import assign, load_state
 
 _SIZE = 32
+_WEIGHTS = Weights(("random",), file=True, needed=True)
 
 
-@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32))
+@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32, weights=_WEIGHTS))
 def cifar_resnet20(request: BackboneRequest) -> Backbone:
     """ResNet-20 for 32x32 images, 64 features; weights from a path, or random.
 
     Raises:
-        PlanError: No weights, or others than a path or `random`.
         DataError: The file is missing, broken or another network's.
     """
     return _cifar_resnet(request, blocks=3)
 
 
-@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32))
+@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32, weights=_WEIGHTS))
 def cifar_resnet56(request: BackboneRequest) -> Backbone:
     """ResNet-56 for 32x32 images, 64 features; weights from a path, or random.
 
     Raises:
-        PlanError: No weights, or others than a path or `random`.
         DataError: The file is missing, broken or another network's.
     """
     return _cifar_resnet(request, blocks=9)
@@ -99,11 +99,6 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential
 def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
     """The features that the classifier reads: last activations (not negative), averaged over positions."""
     check_size(request)
-    if request.weights in (None, "public", "imagenet"):
-        raise PlanError(
-            f"backbone.weights: {request.weights or 'nothing'} given; {request.name} takes the path of a "
-            "state dict, or random"
-        )
     if request.weights == "random":
         model = initialised(lambda: CifarResNet(blocks, request.classes), request.seed)
         description, seen = "random weights", "nothing"

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Preprocess, check_size, finish
-from fedassay.support.errors import PlanError
+from fedassay.backbones.base import (
+    Backbone,
+    BackboneRequest,
+    BackboneSize,
+    Preprocess,
+    Weights,
+    check_size,
+    finish,
+)
 from fedassay.support.registry import register
 
 
-@register("backbone", "pixels", size=BackboneSize(None, 0.0, 1))
+@register("backbone", "pixels", size=BackboneSize(None, 0.0, 1, weights=Weights()))
 def pixels(request: BackboneRequest) -> Backbone:
-    """The pixels themselves in [0, 1], flattened channel by channel: no network, nothing learned.
-
-    Raises:
-        PlanError: Weights are given.
-    """
-    if request.weights is not None:
-        raise PlanError(f"backbone.weights: {request.weights} given, but pixels has no weights; leave it out")
+    """The pixels themselves in [0, 1], flattened channel by channel: no network, nothing learned, no weights."""
     check_size(request)
     module = nn.Sequential(Preprocess(size=request.input_size), nn.Flatten())
     return finish(request, module, "pixels in [0, 1], flattened", "nothing")

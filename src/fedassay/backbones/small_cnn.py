@@ -12,6 +12,7 @@ from fedassay.backbones.base import (
     BackboneRequest,
     BackboneSize,
     Preprocess,
+    Weights,
     check_size,
     finish,
     initialised,
@@ -36,10 +37,11 @@ _WEIGHT_DECAY = 1e-3
 _SMOOTHING = 0.1
 _TEMPERATURE = 8.0
 """Multiplies unit-norm features before the linear head, which could not be confident otherwise."""
+_WEIGHTS = Weights(("public", "random"))
 _DESCRIPTIONS = {"small_cnn": "small CNN", "small_cnn_rectified": "small rectified CNN"}
 
 
-@register("backbone", "small_cnn", size=BackboneSize(64, 1.9e7, 28))
+@register("backbone", "small_cnn", size=BackboneSize(64, 1.9e7, 28, weights=_WEIGHTS))
 def small_cnn(request: BackboneRequest) -> Backbone:
     """Three convolutions to 64 features of unit norm, trained on the public split or random.
 
@@ -49,12 +51,12 @@ def small_cnn(request: BackboneRequest) -> Backbone:
     Weights: `public` (default) or `random`.
 
     Raises:
-        PlanError: Other weights, or `public` without public records.
+        PlanError: `public` without public records.
     """
     return _small_cnn(request, "small_cnn", _WIDTH)
 
 
-@register("backbone", "small_cnn_rectified", size=BackboneSize(256, 1.9e7, 28))
+@register("backbone", "small_cnn_rectified", size=BackboneSize(256, 1.9e7, 28, weights=_WEIGHTS))
 def small_cnn_rectified(request: BackboneRequest) -> Backbone:
     """Three convolutions to 256 features that are not negative, trained on the public split or random.
 
@@ -64,7 +66,7 @@ def small_cnn_rectified(request: BackboneRequest) -> Backbone:
     Weights: `public` (default) or `random`.
 
     Raises:
-        PlanError: Other weights, or `public` without public records.
+        PlanError: `public` without public records.
     """
     return _small_cnn(request, "small_cnn_rectified", _RECTIFIED_WIDTH)
 
@@ -72,8 +74,6 @@ def small_cnn_rectified(request: BackboneRequest) -> Backbone:
 def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
     check_size(request)
     weights = "public" if request.weights is None else request.weights
-    if weights not in ("public", "random"):
-        raise PlanError(f"backbone.weights: {weights} given; {name} takes public or random")
     height, width, channels = request.image_shape
     side = request.input_size or max(height, width)
     trunk = initialised(lambda: _network(channels, side, features), request.seed)

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from torch import nn
 
-from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Preprocess, check_size, finish
+from fedassay.backbones.base import (
+    Backbone,
+    BackboneRequest,
+    BackboneSize,
+    Preprocess,
+    Weights,
+    check_size,
+    finish,
+)
 from fedassay.backbones.torchvision_models import torchvision_model
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -14,11 +22,12 @@ from fedassay.support.torchvision import import_torchvision
 from fedassay.support.weights import assign, load_state
 
 _SIZE = 64
+_WEIGHTS = Weights(("imagenet", "IMAGENET1K_V1", "random"), file=True)
 _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)
 """Means of ImageNet's blue, green and red on 0..255, which Caffe's networks subtract."""
 
 
-@register("backbone", "squeezenet1_1", size=BackboneSize(512, 7.0e8, 224, default=_SIZE))
+@register("backbone", "squeezenet1_1", size=BackboneSize(512, 7.0e8, 224, default=_SIZE, weights=_WEIGHTS))
 def squeezenet1_1(request: BackboneRequest) -> Backbone:
     """SqueezeNet 1.1, 512 features averaged over positions; ImageNet weights, a path, or random.
 
@@ -31,12 +40,11 @@ def squeezenet1_1(request: BackboneRequest) -> Backbone:
     minus the ImageNet means.
 
     Raises:
-        PlanError: Weights that it does not take.
         DataError: The file is missing, broken, another network's, or cannot be downloaded.
     """
     check_size(request)
     size = request.input_size or _SIZE
-    if request.weights is None or request.weights in ("imagenet", "random", "public", "IMAGENET1K_V1"):
+    if request.weights is None or request.weights in _WEIGHTS.words:
         return torchvision_model(replace(request, input_size=size))
     path = find(request.weights, request.base, "backbone.weights")
     state = load_state(path)

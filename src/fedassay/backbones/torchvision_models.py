@@ -19,7 +19,6 @@ from fedassay.backbones.base import (
     finish,
     initialised,
 )
-from fedassay.support.errors import PlanError
 from fedassay.support.paths import find
 from fedassay.support.torchvision import import_torchvision
 from fedassay.support.weights import assign, hub_file, load_state
@@ -51,18 +50,12 @@ def torchvision_model(request: BackboneRequest) -> Backbone:
     `IMAGENET1K_V1`, `random`, or the path of a state dict.
 
     Raises:
-        PlanError: No such weights.
         DataError: A weights file is missing, broken, another network's, or cannot be downloaded.
     """
     check_size(request)
     models = import_torchvision().models
     published = models.get_model_weights(request.name)
     weights = "imagenet" if request.weights is None else request.weights
-    if weights == "public":
-        raise PlanError(
-            f"backbone.weights: public given, but {request.name} is not trained here; allowed: imagenet, "
-            f"{', '.join(published.__members__)}, random, or a path"
-        )
     state: Mapping[str, Tensor] | None = None
     size, mean, std = _SIZE, IMAGENET_MEAN, IMAGENET_STD
     if weights == "random":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from fedassay.data.label_table import Columns, read_labels
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
 from fedassay.data.sampling import stratified_sample
+from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
 from fedassay.support.registry import register
@@ -115,11 +116,7 @@ def _labelled(root: Path, request: DataRequest) -> list[_File]:
     assert request.labels is not None
     beside = root / request.labels
     table = beside if beside.exists() else find(request.labels, request.base, "data.labels")
-    paths = {
-        path.relative_to(root).as_posix(): path
-        for path in sorted(root.rglob("*"))
-        if is_image(path) and not any(part.startswith(".") for part in path.relative_to(root).parts)
-    }
+    paths = {path.relative_to(root).as_posix(): path for path in sorted(_images_below(root))}
     if not paths:
         raise DataError(f"{root.name}: no images in it ({', '.join(sorted(SUFFIXES))})")
     if request.label_column is not None and not isinstance(request.label_column, str):
@@ -170,6 +167,24 @@ def _folders(folder: Path) -> list[Path]:
 
 def _images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if is_image(path))
+
+
+def _images_below(root: Path) -> Iterator[Path]:
+    """Images at any depth, through no links to folders.
+
+    Raises:
+        DataError: Folders lie deeper inside each other than is searched.
+    """
+    left = [(root, 0)]
+    while left:
+        folder, depth = left.pop()
+        if depth > limits.FOLDERS_DEEP:
+            raise DataError(f"{root.name}: has more than {limits.FOLDERS_DEEP} folders inside each other")
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+                left.append((path, depth + 1))
+            elif is_image(path):
+                yield path
 
 
 def _limited(files: list[_File], request: DataRequest) -> list[_File]:

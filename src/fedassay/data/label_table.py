@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
+from fedassay.support import limits
 from fedassay.support.errors import DataError
-
-MAX_BYTES = 256 * 2**20
-"""Largest table that is read."""
+from fedassay.support.reading import regular_size
 
 _LABEL_COLUMNS = ("label", "class", "target", "diagnosis", "category", "y")
 """Names that are taken for the column of labels where a table has several others, the first of them."""
@@ -47,8 +48,10 @@ def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str
         DataError: No sound table, a column that is not there or not to be told, a row without a file, a file
             without a row or with two.
     """
-    names, rows = _rows(table)
-    paths = _paths(files)
+    whole = list(files)
+    # A row more than there are images is enough to say what is wrong with all the others.
+    names, rows = _rows(table, len(whole) + 1)
+    paths = _paths(whole)
     file_column = _file_column(names, rows, paths, columns.file, table.name)
     label_column = _label_column(names, file_column, columns.label, table.name)
     found: dict[str, str] = {}
@@ -71,20 +74,20 @@ def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str
     return found
 
 
-def _rows(table: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and every row that is not empty with its line."""
-    if not table.is_file():
-        raise DataError(f"data.labels: {table.name} is a folder; allowed: a CSV file")
-    if table.stat().st_size > MAX_BYTES:
-        raise DataError(f"{table.name}: is larger than {MAX_BYTES / 2**20:.0f} MiB")
+def _rows(table: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and the first rows that are not empty with their lines."""
+    regular_size(table, limits.TABLE_BYTES)
     try:
         with table.open(encoding="utf-8-sig", newline="") as stream:
-            head = stream.readline()
+            head = stream.readline(limits.TABLE_LINE)
             stream.seek(0)
             delimiter = max(",;\t", key=head.count)
-            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            reader = csv.reader(_lines(stream), delimiter=delimiter, strict=True)
             names = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+            if len(names) > limits.TABLE_COLUMNS:
+                raise csv.Error(f"{len(names):,} columns; allowed: {limits.TABLE_COLUMNS:,}")
+            full = ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
+            rows = [*itertools.islice(full, most)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table.name}: is no CSV in UTF-8 ({error})") from None
     if len(names) < 2 or len(set(names)) < len(names):
@@ -100,15 +103,26 @@ def _rows(table: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return names, rows
 
 
-def _paths(files: Iterable[str]) -> dict[str, str | None]:
+def _lines(stream: TextIO) -> Iterator[str]:
+    """The lines of a table, none of them longer than a table's are; few that hold nothing."""
+    empty = 0
+    while line := stream.readline(limits.TABLE_LINE):
+        if len(line) == limits.TABLE_LINE:
+            raise csv.Error(f"a line of {limits.TABLE_LINE:,} characters or more")
+        empty += not line.strip(" ,;\t\r\n")
+        if empty > limits.TABLE_EMPTY:
+            raise csv.Error(f"more than {limits.TABLE_EMPTY:,} empty lines")
+        yield line
+
+
+def _paths(files: Sequence[str]) -> dict[str, str | None]:
     """What a row may call a file: path, name, either without its ending; None where that is several files."""
     found: dict[str, str | None] = {}
-    whole = list(files)
-    for path in whole:
+    for path in files:
         name = path.rpartition("/")[2]
         for short in {name, name.rpartition(".")[0], path.rpartition(".")[0]} - {path}:
             found[short] = None if short in found else path
-    return found | {path: path for path in whole}
+    return found | {path: path for path in files}
 
 
 def _file_column(

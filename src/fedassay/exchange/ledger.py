@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import ge
 from typing import Literal
 
 import numpy as np
@@ -188,7 +189,9 @@ def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, d
             candidates[tuple(sorted([*whole, *change], key=repr))] = None
         _refuse_many(len(candidates))
     # Most clients release alike, so few distinct compositions remain.
-    totals = [compose(list(candidate), delta) for candidate in _undominated(list(candidates))]
+    left = _undominated(list(candidates))
+    _refuse_dear(left)
+    totals = [compose(list(candidate), delta) for candidate in left]
     return max(totals, key=lambda total: total.epsilon)
 
 
@@ -202,6 +205,21 @@ def _refuse_many(compositions: int) -> None:
         raise DataError(
             f"what one record takes part in can be composed in {compositions:,} ways that differ in pure epsilons "
             f"or in DP-SGD; allowed: {limits.COMPOSITIONS:,}, such as one pure epsilon for all classes"
+        )
+
+
+def _refuse_dear(candidates: list[tuple[Event, ...]]) -> None:
+    """Refuse more grids of DP-SGD than are worth it; clients that differ in one number take one.
+
+    Raises:
+        DataError: There are more.
+    """
+    kinds = [{e for e in candidate if isinstance(e, SubsampledGaussianEvent)} for candidate in candidates]
+    grids = sum(min(len(each), limits.DISTINCT) for each in kinds)
+    if grids > limits.GRIDS:
+        raise DataError(
+            f"the steps of DP-SGD that records take part in are of {grids:,} kinds or more, of which none is the "
+            f"worst in noise, sampling rate and steps together; allowed: {limits.GRIDS:,}"
         )
 
 
@@ -223,11 +241,32 @@ def _foremost(parts: list[list[Event]], kept: int) -> list[list[Event]]:
 
 
 def _undominated(candidates: list[tuple[Event, ...]]) -> list[tuple[Event, ...]]:
-    """Of purely Gaussian candidates only the one with the largest mu can be the worst."""
-    gaussian = [c for c in candidates if all(isinstance(event, GaussianEvent) for event in c)]
-    rest = [c for c in candidates if c not in set(gaussian)]
-    best = max(gaussian, key=lambda c: compose_mu(e.mu for e in c if isinstance(e, GaussianEvent)))
-    return [best, *rest] if gaussian else rest
+    """The candidates that can be the worst: of Gaussians, with and without DP-SGD, those that none surpasses."""
+    front: dict[tuple[float, ...], tuple[Event, ...]] = {}
+    others = []
+    for candidate in candidates:
+        if (place := _place(candidate)) is None:
+            others.append(candidate)
+        elif not any(all(map(ge, other, place)) for other in front):
+            front = {other: c for other, c in front.items() if not all(map(ge, place, other))}
+            front[place] = candidate
+    return [*front.values(), *others]
+
+
+def _place(candidate: tuple[Event, ...]) -> tuple[float, ...] | None:
+    """By what Gaussians with at most one release of DP-SGD give more away; None for anything else.
+
+    That is a larger mu, less noise, a larger sample and more steps. Adjacencies are not compared.
+    """
+    sampled = [event for event in candidate if isinstance(event, SubsampledGaussianEvent)]
+    mus = [event.mu for event in candidate if isinstance(event, GaussianEvent)]
+    if len(sampled) > 1 or len(sampled) + len(mus) < len(candidate):
+        return None
+    if not sampled:
+        return 0.0, 0.0, compose_mu(mus), 0.0, 0.0, 0.0
+    one = sampled[0]
+    side = 1.0 if one.adjacency == "add_remove" else 2.0
+    return side, -side, compose_mu(mus), -one.noise_multiplier, one.sampling_rate, float(one.steps)
 
 
 def published_together(mus: Sequence[float | None], epsilons: Sequence[float], delta: float) -> tuple[float, str]:

@@ -68,7 +68,7 @@ def _pooled(
     context = multiprocessing.get_context("spawn")
     left, running = list(keys), dict[Future["FinishedCell"], str]()
     with _environment(threads):
-        pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads,))
+        pool = ProcessPoolExecutor(min(jobs, len(left)), context, initializer=_start_worker, initargs=(threads,))
         try:
             while left or running:
                 # No more at once than there are workers, so that what runs when one dies is known.

@@ -20,8 +20,10 @@ from fedassay.records.digests import altered, digests
 from fedassay.records.manifest import CELLS, PLAN, Tables
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
 from fedassay.records.statement import ENVELOPE, STATEMENT
+from fedassay.support import limits
 from fedassay.support.atomic import make_folder, refuse_unusual, write_text
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.reading import read_regular
 from fedassay.support.types import Frozen
 
 _FOLDERS = ("tables", "transcripts", "artifacts", CELLS)
@@ -97,13 +99,12 @@ def claim(
         except BlockingIOError:
             raise PlanError(f"-o {folder}: another fedassay run is writing to it") from None
         # The file stays: removing it would let a third run lock a new one beside ours.
-        kept = folder / CELLS / PLAN
         if resume and os.path.lexists(folder / CELLS / manifest.REDACTED):
             raise PlanError(
                 f"-o {folder}: --resume, but the run there was made with --redact, which keeps nothing to go on "
                 f"with; allowed: another folder, or --force"
             )
-        if resume and held and (not kept.is_file() or kept.read_text().strip() != digest):
+        if resume and held and manifest.plan_digest(folder) != digest:
             raise PlanError(
                 f"-o {folder}: --resume, but the run there was made from another plan; allowed: the same "
                 f"plan, another folder, or --force"
@@ -114,7 +115,7 @@ def claim(
         manifest.remove_halves(folder)
         if redact:
             write_text(folder / CELLS / manifest.REDACTED, "")
-        write_text(kept, digest + "\n")
+        write_text(folder / CELLS / PLAN, digest + "\n")
         manifest.note(folder, manifest.OF_THE_RUN, (*_FILES, ENVELOPE))
         yield folder
     finally:
@@ -137,14 +138,16 @@ def finished(folder: Path, key: str) -> FinishedCell | None:
     Raises:
         PlanError: It, or a file that the cell wrote, is not what the run wrote.
     """
-    try:
-        found = _KEPT.fullmatch((folder / CELLS / f"{key}.json").read_bytes())
-    except FileNotFoundError:
+    path = folder / CELLS / f"{key}.json"
+    if not os.path.lexists(path):
         return None
     try:
+        found = _KEPT.fullmatch(read_regular(path, limits.JSON_BYTES, follow=False))
         if found is None or hashlib.sha256(found[2]).hexdigest() != found[1].decode():
             raise _altered(folder, key, f"{CELLS}/{key}.json is not what was written")
         kept = _Kept.model_validate_json(found[2])
+    except DataError:
+        raise _altered(folder, key, f"{CELLS}/{key}.json cannot be read") from None
     except ValidationError:
         raise _altered(folder, key, f"{CELLS}/{key}.json is of another fedassay") from None
     if problems := altered(folder, kept.files):

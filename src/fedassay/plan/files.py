@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedassay.plan.schema import Plan
 from fedassay.support import limits
-from fedassay.support.paths import find
+from fedassay.support.paths import find, is_path
 from fedassay.support.reading import regular_size
 from fedassay.support.registry import entries
 
@@ -26,11 +26,11 @@ def check_files(plan: Plan, base: Path) -> None:
     if plan.similarity.lpips is not None and plan.similarity.lpips.trunk is not None:
         _check(plan.similarity.lpips.trunk, base, "similarity.lpips.trunk")
     weights = plan.backbone.weights
-    # Words such as `public`, and the names of torchvision's weights, have no ending and are no paths. What
-    # backbones of other packages take here is their own matter.
+    # What is no path is looked at by `fedassay.backbones.weights`. What backbones of other packages take here is
+    # their own matter.
     known = entries("backbone").get(plan.backbone.name)
     ours = known is None or not known.package
-    if ours and weights is not None and (Path(weights).suffix or Path(weights).name != weights):
+    if ours and weights is not None and is_path(weights):
         _check(weights, base, "backbone.weights")
 
 

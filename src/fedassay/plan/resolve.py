@@ -77,6 +77,7 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
         ("backbone", plan.backbone.name, "backbone.name"),
     ):
         _known(kind, name, f"{where}: {key}")  # type: ignore[arg-type]
+    _check_weights(plan, base, where)
     methods: tuple[Component[Method], ...] = _components("method", plan.methods, f"{where}: methods")
     entries_of_attacks = attack_entries(plan, f"{where}: attacks")
     attacks: tuple[Component[Attack], ...] = _components("attack", entries_of_attacks, f"{where}: attacks")
@@ -119,6 +120,18 @@ def _known(kind: Kind, name: str, where: str) -> None:
             return
     if name not in known:
         raise PlanError(f"{where}: given {shown(name)}; allowed: {', '.join(known)}")
+
+
+def _check_weights(plan: Plan, base: Path, where: str) -> None:
+    from fedassay.backbones.weights import check_weights, trained_on_public
+
+    name, weights = plan.backbone.name, plan.backbone.weights
+    check_weights(name, weights, base)
+    if plan.data.split.public == 0 and trained_on_public(name, weights):
+        raise PlanError(
+            f"{where}: data.split.public: given 0; {name} is trained on the public records, so more than 0 is "
+            "required, or backbone.weights: random"
+        )
 
 
 def _components(

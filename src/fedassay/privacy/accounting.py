@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, epsilon_by_pld
+from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         delta: strictly between 0 and 1.
 
     Returns:
-        An upper bound on epsilon: exact if all events are Gaussian, else by PLD.
+        An upper bound on epsilon: exact if all events are Gaussian, else by PLD. Beyond `limits.DISTINCT`
+        different pure or DP-SGD events, those next to each other are composed as the worst of them.
 
     Raises:
         TypeError: if an event is of no supported type: it is refused rather than guessed.
@@ -72,7 +77,8 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         elif isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
             sampled.append(event)
     mu = compose_mu(mus)
-    pure = [epsilon for epsilon in pure if epsilon > 0]
+    pure = _fewer_pure([epsilon for epsilon in pure if epsilon > 0])
+    sampled = _fewer_sampled(sampled)
     if not sampled and not pure:
         return Total(epsilon_of(mu, delta), mu, "exact (Gaussian composition)")
     if not sampled:
@@ -137,6 +143,36 @@ def calibrate_noise_multiplier(
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
+
+
+def _fewer_pure(epsilons: list[float]) -> list[float]:
+    """As many epsilons, of few different values, none of them smaller than it was."""
+    worst = {value: group[-1] for group in _groups(sorted(set(epsilons))) for value in group}
+    return [worst[epsilon] for epsilon in epsilons]
+
+
+def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaussianEvent]:
+    """As many steps of DP-SGD, of few different kinds, none of which gives less away than it did.
+
+    Noise only takes away (post-processing). A larger sample gives more away: the mixtures of a smaller one are
+    those of the larger, mixed with one distribution more, and the hockey-stick divergence is jointly convex.
+    """
+    if len(set(events)) <= limits.DISTINCT:
+        return events
+    steps: dict[SubsampledGaussianEvent, int] = {}
+    ordered = sorted(events, key=lambda event: (event.adjacency, event.sampling_rate, event.noise_multiplier))
+    for adjacency in {event.adjacency for event in events}:
+        for group in _groups([event for event in ordered if event.adjacency == adjacency]):
+            rate, noise = (max(e.sampling_rate for e in group), min(e.noise_multiplier for e in group))
+            worst = SubsampledGaussianEvent(noise, rate, 1, adjacency)
+            steps[worst] = steps.get(worst, 0) + sum(event.steps for event in group)
+    return [replace(event, steps=number) for event, number in steps.items()]
+
+
+def _groups(ordered: list[_T]) -> list[list[_T]]:
+    """Neighbours in at most `limits.DISTINCT` groups; each for itself where there are no more."""
+    size = max(1, -(-len(ordered) // limits.DISTINCT))
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
 def _mu_of_steps(event: SubsampledGaussianEvent) -> float:

@@ -68,13 +68,19 @@ def log_delta_of(mu: float, epsilon: float) -> float:
     if mu < _SMALL_MU:
         x = low + mu * (_NODES + 1) / 2
         difference = float(mu / 2 * np.sum(_WEIGHTS * _mills_slope(x)))
-        return -0.5 * low * low - 0.5 * math.log(2 * math.pi) + math.log(difference)
+        return _log_of(low, difference)
     if low > -5:
-        difference = float(_mills(low) - _mills(high))
-        return -0.5 * low * low - 0.5 * math.log(2 * math.pi) + math.log(difference)
+        return _log_of(low, float(_mills(low) - _mills(high)))
     # Far inside mu >> sqrt(2 epsilon): delta is close to 1 and 1 - delta is what must be precise.
     lost = float(ndtr(low)) + math.exp(epsilon + float(log_ndtr(-high)))
     return math.log1p(-min(lost, 1.0 - 1e-16))
+
+
+def _log_of(low: float, difference: float) -> float:
+    """Logarithm of phi(low) times a difference of Mills ratios; -inf where that is too small for a double."""
+    if not difference > 0:
+        return -math.inf
+    return -0.5 * low * low - 0.5 * math.log(2 * math.pi) + math.log(difference)
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -148,6 +154,10 @@ def mu_of(epsilon: float, delta: float) -> float:
     low = (epsilon / ((quantile + root) / 2) if quantile > 0 else root - quantile) * (1 - 1e-9)
     if low > _HUGE_MU:
         return low
+    # Nor is the mu of epsilon 0, which is larger where epsilon is all but 0.
+    low = max(low, 2 * math.sqrt(2) * float(erfinv(delta)) * (1 - 1e-9))
+    if not log_delta_of(low, epsilon) < target:
+        return low  # the last bits of the smallest numbers
     high = 2 * low
     while log_delta_of(high, epsilon) <= target:
         high *= 2

@@ -55,6 +55,9 @@ def read_events(file: Path) -> list[Event]:
         ) from None
     if not releases:
         raise PlanError(f"{file}: the list is empty; at least one release is needed")
+    count = sum(getattr(release, "count", 1) for release in releases)
+    if count > limits.RELEASES:
+        raise PlanError(f"{file}: lists {count:,} releases; allowed: {limits.RELEASES:,} in all")
     events: list[Event] = []
     for release in releases:
         match release:

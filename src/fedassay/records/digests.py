@@ -8,16 +8,20 @@ import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
+from fedassay.support import limits
+
 
 def file_digest(folder: Path, name: str) -> str | None:
     """SHA-256 of a file, in hexadecimal; None where no regular file of that name lies inside the folder.
 
+    Larger files than a run writes count as absent.
+
     Args:
         folder: The run folder.
-        name: Path relative to it, with `/`.
+        name: Path relative to it, with `/`, as short as it can be: else many names would be one file's.
     """
     path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
+    if str(path) != name or path.is_absolute() or ".." in path.parts or "\0" in name:
         return None
     try:
         if any((folder / part).is_symlink() for part in path.parents if part.parts):
@@ -27,7 +31,8 @@ def file_digest(folder: Path, name: str) -> str | None:
     except OSError:
         return None
     with os.fdopen(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limits.MESSAGE_BYTES:
             return None
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -44,7 +49,7 @@ def altered(folder: Path, expected: Mapping[str, str]) -> list[str]:
     for name, digest in expected.items():
         found = file_digest(folder, name)
         if found is None:
-            problems.append(f"{name} is not there, or is no regular file")
+            problems.append(f"{name} is not there, or is no regular file of a size that a run writes")
         elif found != digest:
             problems.append(f"{name} is not what was written")
     return problems

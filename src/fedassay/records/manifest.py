@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from fedassay.records.record import FILE, CellRecord, RunRecord, load_record
 from fedassay.support.atomic import make_folder
 from fedassay.support.errors import DataError
+from fedassay.support.reading import read_json
 
 CELLS = ".cells"
 """The folder inside a run folder that holds what only fedassay reads."""
@@ -68,8 +69,7 @@ def noted(folder: Path, owner: str | None = None) -> list[str]:
     paths = _inside(cells, "*.files") if owner is None else [cells / f"{owner}.files"]
     names: set[str] = set()
     for path in paths:
-        if _is_file(path):
-            names.update(path.read_text(encoding="utf-8", errors="replace").splitlines())
+        names.update(_content(path).decode("utf-8", "replace").splitlines())
     return sorted(name for name in names if _PLACES.fullmatch(name))
 
 
@@ -87,10 +87,13 @@ def remove_halves(folder: Path) -> None:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder shows itself to be a run's: by the digest of its plan, or by a record that can be read."""
-    kept = folder / CELLS / PLAN
-    if _is_file(kept) and re.fullmatch(rb"[0-9a-f]{64}\n", kept.read_bytes()):
-        return True
-    return _record(folder) is not None
+    return plan_digest(folder) is not None or _record(folder) is not None
+
+
+def plan_digest(folder: Path) -> str | None:
+    """The SHA-256 of the plan whose run lies in a folder; None where nothing says so."""
+    kept = re.fullmatch(rb"([0-9a-f]{64})\n", _content(folder / CELLS / PLAN))
+    return None if kept is None else kept[1].decode()
 
 
 def holds(folder: Path, name: str) -> bool:
@@ -142,7 +145,7 @@ def _of_an_older_run(folder: Path, keys: Iterable[str], tables: Tables) -> Itera
     for key in keys:
         for path in _inside(folder / "transcripts" / key, "*"):
             yield f"transcripts/{key}/{path.name}"
-        with suppress(OSError, ValidationError, ValueError):
+        with suppress(ValidationError, ValueError, RecursionError):
             cells.append(CellRecord.model_validate(_cell_of(folder / CELLS / f"{key}.json")))
     for cell in cells:
         for finding in cell.findings:
@@ -152,7 +155,7 @@ def _of_an_older_run(folder: Path, keys: Iterable[str], tables: Tables) -> Itera
 
 
 def _cell_of(path: Path) -> object:
-    content = json.loads(path.read_bytes())
+    content = json.loads(_content(path))
     return content["cell"] if isinstance(content, dict) and "cell" in content else None
 
 
@@ -163,6 +166,14 @@ def _record(folder: Path) -> RunRecord | None:
         return load_record(folder)
     except (DataError, OSError):
         return None
+
+
+def _content(path: Path) -> bytes:
+    """What a file that a run wrote holds; nothing where it is no regular file, or larger than a run writes."""
+    try:
+        return read_json(path, follow=False)
+    except DataError:
+        return b""
 
 
 def _inside(folder: Path, pattern: str) -> list[Path]:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, Statement, signed_statement
+from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.reading import check_json, read_regular
 
 
 def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
@@ -37,15 +39,15 @@ def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
         from securesystemslib.signer import SSlibKey
     except ImportError:
         raise PlanError("--key: securesystemslib is not installed; install fedassay[sign]") from None
+    content = read_regular(key, limits.KEY_BYTES, error=PlanError)
     try:
-        public = SSlibKey.from_crypto(load_pem_public_key(key.read_bytes()))
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        public = SSlibKey.from_crypto(load_pem_public_key(content))
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise PlanError(
             f"--key {key}: no public key in it ({str(error).partition(chr(10))[0]}); allowed: a PEM file"
         ) from None
-    content = _content(folder, envelope)
     try:
-        read = Envelope.from_dict(content)
+        read = Envelope.from_dict(_content(folder, envelope))
     except (KeyError, TypeError, ValueError, AttributeError, FormatError):
         raise DataError(f"{folder / ENVELOPE}: is no DSSE envelope") from None
     if read.payload_type != PAYLOAD_TYPE:
@@ -56,6 +58,8 @@ def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
 
 
 def _content(folder: Path, envelope: bytes) -> dict[str, Any]:
+    # The payload is one long text.
+    check_json(envelope, folder / ENVELOPE, texts=False)
     try:
         content = json.loads(envelope)
         signatures = content["signatures"]

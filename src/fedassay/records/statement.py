@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,16 +22,16 @@ from fedassay import __version__
 from fedassay.records import manifest
 from fedassay.records.digests import altered, digests
 from fedassay.records.record import FILE, RunRecord
+from fedassay.support import limits
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
+from fedassay.support.reading import check_json, read_json, read_regular
 from fedassay.support.text import plain_json
 from fedassay.support.types import Frozen
 
 STATEMENT = "statement.json"
 ENVELOPE = "statement.dsse.json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-
-_LARGEST = 256 << 20
 
 
 class Subject(Frozen):
@@ -93,8 +94,8 @@ def read_statement(folder: Path) -> Statement | None:
     Raises:
         DataError: It cannot be read.
     """
-    content = _read(folder / STATEMENT)
-    return None if content is None else _parsed(content, folder / STATEMENT)
+    path = folder / STATEMENT
+    return _parsed(read_json(path, follow=False), path) if os.path.lexists(path) else None
 
 
 def envelope_of(folder: Path) -> bytes | None:
@@ -103,7 +104,8 @@ def envelope_of(folder: Path) -> bytes | None:
     Raises:
         DataError: It cannot be read.
     """
-    return _read(folder / ENVELOPE)
+    path = folder / ENVELOPE
+    return read_regular(path, limits.JSON_BYTES, follow=False) if os.path.lexists(path) else None
 
 
 def signed_statement(payload: bytes, folder: Path) -> Statement:
@@ -120,6 +122,7 @@ def signed_statement(payload: bytes, folder: Path) -> Statement:
         content = base64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):
         raise DataError(f"{folder / ENVELOPE}: its payload is not base64") from None
+    check_json(content, folder / ENVELOPE)
     return _parsed(content, folder / ENVELOPE)
 
 
@@ -134,14 +137,6 @@ def refuse_altered(run: Path) -> None:
     if statement is not None and (problems := altered(folder, statement.expected())):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise DataError(f"{run}: {problems[0]}{more}; `fedassay verify {run}` says what it finds")
-
-
-def _read(path: Path) -> bytes | None:
-    if not path.is_file() or path.is_symlink():
-        return None
-    if path.stat().st_size > _LARGEST:
-        raise DataError(f"{path}: {path.stat().st_size} bytes; more than {_LARGEST} are refused")
-    return path.read_bytes()
 
 
 def _parsed(content: bytes, path: Path) -> Statement:

@@ -21,6 +21,8 @@ import logging
 import math
 import os
 import re
+import stat
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,9 +36,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedassay.support.atomic import write_bytes, write_text
-from fedassay.support.errors import PlanError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.numerics import numerics
+from fedassay.support.reading import regular_size
 from fedassay.support.temporary import temporary_folder
 
 _FORMAT = 2
@@ -106,14 +109,15 @@ def cached_arrays(
     kept = None if path is None else _read(path, text)
     if kept is not None:
         return kept
+    limit = _limit()
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in build().items()}
     if path is None:
         return arrays
     try:
-        _write(path, text, arrays)
-    except OSError as error:
-        # A cache that cannot be written costs time, not results.
-        _log.warning("nothing kept in the cache %s: %s", folder(), error.strerror or error)
+        _write(path, text, arrays, limit)
+    except (OSError, PlanError) as error:
+        # A cache that cannot be written, or where something else stands, costs time, not results.
+        _log.warning("nothing kept in the cache %s: %s", folder(), getattr(error, "strerror", None) or error)
     return arrays
 
 
@@ -226,13 +230,16 @@ def _evict(limit: int, spared: Path | None) -> None:
 
 
 def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
+    if not os.path.lexists(path):
+        return None
     try:
+        # Opening a named pipe would wait for ever.
+        regular_size(path, sys.maxsize, follow=False)
         with safe_open(path, framework="np") as entry:
             metadata = entry.metadata() or {}
             arrays = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        return None
-    except (SafetensorError, OSError, ValueError) as error:
+    # Types that NumPy does not have are TypeErrors.
+    except (SafetensorError, DataError, OSError, ValueError, TypeError) as error:
         _log.warning("cache entry %s is damaged and will be made again: %s", path.name, error)
         return None
     if metadata.get("key") != key or metadata.get("sha256") != digest_arrays(arrays):
@@ -243,9 +250,8 @@ def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
     return arrays
 
 
-def _write(path: Path, key: str, arrays: dict[str, NDArray[Any]]) -> None:
+def _write(path: Path, key: str, arrays: dict[str, NDArray[Any]], limit: int) -> None:
     data = save(arrays, metadata={"key": key, "sha256": digest_arrays(arrays)})
-    limit = _limit()
     if len(data) > limit:
         _log.warning("a result of %d bytes is larger than the whole cache and is not kept", len(data))
         return
@@ -286,8 +292,9 @@ def _entries(homes: list[Path] | None = None) -> list[tuple[Path, int, float]]:
             for path in shelf.iterdir():
                 if _ENTRY.fullmatch(path.name):
                     with suppress(FileNotFoundError):
-                        status = path.stat()
-                        found.append((path, status.st_size, status.st_mtime))
+                        status = path.lstat()
+                        if not stat.S_ISDIR(status.st_mode):
+                            found.append((path, status.st_size, status.st_mtime))
     return found
 
 
@@ -296,5 +303,5 @@ def _remove_leftovers(older_than: float, homes: list[Path] | None = None) -> Non
     for shelf in _shelves(homes):
         with suppress(OSError):
             for path in shelf.iterdir():
-                if _LEFTOVER.fullmatch(path.name) and now - path.stat().st_mtime >= older_than:
+                if _LEFTOVER.fullmatch(path.name) and now - path.lstat().st_mtime >= older_than:
                     path.unlink(missing_ok=True)

@@ -24,6 +24,9 @@ NUMBER_LENGTH = 40
 JSON_BYTES = 64 * MIB
 """Of a record, or of the manifest of a transcript. A cell takes 50 kB, a message 400 bytes."""
 
+KEY_BYTES = MIB
+"""Of a public key in PEM. One of RSA with 16,384 bits has 3 kB."""
+
 JSON_CONTAINERS = 300_000
 """Lists and mappings in JSON. One that is empty takes 2 bytes in the file and 100 to 200 in memory."""
 
@@ -50,6 +53,12 @@ RELEASES = 100_000
 
 COMPOSITIONS = 2_000
 """Sets of releases on one record that are composed numerically, which takes milliseconds each."""
+
+DISTINCT = 32
+"""Different pure epsilons, and different kinds of DP-SGD, of one composition: each has a grid of its own."""
+
+GRIDS = 500
+"""Such kinds of DP-SGD over all compositions of a transcript; each takes a fifth of a second."""
 
 STEPS = 10_000_000
 """Noisy steps of one DP-SGD release. A thousand epochs of a million records in batches of 100."""
@@ -98,6 +107,21 @@ UNPACKED_FREELY = 64 * MIB
 
 MEMBERS = 10_000
 """Files in a packed archive."""
+
+TABLE_LINE = MIB
+"""Characters of a line in a table of labels; clinical tables have hundreds of columns."""
+
+TABLE_COLUMNS = 10_000
+"""Columns of a table of labels."""
+
+TABLE_EMPTY = 100_000
+"""Empty lines of a table of labels; spreadsheets leave some at the end."""
+
+TABLE_BYTES = 256 * MIB
+"""Of a table of labels. A million rows of 100 letters take 100 MB."""
+
+FOLDERS_DEEP = 32
+"""Folders inside each other that are searched for images."""
 
 IMAGE_FILE_BYTES = 256 * MIB
 """Of one image file."""

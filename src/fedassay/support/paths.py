@@ -51,6 +51,11 @@ def find(path: str | Path, base: Path, key: str = "path") -> Path:
     )
 
 
+def is_path(words: str) -> bool:
+    """Whether a text can be nothing but a path: it has a folder or an ending."""
+    return bool(Path(words).suffix) or Path(words).name != words
+
+
 def data_root(root: str | Path | None, base: Path) -> Path:
     """The folder of torchvision's data sets; it need not exist.
 

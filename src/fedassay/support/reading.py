@@ -71,10 +71,24 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
     """The contents of a JSON file that is cheap to parse, unparsed.
 
     Raises:
-        DataError: As `read_regular`; or it holds more lists, mappings or values, or longer texts or
-            numbers, than are parsed.
+        DataError: As `read_regular` and `check_json`.
     """
     content = read_regular(path, limits.JSON_BYTES, follow=follow)
+    check_json(content, path)
+    return content
+
+
+def check_json(content: bytes, path: Path, *, texts: bool = True) -> None:
+    """Refuse JSON that is dear to parse.
+
+    Args:
+        content: The JSON.
+        path: Where it stands, for the error.
+        texts: Whether long texts are refused as well.
+
+    Raises:
+        DataError: It holds more lists, mappings or values, or longer texts or numbers, than are parsed.
+    """
     # Brackets and commas inside texts are counted too, which only matters near the limit.
     containers = content.count(b"[") + content.count(b"{")
     if containers > limits.JSON_CONTAINERS:
@@ -83,7 +97,7 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
         )
     if (values := content.count(b",")) > limits.JSON_VALUES:
         raise DataError(f"{shown_path(path)}: holds {values:,} values; allowed: {limits.JSON_VALUES:,}")
-    if _LONG_TEXT.search(content):
+    if texts and _LONG_TEXT.search(content):
         raise DataError(f"{shown_path(path)}: holds a text of {limits.TEXT_LENGTH:,} bytes; allowed: fewer")
     if _LONG_NUMBER.search(content):
         for found in _TEXT_OR_LONG_NUMBER.finditer(content):
@@ -92,7 +106,6 @@ def read_json(path: Path, *, follow: bool = True) -> bytes:
                     f"{shown_path(path)}: holds a number of {len(found[1]):,} digits; allowed: "
                     f"{limits.NUMBER_LENGTH}"
                 )
-    return content
 
 
 def shown_path(path: Path) -> str:

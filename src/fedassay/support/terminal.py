@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import re
 import sys
 import traceback
@@ -86,6 +87,18 @@ class Output(click.Path):
         if self._folder and is_stream(path):
             raise PlanError(f"-o {path}: a run is a folder, not a stream; allowed: the path of a folder")
         return path
+
+
+class Amount(click.FloatRange):
+    """The type of options that name an amount: a number from 0 to `most`."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__(min=0, max=most)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; NaN, which lies in every range, is none."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{number} is not a number", param, ctx) if math.isnan(number) else number
 
 
 class _PlainFormatter(logging.Formatter):
