@@ -215,11 +215,21 @@ def test_copying_gives_tab_separated_rows(browser: Any, report: Path) -> None:
     assert "0.950 [0.942, 0.958]" in rows[1]
 
 
-def test_the_page_prints_its_headers_and_its_plan(browser: Any, report: Path, tmp_path: Path) -> None:
+def test_paper_gets_what_is_open_and_a_line_for_what_is_not(browser: Any, report: Path, tmp_path: Path) -> None:
     browser.open(report)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
-    assert browser.evaluate("document.querySelector('details.plan').open") is True
+    assert browser.evaluate("document.querySelector('details.key').open") is True
+    assert browser.evaluate("document.querySelector('details.plan').open") is False
     browser.command("Emulation.setEmulatedMedia", media="print")
     assert browser.evaluate("document.querySelector('#t-utility th').getBoundingClientRect().height") > 5
+    closed = (
+        "[...document.querySelectorAll('main details.fold:not([open])')].filter(fold => fold.checkVisibility())"
+    )
+    lines = browser.evaluate(f"{closed}.map(fold => fold.querySelector('.elsewhere').checkVisibility())")
+    assert len(lines) > 5
+    assert all(lines)
+    assert "not printed; record.json" in browser.evaluate(
+        "document.querySelector('details.plan summary').textContent"
+    )
     assert browser.evaluate("getComputedStyle(document.querySelector('nav.sections')).display") == "none"

@@ -55,13 +55,13 @@ class Walls:
 
 def epsilons(record: RunRecord) -> Figure | None:
     """The epsilon plot of a run; None where no cell claims, accounts or observes anything finite."""
-    rows = [_walls(group) for group in groups(record)]
+    panels = _panels([_walls(group) for group in groups(record)])
+    rows = [row for _, alike in panels for row in alike]
     if not _finite(rows):
         return None
     title = "Claimed, accounted and observed epsilon"
     deltas = several_deltas(record)
     described = " ".join(_described(row, deltas) for row in rows)
-    panels = _panels(rows)
     drawn = [
         drawing(name, width, _height(panels, row) + 40, title, described, _body(panels, width, deltas))
         for name, width, row in (("epsilons", 860.0, _ROW), ("epsilons-narrow", 350.0, _ROW_NARROW))
@@ -82,13 +82,13 @@ def epsilons(record: RunRecord) -> Figure | None:
             row.group.method,
             row.group.epsilon,
             row.group.delta,
-            *row.group.standing,
             row.claimed,
             row.accounted,
             row.observed,
             row.mu,
             row.ceiling,
             row.verdict,
+            *row.group.standing,
         )
         for row in rows
     )
@@ -97,14 +97,14 @@ def epsilons(record: RunRecord) -> Figure | None:
         "method",
         "epsilon",
         "delta",
-        "adjacency",
-        "unit",
         "claimed",
         "accounted",
         "observed",
         "mu",
         "ceiling",
         "verdict",
+        "adjacency",
+        "unit",
     )
     return Figure("epsilons", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
 
@@ -120,12 +120,22 @@ def _finite(rows: Sequence[Walls]) -> list[float]:
 
 
 def _panels(rows: Sequence[Walls]) -> list[tuple[str, list[Walls]]]:
-    """Rows that share an axis, with what their guarantees speak of; nothing is said where all do."""
-    standings = by_standing(row.group for row in rows)
+    """Rows that share an axis, with what their guarantees speak of; nothing is said where all do.
+
+    What never asks for a finite epsilon guarantees nothing, whatever its neighbours: it stands in the first panel.
+    """
+    private = {row.group.label for row in rows if math.isfinite(row.group.epsilon)}
+    standings = list(by_standing(row.group for row in rows if row.group.label in private))
+    if len(standings) < 2:
+        return [("", list(rows))]
     return [
         (
-            f"{adjacency.replace('_', ' ')}, per {unit}" if len(standings) > 1 else "",
-            [row for row in rows if row.group.standing == (adjacency, unit)],
+            f"{adjacency.replace('_', ' ')}, per {unit}",
+            [
+                row
+                for row in rows
+                if (row.group.standing if row.group.label in private else standings[0]) == (adjacency, unit)
+            ],
         )
         for adjacency, unit in standings
     ]
