@@ -1,7 +1,7 @@
 """The pages under axe-core, in a real browser: contrast, roles, names, labels, headings, keyboard reach.
 
-axe-core comes with the package axe-core-python (no dependencies, and nothing of it but `axe.min.js` is used), or is
-the file that FEDASSAY_AXE names, such as a newer `axe.min.js` of the npm package axe-core.
+axe-core comes with the package axe-core-python (of which nothing but `axe.min.js` is used), or is the file that
+FEDASSAY_AXE names, such as a newer `axe.min.js` of the npm package axe-core.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ OLD = Path(__file__).parents[1] / "records" / "schema1" / "run"
 KINDS = ("report", "compare", "old", "thin")
 FOLDS = "document.querySelectorAll('details').forEach(fold => { fold.open = true; })"
 RULES = """
-axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], resultTypes: ["violations"]})
-  .then(found => found.violations.map(each => [each.id, each.help, each.nodes.map(node => node.html.slice(0, 160))]))
+axe.run(document, {
+  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+  resultTypes: ["violations"],
+}).then(found => found.violations.map(each => [each.id, each.help, each.nodes.map(n => n.html.slice(0, 160))]))
 """
 
 
@@ -62,7 +64,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A sweep with everything a page can hold, a comparison, the page of an old record, one with hardly anything."""
+    """A sweep with all that a page can hold, a comparison, the page of an old record, one with hardly anything."""
     folder = tmp_path_factory.mktemp("pages")
     old = load_record(OLD)
     thin = RunRecord(plan={"name": "thin"}, environment={}, cells=())
