@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -167,6 +168,28 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(browser: Any, rep
     browser.open(report, dark=True)
     assert browser.evaluate(paper) == light
     browser.evaluate("localStorage.clear()")
+
+
+def pages_of(file: Path) -> int:
+    """Sheets of a PDF, whose page objects Chromium writes uncompressed."""
+    return len(re.findall(rb"/Type ?/Page\b", file.read_bytes()))
+
+
+def test_a_usual_run_is_printed_on_six_sheets(
+    browser: Any, run: Path, record: RunRecord, tmp_path: Path, build_record: Any
+) -> None:
+    """Thirteen releases with tables that fold: as many as the run that shows what this is for."""
+    usual = record.model_copy(update={"cells": record.cells[:13], "errors": ()})
+    browser.open(write_report(usual, run, "html", tmp_path / "report.html"))
+    browser.pdf(tmp_path / "page.pdf")
+    assert 1 < pages_of(tmp_path / "page.pdf") <= 6
+
+
+def test_no_figure_is_taller_than_a_sheet(browser: Any, report: Path) -> None:
+    browser.open(report, width=703)  # A4 without its margins, in CSS pixels
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    tall = "[...document.querySelectorAll('svg.figure')].map(f => f.getBoundingClientRect().height)"
+    assert max(browser.evaluate(tall)) < 1000
 
 
 CONTRAST = """
