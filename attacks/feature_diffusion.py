@@ -1,7 +1,7 @@
 """Feature-conditioned diffusion: images from vectors in feature space.
 
 The adversary trains a conditional denoising diffusion model on pairs (feature, image) of its own
-records, then samples it with the vectors that it received (paper 000, section 6.4 and appendix E;
+records, then samples it with the vectors that it received (Beitollahi et al. 2024, section 6.4 and appendix E;
 guidance after Ho and Salimans 2022, sampling after Song et al. 2021).
 
 Assumes: records of the adversary's own from a similar distribution, and the outputs of the backbone

@@ -2,8 +2,8 @@
 
 The adversary looks for an image whose feature is a vector that it received or computed: a raw feature, a class
 mean, a class sum whatever its count (direction only), the strongest directions of a second moment, and the
-single features that `gram_factorization` recovered from it (paper 001, figure 4, which inverts with the deep
-image prior of Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
+single features that `gram_factorization` recovered from it (Guan et al. 2025, figure 4, which inverts with the
+deep image prior of Ulyanov et al. 2018 and concludes from blurred sums that its messages are safe).
 
 Assumes: white-box access, gradients through the backbone included. No record of the adversary's own is used.
 

@@ -17,7 +17,7 @@ ones, declared noise that is missing.
 `APPLIES` says which fields each rule reads; a result names the rules that apply to its view, so that one which
 finds nothing is told from one that had nothing to read.
 
-Source: spec of this project (FedCGS, paper 001, section 3.3, holds that sums hide single records).
+Source: none; Guan et al. 2025, section 3.3, hold that sums hide single records, which these rules put to the test.
 
 Assumes nothing but the kinds of the fields (see `fedassay.exchange.transcript`).
 

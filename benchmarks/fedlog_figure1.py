@@ -1,4 +1,4 @@
-"""Figure 1 of paper 002: two clients, 80 points of the plane, one global round of FedLog and of LG-FedAvg.
+"""Figure 1 of Yu et al. 2026: two clients, 80 points of the plane, one global round of FedLog and of LG-FedAvg.
 
     python benchmarks/fedlog_figure1.py docs/fedlog_figure1.png
 

@@ -1,4 +1,6 @@
-"""Can private FedPFT reach 86 % on Caltech101 with 50 clients? Paper 000, figure 1 and table 5, simulated.
+"""Can private FedPFT reach 86 % on Caltech101 with 50 clients?
+
+Beitollahi et al. 2024, figure 1 and table 5, simulated.
 
     python benchmarks/fedpft_private_caltech.py
 

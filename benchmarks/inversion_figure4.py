@@ -1,4 +1,4 @@
-"""Paper 001's figure 4 on CIFAR-10: what four records of one class show through FedCGS's message.
+"""Figure 4 of Guan et al. 2025 on CIFAR-10: what four records of one class show through FedCGS's message.
 
     FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/inversion_figure4.py OUT.png [--family NAME]
 

@@ -1,10 +1,10 @@
 """Do images inverted from messages show the clients' records?
 
-Joins the truth to what `feature_inversion` made (paper 001, figure 4) and asks whether the images are closer, in
-PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the messages
-know nothing of. Every finding carries its controls: images inverted from the method's own release of control
-records without privacy must be closer to these, and images inverted from raw features of single records to those;
-images inverted from raw features of records that nobody holds must not be.
+Joins the truth to what `feature_inversion` made (Guan et al. 2025, figure 4) and asks whether the images are
+closer, in PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the
+messages know nothing of. Every finding carries its controls: images inverted from the method's own release of
+control records without privacy must be closer to these, and images inverted from raw features of single records to
+those; images inverted from raw features of records that nobody holds must not be.
 
 Clients may have distributions of their own (domains), of which fresh records are none. So images of other records
 of the same clients are held against the records, too: what is no closer than these explain is no leak.

@@ -1,4 +1,7 @@
-"""The figure of an inversion: records, what raw features show of them, and messages (paper 001, figure 4)."""
+"""The figure of an inversion: records, what raw features show of them, and messages.
+
+Source: Guan et al. 2025, figure 4.
+"""
 
 from __future__ import annotations
 

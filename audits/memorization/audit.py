@@ -1,6 +1,6 @@
 """Does a generator that a client sends give back the client's own images?
 
-Audit A3; paper 004, section 5.2.
+Audit A3; Mendieta et al. 2025, section 5.2.
 
 From each client's generator five times as many images are drawn as it was trained on, and scored by Carlini's
 adaptive distance to the training records (Carlini et al., "Extracting Training Data from Diffusion Models", 2023,

@@ -20,6 +20,34 @@ MESSAGE = AuditFacts(
             "Of recovered with true features, median over recovered records.",
             worse="higher",
         ),
+        MetricFacts(
+            "fraction_recovered",
+            "Share recovered",
+            "Of the records, how many have features that were computed exactly.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "label_accuracy",
+            "Labels right",
+            "Of the recovered features, how many have the right label.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "largest_recovered",
+            "Largest client recovered",
+            "Records of the largest client whose features were computed exactly.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "expected_error",
+            "Expected error",
+            "Relative error as independent runs of the attack see it, without the truth.",
+            worse="lower",
+        ),
+        MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),
+        MetricFacts(
+            "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"
+        ),
     ),
     place=Place("attacks", "Message algebra", order=50, always=True),
     rule=SarifRule(

@@ -1,6 +1,6 @@
 """Can private images be reconstructed from what the clients send?
 
-Joins the truth to the images that a reconstruction attack made (paper 000, section 6.4 and appendix
+Joins the truth to the images that a reconstruction attack made (Beitollahi et al. 2024, section 6.4 and appendix
 E) and asks whether they are closer to the private images than what the adversary could have shown
 without a generator. Every finding carries its controls: the method's own release of control records
 without privacy, through the same view and attack, must be caught, and so must raw features; a release

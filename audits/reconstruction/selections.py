@@ -1,4 +1,4 @@
-"""Which reconstructions are held against which private images (paper 000, appendix E).
+"""Which reconstructions are held against which private images (Beitollahi et al. 2024, appendix E).
 
 Where each vector is the encoding of one record (raw features), a reconstruction belongs to that
 record: `all` scores every target, `attacker` the targets whose reconstructions agree most with each

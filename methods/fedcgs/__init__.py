@@ -1,1 +1,1 @@
-"""FedCGS: sums of features and of their outer products (paper 001)."""
+"""FedCGS: sums of features and of their outer products (Guan et al. 2025)."""

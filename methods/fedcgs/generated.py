@@ -14,7 +14,7 @@ from fedassay.privacy.symmetric import psd_root
 
 
 def generated_head(found: GlobalMoments, records: float, training: HeadTraining, task: MethodInput) -> LinearHead:
-    """Train a softmax head on features of the aggregated Gaussians ("Linear" in paper 001, figure 2).
+    """Train a softmax head on features of the aggregated Gaussians ("Linear" in Guan et al. 2025, figure 2).
 
     Class j gets round(pi_j * records) draws of N(mu_j, Sigma), at least one. The paper calls this the upper
     bound of FedPFT: FedPFT draws from the clients' own statistics instead of the global ones.

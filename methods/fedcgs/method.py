@@ -1,4 +1,8 @@
-"""FedCGS (paper 001): class sums and one second moment from every client, a head without training."""
+"""FedCGS: class sums and one second moment from every client, a head without training.
+
+Source: Guan, Zhou and Gu, "Capture Global Feature Statistics for One-Shot Federated Learning", AAAI 2025, arXiv
+2503.06962.
+"""
 
 from __future__ import annotations
 

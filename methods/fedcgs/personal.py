@@ -1,4 +1,4 @@
-"""FedCGS's second round (paper 001, section 3.3): every client fine-tunes the whole model for itself."""
+"""FedCGS's second round (Guan et al. 2025, section 3.3): every client fine-tunes the whole model for itself."""
 
 from __future__ import annotations
 

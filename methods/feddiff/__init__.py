@@ -1,1 +1,1 @@
-"""FedDiff: a diffusion model from every client, with Fourier magnitude filtering (paper 004)."""
+"""FedDiff: a diffusion model from every client, with Fourier magnitude filtering (Mendieta et al. 2025)."""

@@ -1,4 +1,6 @@
-"""Fourier magnitude filtering (paper 004, section 5.3): the clients' mean magnitudes, and what is dropped by them.
+"""Fourier magnitude filtering: the clients' mean magnitudes, and what is dropped by them.
+
+Source: Mendieta et al. 2025, section 5.3.
 
 Images are on [0, 1]. The magnitude of the 2-D Fourier transform of a real image repeats itself at opposite
 frequencies, so `gaussian` works on half of it: one vector with a coordinate for each pair, times sqrt(2), and one

@@ -1,4 +1,8 @@
-"""FedDiff (Mendieta, Sun & Chen, "Navigating Heterogeneity and Privacy in One-Shot FL with Diffusion Models")."""
+"""FedDiff: a diffusion model from every client, and a classifier trained on what the models draw.
+
+Source: Mendieta, Sun and Chen, "Navigating Heterogeneity and Privacy in One-Shot Federated Learning with Diffusion
+Models", WACV 2025.
+"""
 
 from __future__ import annotations
 

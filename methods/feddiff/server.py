@@ -60,8 +60,8 @@ class GlobalClassifier(Frozen):
     """What the server trains on the generated images, with Adam.
 
     Attributes:
-        preset: `small`: two convolutions and two layers, for small images. `resnet16`: paper 004's, 6.4 million
-            parameters, for 32x32.
+        preset: `small`: two convolutions and two layers, for small images. `resnet16`: that of Mendieta et al.
+            2025, 6.4 million parameters, for 32x32.
         epochs: Passes over the generated images.
         batch: Minibatch size.
         learning_rate: Adam's.

@@ -1,1 +1,1 @@
-"""FedLog and FedLog-C: sufficient statistics over rounds (paper 002)."""
+"""FedLog and FedLog-C: sufficient statistics over rounds (Yu et al. 2026)."""

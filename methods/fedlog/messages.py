@@ -80,7 +80,7 @@ def head_message(number: int, client: Records, head: NDArray[np.float32], *, fir
 
 
 def closed_forms(rounds: int, clients: int, classes: int, width: int) -> dict[str, float]:
-    """What paper 002 counts: T and n_i up, the head down, 4 bytes each."""
+    """What Yu et al. 2026 counts: T and n_i up, the head down, 4 bytes each."""
     heads = float(rounds * clients * classes * width)
     sums = heads + rounds * clients
     return {

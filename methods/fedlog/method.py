@@ -1,4 +1,9 @@
-"""FedLog and FedLog-C (paper 002): clients share sums of features by class, the server a head made from them."""
+"""FedLog and FedLog-C: clients share sums of features by class, the server a head made from them.
+
+Source: Yu, Zhang, Li and Poupart, "FedLog: Personalized Federated Classification with Less Communication and More
+Flexibility", Transactions on Machine Learning Research, 2026; numbers of equations and theorems are those of arXiv
+2407.08337.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +78,7 @@ class FedLog(Parameters):
         alpha: FedLog-C: weight of the mean squared distance to the own class's mean.
         beta: FedLog-C: weight of the mean squared distances to the other classes' means. It makes the
             features grow by about (1 + beta / alpha) / (1 - (C - 1) beta / alpha) a round: keep it far
-            below alpha / C. Paper 002 gives neither value.
+            below alpha / C. Yu et al. 2026 give neither value.
         clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
         clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a feature that
             it holds gets no gradient and may never come back. `straight_through`: gradients ignore it.
@@ -85,7 +90,7 @@ class FedLog(Parameters):
         bodies: One or several; client i gets entry i modulo their number.
         initialization: Whether bodies of one entry start alike (`shared`).
         public_seed: Seed of the first head, of the bodies' start and of the order of minibatches, which the
-            server sends to everybody, as paper 002 allows; None: streams of the run. Noise and DP-SGD never
+            server sends to everybody, as Yu et al. 2026 allows; None: streams of the run. Noise and DP-SGD never
             use it.
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
         learning_rate: Adam's, for the bodies.

@@ -1,7 +1,7 @@
 """What protects FedLog's messages: the noise on T, the training of bodies, and what may be said of both.
 
 Two things depend on a record: the statistic T, a sum over the client's records, and the body that
-computes the features in T. The sensitivity of T (paper 002, Theorem 4) holds the body fixed, so the
+computes the features in T. The sensitivity of T (Yu et al. 2026, Theorem 4) holds the body fixed, so the
 body is a release of its own, although it never leaves the client:
 
 - `public`: trained on public records only. Nothing to account.

@@ -1,6 +1,6 @@
 """FedLog's first round on neighbours of a client's records, the body trained again on each of them.
 
-The sensitivity of T holds the body fixed (paper 002, Theorem 4). With `body: private` it is not: one record
+The sensitivity of T holds the body fixed (Yu et al. 2026, Theorem 4). With `body: private` it is not: one record
 more changes the order and the make-up of the minibatches, and with them the features of every record of the
 client. Where head, initialisation and the order of minibatches come from a seed that everybody knows, the
 trained body is a function of the records alone. The first round's T is then one of two known matrices plus

@@ -1,1 +1,1 @@
-"""FedPFT: mixtures of features (papers 000 and 003), its chain and its private forms."""
+"""FedPFT: mixtures of features (Beitollahi et al. 2024), its chain and its private forms."""

@@ -1,4 +1,7 @@
-"""Decentralized FedPFT (paper 000, section 4.2): mixtures handed on along a line of clients, without a server."""
+"""Decentralized FedPFT: mixtures handed on along a line of clients, without a server.
+
+Source: Beitollahi et al. 2024, section 4.2.
+"""
 
 from __future__ import annotations
 

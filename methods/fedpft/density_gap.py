@@ -1,4 +1,4 @@
-"""How far synthetic features are from real ones, one feature at a time (paper 000, figure 7)."""
+"""How far synthetic features are from real ones, one feature at a time (Beitollahi et al. 2024, figure 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""FedPFT (papers 000 and 003): Gaussian mixtures of each class's features from every client, one round."""
+"""FedPFT: Gaussian mixtures of each class's features from every client, one round.
+
+Source: Beitollahi, Bie, Hemati, Brunswic, Li, Chen and Zhang, "Parametric Feature Transfer: One-shot Federated
+Learning with Foundation Models", arXiv 2402.01862, 2024; numbers of equations and sections are those of version 1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedPFT's guarantee on the accuracy of each client (paper 000, Theorem 6.1), and when it says nothing.
+"""FedPFT's guarantee on the accuracy of each client (Beitollahi et al. 2024, Theorem 6.1), and where it is void.
 
 For any head h, a client's 0-1 loss on its own features is at most
 

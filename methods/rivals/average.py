@@ -1,4 +1,4 @@
-"""Averaging the heads that clients train alone (paper 000, tables 2 and 5, row Average)."""
+"""Averaging the heads that clients train alone (Beitollahi et al. 2024, tables 2 and 5, row Average)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ensembles of what clients train alone: heads over the backbone (paper 000), or classifiers (paper 004)."""
+"""Ensembles of what clients train alone: heads over the backbone, or whole classifiers.
+
+Sources: Beitollahi et al. 2024, section 5.1 (heads); Mendieta et al. 2025, section 3.1 (classifiers).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class EnsembleOfClients(LocalHeads):
     Nothing goes back to the clients: to predict for themselves they would need every member.
 
     Attributes:
-        combine: How members agree; see `fedassay.methods.shared.local_heads.Combine`. Paper 000 takes `max`.
+        combine: How members agree; see `fedassay.methods.shared.local_heads.Combine`. FedPFT's authors take
+            `max`.
         networks: None: heads over the frozen backbone. Given: whole classifiers, with these settings
             (FedDiff's OneShot-Ens, and what `dense` distills); `head` and `dp_sgd` are then unused.
     """

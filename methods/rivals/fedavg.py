@@ -98,9 +98,9 @@ class FedAvg(Parameters):
         start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
         learning_rate: Adam's.
-        fine_tune: After the last round every client trains the averaged model on for itself (FedAvg-FT, paper
-            001, table 3). Nothing more is sent, so nothing of it is noised. `personalized_accuracy` is then
-            that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
+        fine_tune: After the last round every client trains the averaged model on for itself (FedAvg-FT in
+            Guan et al. 2025, table 3). Nothing more is sent, so nothing of it is noised. `personalized_accuracy`
+            is then that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
         target: Personalized accuracy up to which rounds and bytes are counted.
         dp_sgd: Parameters of a private run.
     """

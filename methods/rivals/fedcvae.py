@@ -91,7 +91,7 @@ class FedCVAE(Parameters):
         latent: Width of the latent vector.
         hidden: Width of hidden layers.
         beta: Weight of the divergence from the prior.
-        local_epochs: Passes over a client's records; 200 in paper 004.
+        local_epochs: Passes over a client's records; 200 in Mendieta et al. 2025.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
         learning_rate: Adam's.
         distillation_epochs: Of `distill`: passes over as many images as there were records.

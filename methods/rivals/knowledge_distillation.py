@@ -1,4 +1,7 @@
-"""Distilling a source's head into a destination's (Hinton et al. 2015; paper 000, table 2, row KD)."""
+"""Distilling a source's head into a destination's (Hinton et al. 2015).
+
+As a rival of FedPFT: Beitollahi et al. 2024, table 2, row KD.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ from fedassay.support.types import Floats, Ints, Parameters
 
 Combine = Literal["mean", "max", "logits"]
 """How members agree: by the mean of their probabilities; by the class with the highest probability at any
-of them (paper 000, section 5.1); by the mean of their scores (DENSE, equation 1). `max` believes whoever is
-surest: heads of few records, fitted by `lbfgs` on their own scale, are sure of classes they have never seen."""
+of them (Beitollahi et al. 2024, section 5.1); by the mean of their scores (DENSE, equation 1). `max` believes
+whoever is surest: heads of few records, fitted by `lbfgs` on their own scale, are sure of classes they have never
+seen."""
 
 _GROUP = "head"
 

@@ -168,7 +168,7 @@ def summary(history: Sequence[Measured], target: float | None) -> tuple[dict[str
     """Utility figures of a run, and what must be said about them.
 
     Rounds and bytes to the target are counted up to the first round that reaches it. A target that is
-    not reached has none; the note gives the best round, where paper 002 (table 1) stops counting then.
+    not reached has none; the note gives the best round, where Yu et al. 2026 (table 1) stop counting then.
 
     Args:
         history: One entry a round.

@@ -98,7 +98,7 @@ def contents(record: RunRecord) -> Contents:
         controls_table(record),
         seconds_table(record),
     ]
-    drawn = [*privacy_utility(record), accuracy_epsilon(record), bytes_up(record)]
+    drawn = [*privacy_utility(record), *accuracy_epsilon(record), bytes_up(record)]
     attacked = {
         audit: figures_of(record, audit) for audit in (images, *(name for name, _ in section_five(record)))
     }

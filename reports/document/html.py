@@ -17,10 +17,20 @@ from fedassay.reports.decision.screen import MARKS, screen
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
+from fedassay.reports.document.digest import digest
 from fedassay.reports.document.finding_figures import folded_of
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.pictures import galleries
-from fedassay.reports.document.plan_notes import absent, assumptions, data_facts, facts, plan_yaml, rerun, warnings
+from fedassay.reports.document.plan_notes import (
+    absent,
+    assumptions,
+    data_facts,
+    facts,
+    plan_yaml,
+    rerun,
+    stated,
+    warnings,
+)
 from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_table
 from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
@@ -71,9 +81,11 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         notice=notice([record], chain.from_iterable(pictures.values())),
         audits=sections,
         ledgers=_ledgers(record),
+        digest=lambda audit: digest(record, audit),
         controls=controls_sentence(record),
         data=data_facts(record),
         assumptions=assumptions(record),
+        stated=stated(record),
         warnings=warnings(record),
         plan_yaml=plan_yaml(record),
         rerun=rerun(record),
@@ -85,15 +97,15 @@ def _printed(table: Table | None) -> Printed | None:
     return None if table is None or not table.groups else printed(table)
 
 
-def _ledgers(record: RunRecord) -> list[tuple[str, int, Printed]]:
-    """One ledger per method entry, from its first seed: name, number of exact fields, table."""
+def _ledgers(record: RunRecord) -> list[tuple[str, list[str], Printed]]:
+    """One ledger per method entry, from its first seed: name, exact fields, table."""
     out = []
     for label in dict.fromkeys(cell.label for cell in record.cells):
         cells = [cell for cell in record.cells if cell.label == label]
         first = [cell for cell in cells if cell.seed == cells[0].seed]
         table = ledger_table(record, first, alone=True)
         if table.groups:
-            exact = len({(row.field) for cell in first for row in cell.ledger if leaves_exactly(row)})
+            exact = list(dict.fromkeys(row.field for cell in first for row in cell.ledger if leaves_exactly(row)))
             out.append((label, exact, printed(table)))
     return out
 

@@ -80,7 +80,7 @@ def absent(record: RunRecord, audit: str) -> str:
 
 
 def assumptions(record: RunRecord) -> list[str]:
-    """What the verdicts rest on: the plan's own terms first, then what the audits state."""
+    """What every verdict rests on: the plan's own terms."""
     plan = plan_of(record)
     out = []
     weights = _part(plan, "backbone").get("weights")
@@ -101,8 +101,14 @@ def assumptions(record: RunRecord) -> list[str]:
         deltas = ", ".join(short(delta) for delta in sorted({cell.delta for cell in finite}))
         out.append(f"δ = {deltas}: the probability that the guarantee fails; it should be far below 1/n.")
     out.append("The choice of hyper-parameters is not charged to any privacy budget.")
-    stated = [text for cell in record.cells for finding in cell.findings for text in finding.assumptions]
-    return list(dict.fromkeys([*out, *stated]))
+    return out
+
+
+def stated(record: RunRecord) -> list[str]:
+    """What single findings rest on besides, as their audits state it, once each."""
+    return list(
+        dict.fromkeys(text for cell in record.cells for finding in cell.findings for text in finding.assumptions)
+    )
 
 
 def warnings(record: RunRecord) -> list[tuple[str, str]]:

@@ -61,7 +61,8 @@ def claims_table(record: RunRecord) -> Table:
             hidden=all(c.privacy.accounted_stated in {None, c.privacy.accounted} for c in record.cells),
         ),
         Column("exact_fields", "Leaves exactly", "flag"),
-        Column("reason", "In words"),
+        # Two columns of words would leave none of them room: the page has it as a footnote.
+        Column("reason", "In words", hidden=True),
         Column("adjacency", "Adjacency", "code"),
     )
     groups = []
@@ -72,7 +73,7 @@ def claims_table(record: RunRecord) -> Table:
         claims = claimed is not None and math.isfinite(claimed)
         values: tuple[Value, ...] = (
             *cell_values(cell),
-            Ruling(privacy.verdict),
+            Ruling(privacy.verdict, privacy.reason),
             Metric(value=claimed) if claims else Metric(value=None, reason="nothing is claimed"),
             _or_reason(privacy.accounted, why),
             _or_reason(privacy.observed, _observed_reason(cell)),

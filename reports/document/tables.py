@@ -20,6 +20,10 @@ Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count
 a word that its row's role may set in red."""
 
 
+_AT_A_GLANCE = 15
+"""Groups of rows that a page has room for; a table with more is folded."""
+
+
 @dataclass(frozen=True)
 class Name:
     """A name with what it stands for in smaller type beneath; the CSV holds the name alone."""
@@ -230,6 +234,11 @@ class Printed:
     columns: tuple[Column, ...]
     groups: tuple[tuple[tuple[str, tuple[tuple[Column, Shown, str], ...]], ...], ...]
     footnotes: tuple[tuple[str, str], ...]
+
+    @property
+    def long(self) -> bool:
+        """Whether the page shows it folded."""
+        return len(self.groups) > _AT_A_GLANCE
 
 
 def printed(table: Table) -> Printed:

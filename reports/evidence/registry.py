@@ -55,7 +55,7 @@ def _entry(record: RunRecord, number: int, cell: CellRecord) -> dict[str, Any]:
         "accounting": {
             "epsilon_accounted": traced(cell.privacy.accounted, f"{at}/privacy/accounted"),
             "mechanisms": traced(sorted({row.mechanism for row in cell.ledger}), f"{at}/ledger"),
-            "not_charged": "the choice of hyper-parameters",
+            "hyper_parameters_and_earlier_releases": person,
         },
         "test": {
             "verdict": traced(cell.privacy.verdict, f"{at}/privacy/verdict"),

@@ -143,6 +143,7 @@ def _rule(name: str) -> dict[str, Any]:
             for taxon in rule.taxa
         ],
         "help": {"text": _message(rule.help)},
+        **({"helpUri": uri} if (uri := _help_uri(rule)) else {}),
         "properties": {
             "tags": [
                 "security",
@@ -152,6 +153,12 @@ def _rule(name: str) -> dict[str, Any]:
             "security-severity": f"{rule.severity:.1f}",
         },
     }
+
+
+def _help_uri(rule: SarifRule) -> str:
+    """The page on the weakness that a rule speaks of; empty where it speaks of none."""
+    numbers = (taxon.removeprefix("CWE-") for taxon in rule.taxa if taxon.startswith("CWE-"))
+    return next((f"https://cwe.mitre.org/data/definitions/{number}.html" for number in numbers), "")
 
 
 def _declared(name: str) -> SarifRule:

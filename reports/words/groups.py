@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.words.numbers import exact
+from fedassay.support.adjacency import Adjacency
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Group:
     cells: tuple[CellRecord, ...]
 
     @property
+    def standing(self) -> tuple[Adjacency, str]:
+        """What its guarantee speaks of: the adjacency, and the unit of privacy."""
+        return self.cells[0].adjacency, self.cells[0].unit
+
+    @property
     def name(self) -> str:
         """`label` with the method it stands for, where they differ."""
         return self.label if self.label == self.method else f"{self.label} ({self.method})"
@@ -43,6 +49,14 @@ def groups(record: RunRecord) -> tuple[Group, ...]:
     for cell in record.cells:
         found.setdefault((cell.label, cell.method, cell.epsilon, cell.delta), []).append(cell)
     return tuple(Group(*key, cells=tuple(cells)) for key, cells in found.items())
+
+
+def by_standing(items: Iterable[Group]) -> dict[tuple[Adjacency, str], tuple[Group, ...]]:
+    """Groups by what their guarantees speak of, adjacency and unit: those of different ones share no axis."""
+    found: dict[tuple[Adjacency, str], list[Group]] = {}
+    for group in items:
+        found.setdefault(group.standing, []).append(group)
+    return {standing: tuple(alike) for standing, alike in found.items()}
 
 
 def in_order(record: RunRecord) -> tuple[CellRecord, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -140,7 +141,7 @@ def _clauses(group: Group) -> list[tuple[int, str]]:
         if not any(f.verdict == "leak" for f in mine):
             unsure = next((f for f in mine if f.verdict == "inconclusive"), None)
             if unsure is not None:
-                found.append((LOOKS["inconclusive"].rank, f"{audit} inconclusive: {_first(unsure.reason)}"))
+                found.append((LOOKS["inconclusive"].rank, f"{audit} inconclusive: {_meaning(unsure.reason)}"))
     attacked = any(cell.privacy.observed is not None for cell in group.cells)
     if all(f.verdict in {"no_leak_found", "sound", "not_run"} for f in findings) and (findings or not attacked):
         found.append(_nothing_found(findings))
@@ -180,7 +181,7 @@ def _claim(group: Group) -> tuple[int, str]:
         adds_up = f"what leaves adds up to {significant(privacy.accounted)}, and no audit tested it"
         rank = LOOKS["unsupported"].rank if privacy.accounted > privacy.claimed * (1 + 1e-6) else 0
         return rank, f"{claims}; {adds_up}"
-    return rank, f"{claims}: {LOOKS[privacy.verdict].word.lower()}, {_first(privacy.reason)}"
+    return rank, f"{claims}: {LOOKS[privacy.verdict].word.lower()}, {first_sentence(privacy.reason)}"
 
 
 def _leak(finding: Finding) -> str:
@@ -190,7 +191,7 @@ def _leak(finding: Finding) -> str:
         if baseline is not None and baseline.value is not None:
             text += f" against {significant(baseline.value)} for the baseline"
         return text + _on_what(finding, ssim)
-    return _first(finding.reason)
+    return first_sentence(finding.reason)
 
 
 def _on_what(finding: Finding, metric: Metric) -> str:
@@ -257,7 +258,15 @@ def listed(words: Iterable[str], limit: int = 3) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
-def _first(reason: str) -> str:
+def _meaning(reason: str) -> str:
+    """The first sentence of a reason without the numbers that it gives in brackets, nested ones too."""
+    words, inner = first_sentence(reason), re.compile(r"\s*\([^()]*\)")
+    while (shorter := inner.sub("", words)) != words:
+        words = shorter
+    return words
+
+
+def first_sentence(reason: str) -> str:
     """The first sentence of a reason, as a clause."""
     sentence = reason.strip().split(". ")[0].rstrip(".")
     return sentence or "no reason is on record"

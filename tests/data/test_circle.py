@@ -1,4 +1,4 @@
-"""The generated points of paper 002's figure 1."""
+"""The generated points of figure 1 of Yu et al. 2026."""
 
 from __future__ import annotations
 

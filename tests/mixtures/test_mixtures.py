@@ -282,7 +282,7 @@ def test_select_and_concatenate() -> None:
 
 
 def test_parameters_of_the_paper() -> None:
-    # Paper 000, equations 9 to 11, for K = 5 mixtures of C = 10 classes at d = 3.
+    # Beitollahi et al. 2024, equations 9 to 11, for K = 5 mixtures of C = 10 classes at d = 3.
     assert parameters_sent("full", 3, 50) == (2 * 3 + (9 - 3) // 2 + 1) * 50
     assert parameters_sent("diag", 3, 50) == (2 * 3 + 1) * 50
     assert parameters_sent("spherical", 3, 50) == (3 + 2) * 50

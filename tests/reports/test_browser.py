@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -169,6 +170,28 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(browser: Any, rep
     browser.evaluate("localStorage.clear()")
 
 
+def pages_of(file: Path) -> int:
+    """Sheets of a PDF, whose page objects Chromium writes uncompressed."""
+    return len(re.findall(rb"/Type ?/Page\b", file.read_bytes()))
+
+
+def test_a_usual_run_is_printed_on_six_sheets(
+    browser: Any, run: Path, record: RunRecord, tmp_path: Path, build_record: Any
+) -> None:
+    """Thirteen releases with tables that fold: as many as the run that shows what this is for."""
+    usual = record.model_copy(update={"cells": record.cells[:13], "errors": ()})
+    browser.open(write_report(usual, run, "html", tmp_path / "report.html"))
+    browser.pdf(tmp_path / "page.pdf")
+    assert 1 < pages_of(tmp_path / "page.pdf") <= 6
+
+
+def test_no_figure_is_taller_than_a_sheet(browser: Any, report: Path) -> None:
+    browser.open(report, width=703)  # A4 without its margins, in CSS pixels
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    tall = "[...document.querySelectorAll('svg.figure')].map(f => f.getBoundingClientRect().height)"
+    assert max(browser.evaluate(tall)) < 1000
+
+
 CONTRAST = """
 (() => {
   const parse = (words) => words.match(/[\\d.]+/g).map(Number);
@@ -215,11 +238,21 @@ def test_copying_gives_tab_separated_rows(browser: Any, report: Path) -> None:
     assert "0.950 [0.942, 0.958]" in rows[1]
 
 
-def test_the_page_prints_its_headers_and_its_plan(browser: Any, report: Path, tmp_path: Path) -> None:
+def test_paper_gets_what_is_open_and_a_line_for_what_is_not(browser: Any, report: Path, tmp_path: Path) -> None:
     browser.open(report)
     browser.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
-    assert browser.evaluate("document.querySelector('details.plan').open") is True
+    assert browser.evaluate("document.querySelector('details.key').open") is True
+    assert browser.evaluate("document.querySelector('details.plan').open") is False
     browser.command("Emulation.setEmulatedMedia", media="print")
     assert browser.evaluate("document.querySelector('#t-utility th').getBoundingClientRect().height") > 5
+    closed = (
+        "[...document.querySelectorAll('main details.fold:not([open])')].filter(fold => fold.checkVisibility())"
+    )
+    lines = browser.evaluate(f"{closed}.map(fold => fold.querySelector('.elsewhere').checkVisibility())")
+    assert len(lines) > 5
+    assert all(lines)
+    assert "not printed; record.json" in browser.evaluate(
+        "document.querySelector('details.plan summary').textContent"
+    )
     assert browser.evaluate("getComputedStyle(document.querySelector('nav.sections')).display") == "none"

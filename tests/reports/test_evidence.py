@@ -24,6 +24,19 @@ def _traced(value: Any) -> list[dict[str, Any]]:
     return [found for part in parts for found in _traced(part)]
 
 
+def _untraced(value: Any) -> list[Any]:
+    """Whatever of a registry entry stands outside a value with its places."""
+    if isinstance(value, dict) and set(value) == {"value", "record"}:
+        return []
+    if isinstance(value, dict):
+        return [found for part in value.values() for found in _untraced(part)]
+    return [found for part in value for found in _untraced(part)] if isinstance(value, list) else [value]
+
+
+def test_nothing_in_the_registry_is_said_without_its_place_or_a_person(record: RunRecord) -> None:
+    assert [found for entry in entries(record) for found in _untraced(entry)] == []
+
+
 def test_every_answer_of_the_crosswalk_stands_in_the_record(record: RunRecord) -> None:
     document = json.loads(record.to_json())
     lines = [line for part in crosswalk(record).values() for line in part]

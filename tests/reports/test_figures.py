@@ -107,13 +107,52 @@ def test_the_epsilon_plot_puts_the_unbounded_beyond_the_break_and_the_rest_on_it
     assert rows["released", 0.5][4:7] == (0.5, 4.46, 3.12)
     assert rows["fedlog", 1.0][5] == math.inf
     tips = [float(re.split("[ ,]", item.get("points") or "")[2]) for item in elements(figure, "accounted")]
-    legend_free = tips[: len(figure.rows)]
-    unbounded = [x for x, row in zip(legend_free, figure.rows, strict=True) if row[5] == math.inf]
-    bounded = [x for x, row in zip(legend_free, figure.rows, strict=True) if row[5] != math.inf]
+    drawn = list(zip(tips[: len(figure.rows)], figure.rows, strict=True))  # without the legend's
+    unbounded = [x for x, row in drawn if row[5] == math.inf]
+    bounded = [x for x, row in drawn if row[5] != math.inf]
     assert len(set(unbounded)) == 1
     assert max(bounded) < unbounded[0] - 20
-    order = sorted((float(row[5]), x) for x, row in zip(legend_free, figure.rows, strict=True))  # type: ignore[arg-type]
-    assert [x for _, x in order] == sorted(legend_free)
+    for standing in {row[-2:] for _, row in drawn}:
+        order = sorted((float(row[5]), x) for x, row in drawn if row[-2:] == standing)  # type: ignore[arg-type]
+        assert [x for _, x in order] == sorted(x for _, x in order)
+
+
+def test_guarantees_that_speak_of_unlike_neighbours_share_no_axis(build_cell: Any) -> None:
+    """Each adjacency and unit has an axis and a line that names it; one alone needs no name."""
+    pair = [build_cell(None, name, name, epsilon, 0) for name in ("fedpft", "fedcgs") for epsilon in (1.0, 8.0)]
+    bare = build_cell(None, "raw_features", "raw_features", math.inf, 0)
+    both = RunRecord(plan={}, environment={}, cells=(bare, *pair))
+    figure = epsilons(both)
+    assert figure is not None
+    assert figure.svg.count("Neighbours: ") == 2
+    assert {row[0]: row[-2:] for row in figure.rows if row[2] == 1.0} == {
+        "fedpft": ("replace_one_same_label", "record"),
+        "fedcgs": ("add_remove", "record"),
+    }
+    drawn = accuracy_epsilon(both)
+    # What claims nothing is the reference in each.
+    assert [{row[0] for row in each.rows} for each in drawn] == [
+        {"raw_features", "fedpft"},
+        {"raw_features", "fedcgs"},
+    ]
+    assert len({each.name for each in drawn}) == 2
+    alone = RunRecord(plan={}, environment={}, cells=(bare, *pair[:2]))
+    single = epsilons(alone)
+    assert single is not None
+    assert "Neighbours: " not in single.svg
+    assert [each.name for each in accuracy_epsilon(alone)] == ["accuracy_epsilon"]
+
+
+def test_marks_say_their_values_under_a_pointer(record: RunRecord) -> None:
+    for figure in (epsilons(record), *accuracy_epsilon(record), *privacy_utility(record)):
+        assert figure is not None
+        # The first title is the figure's own.
+        titles = [
+            item.text or ""
+            for item in ElementTree.fromstring(re.sub(' xmlns="[^"]*"', "", figure.svg)).iter("title")
+        ]
+        assert len(titles) == 1 + len(figure.rows), figure.name
+        assert all(title in figure.description for title in titles[1:])
 
 
 def test_the_reconstruction_ceiling_is_the_closed_form(record: RunRecord) -> None:
@@ -160,9 +199,8 @@ def test_inconclusive_cells_are_named_and_not_placed(record: RunRecord) -> None:
 
 
 def test_accuracy_and_bytes(record: RunRecord) -> None:
-    figure = accuracy_epsilon(record)
-    assert figure is not None
-    row = next(row for row in figure.rows if row[0] == "dp" and row[2] == 10.0)
+    rows = [row for figure in accuracy_epsilon(record) for row in figure.rows]
+    row = next(row for row in rows if row[0] == "dp" and row[2] == 10.0)
     assert row[4:8] == (pytest.approx(0.906), pytest.approx(0.904), pytest.approx(0.908), 2)
     sizes = bytes_up(record)
     assert sizes is not None

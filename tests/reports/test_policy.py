@@ -181,6 +181,46 @@ def test_a_file_that_is_no_policy(tmp_path: Path, text: str) -> None:
         load_policy(tmp_path / "none.yaml")
 
 
+def test_what_an_audit_measures_of_messages_can_be_bounded(build_cell: Any) -> None:
+    """The share of records that algebra gives away is a number that a policy may limit."""
+    share = Metric(value=20 / 414, low=0.03, high=0.07, n=414)
+    found = Finding(audit="message", verdict="leak", reason="r", metrics={"fraction_recovered": share})
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(found,))
+    assert states(check_record(run_of(cell), Policy(name="p", maximum={"fraction_recovered": 0.0}))) == ["broken"]
+    assert states(check_record(run_of(cell), Policy(name="p", maximum={"fraction_recovered": 0.1}))) == ["pass"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_sarif_and_junit_say_what_the_exit_code_says(build_cell: Any, tmp_path: Path, code: int) -> None:
+    """Whatever verdicts stand in the record: only the policy makes errors of a job."""
+    bound = {0: 0.5, 1: 0.05, 2: 0.3}[code]
+    cell = build_cell(
+        None, "fedpft", "fedpft", 1.0, 0, findings=(gain(0.3, half=0.1, verdict="leak"),), verdict="unsound"
+    )
+    outcome = check_record(
+        run_of(cell), Policy(name="p", maximum={"ssim_gain": bound}), tmp_path / "o.sarif", tmp_path / "o.xml"
+    )
+    assert outcome.exit_code == code
+    results = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
+    assert any(result["level"] in {"error", "warning"} for result in results) == (code == 1)
+    assert any(result["kind"] == "open" for result in results) == (code == 2)
+    suites = list(ElementTree.parse(tmp_path / "o.xml").getroot())
+    assert (sum(int(suite.get("failures", 0)) for suite in suites) > 0) == (code == 1)
+    assert (sum(int(suite.get("errors", 0)) for suite in suites) > 0) == (code == 2)
+
+
+def test_every_rule_of_sarif_says_what_it_is_of_and_what_to_do(record: RunRecord, tmp_path: Path) -> None:
+    check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "o.sarif")
+    rules = json.loads((tmp_path / "o.sarif").read_text(encoding="utf-8"))["runs"][0]["tool"]["driver"]["rules"]
+    for rule in rules:
+        assert rule["help"]["text"]
+        assert 0 < float(rule["properties"]["security-severity"]) <= 10
+        taxa = [each["target"]["id"] for each in rule["relationships"]]
+        assert bool(taxa) == (rule["id"] not in {"run", "policy"}), rule["id"]
+        if "CWE-359" in taxa:
+            assert rule["helpUri"] == "https://cwe.mitre.org/data/definitions/359.html"
+
+
 def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
     folder = Path(str(files("fedassay.configs") / "policies"))
     strict, research = (load_policy(folder / f"{name}.yaml") for name in ("strict", "research"))

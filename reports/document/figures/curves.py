@@ -14,6 +14,7 @@ from fedassay.reports.document.figures.svg import (
     Scale,
     drawing,
     extra_height,
+    hover,
     legend,
     linear_scale,
     log_scale,
@@ -76,7 +77,7 @@ def _roc(name: str, title: str, curves: Sequence[Named]) -> Figure:
             out.append(polygon(edge, f"band s{index}"))
         middle = points[len(points) * (index + 1) // (len(curves) + 1)]
         out += [
-            polyline([(x(a), y(b)) for a, b in points], f"line s{index}"),
+            hover(curve.name, polyline([(x(a), y(b)) for a, b in points], f"line s{index}")),
             marker(index, x(middle[0]), y(middle[1]), 3.6),
         ]
         rows += [(curve.name, a, b) for a, b in _roc_points(curve.series)]
@@ -110,7 +111,7 @@ def sweep(name: str, about: str, series: Series) -> Figure | None:
         return None
     x, y = _axis(xs, _LEFT, _RIGHT, 10.0), _axis(ys, _BOTTOM, _TOP, 100.0)
     out = [Frame(x, y).axes(columns[0], "")]
-    for index, (_, values) in enumerate(curves.items()):
+    for index, (column, values) in enumerate(curves.items()):
         piece: list[tuple[float, float]] = []
         for at, value in zip(across, values, strict=False):
             if at is None or value is None or not math.isfinite(value) or (y.log and value <= 0):
@@ -119,7 +120,8 @@ def sweep(name: str, about: str, series: Series) -> Figure | None:
                 piece = []
                 continue
             piece.append((x(at), y(value)))
-            out.append(marker(index, x(at), y(value), 3.6))
+            words = f"{column}: {significant(value)} at {short(at)}"
+            out.append(hover(words, marker(index, x(at), y(value), 3.6)))
         if len(piece) > 1:
             out.append(polyline(piece, f"line s{index}"))
     out += legend([(column, index) for index, column in enumerate(curves)], _LEFT, HEIGHT - 4, WIDTH)

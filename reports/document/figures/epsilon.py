@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fedassay.records.record import Metric, RunRecord
@@ -21,6 +21,7 @@ from fedassay.reports.document.figures.svg import (
     Frame,
     drawing,
     extra_height,
+    hover,
     legend,
     linear_scale,
     log_scale,
@@ -29,7 +30,8 @@ from fedassay.reports.document.figures.svg import (
     polyline,
 )
 from fedassay.reports.document.privacy_tables import utility_over_seeds
-from fedassay.reports.words.groups import Group, groups, labels, over_seeds
+from fedassay.reports.words.groups import Group, by_standing, groups, labels, over_seeds
+from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 
 _SELECTIONS = ("all", "oracle_all")
@@ -55,7 +57,7 @@ class Drawn:
     single: str
 
 
-def accuracy_epsilon(record: RunRecord) -> Figure | None:
+def accuracy_epsilon(record: RunRecord) -> tuple[Figure, ...]:
     """Accuracy against epsilon, one line per method entry, with a band over seeds."""
     drawn = Drawn(
         "accuracy_epsilon",
@@ -80,8 +82,9 @@ def reconstruction_epsilon(record: RunRecord) -> tuple[Figure, ...]:
         )
         for name, axis in _IMAGES.items()
     ]
-    figures = (against_epsilon(record, each, partial(_closest, name=each.column)) for each in drawn)
-    return tuple(figure for figure in figures if figure is not None)
+    return tuple(
+        figure for each in drawn for figure in against_epsilon(record, each, partial(_closest, name=each.column))
+    )
 
 
 def _closest(group: Group, *, name: str) -> Metric:
@@ -105,16 +108,36 @@ def _closest(group: Group, *, name: str) -> Metric:
     return over_seeds(group.cells[: len(metrics)], lambda _: next(values), "not measured")
 
 
-def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Metric]) -> Figure | None:
-    """A figure against epsilon; None where no finite epsilon was run or nothing was measured.
+def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Metric]) -> tuple[Figure, ...]:
+    """Figures against epsilon, one for every kind of neighbours and unit; none without a finite epsilon.
 
     Args:
         record: The run.
         drawn: Titles.
         read: The value of a group with its interval.
     """
-    swept = {g.epsilon for g in groups(record)}
-    measured = [(group, metric) for group in groups(record) if (metric := read(group)).value is not None]
+    everything = groups(record)
+    private = {group.label for group in everything if math.isfinite(group.epsilon)}
+    standings = by_standing(group for group in everything if group.label in private)
+    figures = []
+    for (adjacency, unit), alike in standings.items():
+        kind = replace(
+            drawn,
+            name=f"{drawn.name}_{slug(f'{adjacency} {unit}')}",
+            title=f"{drawn.title} ({adjacency.replace('_', ' ')}, per {unit})",
+        )
+        # What never makes a claim is no guarantee of another kind: it is the reference of every figure.
+        shown = [group for group in everything if group in alike or group.label not in private]
+        figures.append(_one_kind(record, drawn if len(standings) == 1 else kind, shown, read))
+    return tuple(figure for figure in figures if figure is not None)
+
+
+def _one_kind(
+    record: RunRecord, drawn: Drawn, alike: Sequence[Group], read: Callable[[Group], Metric]
+) -> Figure | None:
+    """A figure of groups whose guarantees speak of the same neighbours and unit."""
+    swept = {group.epsilon for group in alike}
+    measured = [(group, metric) for group in alike if (metric := read(group)).value is not None]
     finite = sorted(epsilon for epsilon in swept if math.isfinite(epsilon))
     if not measured or not finite:
         return None
@@ -141,18 +164,20 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
                 )
             )
         out.append(polyline([(a, b) for a, b, _, _ in spots], f"line s{index % 8}"))
-        out += [marker(index, a, b, hollow=math.isinf(g.epsilon)) for a, b, _, g in spots]
+        out += [hover(_words(g, m), marker(index, a, b, hollow=math.isinf(g.epsilon))) for a, b, m, g in spots]
         if spots:
             ends.append((label, index))
     out += legend(ends, LEFT, HEIGHT - 2, WIDTH)
     rows: tuple[tuple[Datum, ...], ...] = tuple(
         (g.label, g.method, g.epsilon, g.delta, m.value, m.low, m.high, len(g.cells)) for g, m in measured
     )
-    described = (
-        "; ".join(f"{g.label} at ε = {short(g.epsilon)}: {significant(m.value)}" for g, m in measured) + "."
-    )
+    described = "; ".join(_words(g, m) for g, m in measured) + "."
     several = any(len(g.cells) > 1 for g, _ in measured)
     note = "Lines join the mean over seeds; the band is the range over seeds." if several else drawn.single
     svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
     columns = ("label", "method", "epsilon", "delta", drawn.column, "low", "high", "seeds")
     return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
+
+
+def _words(group: Group, metric: Metric) -> str:
+    return f"{group.label} at ε = {short(group.epsilon)}: {significant(metric.value)}"

@@ -2,6 +2,7 @@
 
 The lower wall is what an attack showed (observed), the upper wall what the ledger adds up to
 (accounted); the claim should stand at the upper wall or beyond it, and no observation to its right.
+Guarantees that speak of different neighbours or units are not comparable: each kind has an axis of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +13,27 @@ from dataclasses import dataclass
 
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
-from fedassay.reports.document.figures.svg import Figure, Scale, axis_break, drawing, log_scale, polygon, tag, text
-from fedassay.reports.words.groups import Group, groups, several_deltas
+from fedassay.reports.document.figures.svg import (
+    Figure,
+    Scale,
+    axis_break,
+    drawing,
+    hit,
+    hover,
+    log_scale,
+    polygon,
+    tag,
+    text,
+)
+from fedassay.reports.words.groups import Group, by_standing, groups, several_deltas
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.verdicts import LOOKS, worst
 
-_ROW = 46
+_ROW, _ROW_NARROW = 36, 46
+"""Height of a row; a narrow one has its words above its marks."""
 _TOP = 44
+_PANEL = 30
+"""Height of the line that says what a panel's guarantees speak of."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +55,16 @@ class Walls:
 
 def epsilons(record: RunRecord) -> Figure | None:
     """The epsilon plot of a run; None where no cell claims, accounts or observes anything finite."""
-    rows = [_walls(group) for group in groups(record)]
-    finite = [
-        value
-        for row in rows
-        for value in (row.claimed, row.accounted, row.observed)
-        if value is not None and math.isfinite(value) and value > 0
-    ]
-    if not finite:
+    panels = _panels([_walls(group) for group in groups(record)])
+    rows = [row for _, alike in panels for row in alike]
+    if not _finite(rows):
         return None
     title = "Claimed, accounted and observed epsilon"
     deltas = several_deltas(record)
     described = " ".join(_described(row, deltas) for row in rows)
     drawn = [
-        drawing(name, width, _TOP + _ROW * len(rows) + 40, title, described, _body(rows, finite, width, deltas))
-        for name, width in (("epsilons", 860.0), ("epsilons-narrow", 350.0))
+        drawing(name, width, _height(panels, row) + 40, title, described, _body(panels, width, deltas))
+        for name, width, row in (("epsilons", 860.0, _ROW), ("epsilons-narrow", 350.0, _ROW_NARROW))
     ]
     ceilings = any(row.ceiling is not None for row in rows)
     note = (
@@ -62,6 +72,8 @@ def epsilons(record: RunRecord) -> Figure | None:
         "the bar: no lower than the attack showed, no higher than the ledger adds up to. Over several seeds "
         "the largest of each is drawn."
     )
+    if len(panels) > 1:
+        note += " Guarantees that speak of different neighbours stand on axes of their own: do not compare them."
     if ceilings:
         note += f" Ceiling (beside the plot on wide screens, in the table everywhere): {EXPLAINED}"
     data = tuple(
@@ -76,6 +88,7 @@ def epsilons(record: RunRecord) -> Figure | None:
             row.mu,
             row.ceiling,
             row.verdict,
+            *row.group.standing,
         )
         for row in rows
     )
@@ -90,8 +103,46 @@ def epsilons(record: RunRecord) -> Figure | None:
         "mu",
         "ceiling",
         "verdict",
+        "adjacency",
+        "unit",
     )
     return Figure("epsilons", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
+
+
+def _finite(rows: Sequence[Walls]) -> list[float]:
+    """Everything that stands on an axis."""
+    return [
+        value
+        for row in rows
+        for value in (row.claimed, row.accounted, row.observed)
+        if value is not None and math.isfinite(value) and value > 0
+    ]
+
+
+def _panels(rows: Sequence[Walls]) -> list[tuple[str, list[Walls]]]:
+    """Rows that share an axis, with what their guarantees speak of; nothing is said where all do.
+
+    What never asks for a finite epsilon guarantees nothing, whatever its neighbours: it stands in the first panel.
+    """
+    private = {row.group.label for row in rows if math.isfinite(row.group.epsilon)}
+    standings = list(by_standing(row.group for row in rows if row.group.label in private))
+    if len(standings) < 2:
+        return [("", list(rows))]
+    return [
+        (
+            f"{adjacency.replace('_', ' ')}, per {unit}",
+            [
+                row
+                for row in rows
+                if (row.group.standing if row.group.label in private else standings[0]) == (adjacency, unit)
+            ],
+        )
+        for adjacency, unit in standings
+    ]
+
+
+def _height(panels: Sequence[tuple[str, list[Walls]]], row: float) -> float:
+    return sum((_PANEL if named else 0) + _TOP + row * len(rows) for named, rows in panels)
 
 
 def _walls(group: Group) -> Walls:
@@ -124,80 +175,100 @@ def _label(group: Group, deltas: bool) -> str:
     return f"{words}, δ = {short(group.delta)}" if deltas else words
 
 
-def _body(rows: Sequence[Walls], finite: Sequence[float], width: float, deltas: bool) -> list[str]:
+def _body(panels: Sequence[tuple[str, list[Walls]]], width: float, deltas: bool) -> list[str]:
     wide = width > 500
-    ceilings = any(row.ceiling is not None for row in rows)
+    ceilings = any(row.ceiling is not None for _, rows in panels for row in rows)
     left = 236.0 if wide else 14.0
     right = width - (36 if wide else 16) - (110 if ceilings and wide else 0)
-    infinity = right - 14
-    scale = log_scale(finite, left + 12, right - 54)
-    bottom = _TOP + _ROW * len(rows)
-    out = [_axis(scale, infinity, left, right, bottom, wide)]
-    if ceilings and wide:
+    out, top = [], 0.0
+    for named, rows in panels:
+        if named:
+            out.append(text(0, top + 18, f"Neighbours: {named}", "axis-title"))
+            top += _PANEL
+        out += _panel(rows, _Box(top + _TOP, left, right, width, wide, ceilings), deltas)
+        top += _TOP + (_ROW if wide else _ROW_NARROW) * len(rows)
+    return [*out, _legend(left if wide else 0, top + 34, wide)]
+
+
+@dataclass(frozen=True)
+class _Box:
+    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing."""
+
+    top: float
+    left: float
+    right: float
+    width: float
+    wide: bool
+    ceilings: bool
+
+    @property
+    def row(self) -> float:
+        """Height of a row."""
+        return _ROW if self.wide else _ROW_NARROW
+
+    @property
+    def infinity(self) -> float:
+        """Pixel of an unbounded epsilon."""
+        return self.right - 14
+
+
+def _panel(rows: Sequence[Walls], box: _Box, deltas: bool) -> list[str]:
+    scale = log_scale(_finite(rows), box.left + 12, box.right - 54)
+    out = [_axis(scale, box, box.top + box.row * len(rows))]
+    if box.ceilings and box.wide:
         out += [
-            text(width - 4, _TOP - 26, "Reconstruction", "axis-title", "end"),
-            text(width - 4, _TOP - 12, f"ceiling, κ = {KAPPA:.0%}", "axis-title", "end"),
+            text(box.width - 4, box.top - 26, "Reconstruction", "axis-title", "end"),
+            text(box.width - 4, box.top - 12, f"ceiling, κ = {KAPPA:.0%}", "axis-title", "end"),
         ]
-    return [
-        *out,
-        *(
-            _row(row, scale, infinity, left, right, _TOP + _ROW * index, width, wide, ceilings, deltas)
-            for index, row in enumerate(rows)
-        ),
-        _legend(left if wide else 0, bottom + 34, wide),
+    return out + [
+        hover(
+            _described(row, deltas),
+            hit(0, box.top + box.row * index, box.width, box.row),
+            _row(row, scale, box, box.top + box.row * index, deltas),
+        )
+        for index, row in enumerate(rows)
     ]
 
 
-def _axis(scale: Scale, infinity: float, left: float, right: float, bottom: float, wide: bool) -> str:
+def _axis(scale: Scale, box: _Box, bottom: float) -> str:
     out = []
-    for tick in scale.ticks(7 if wide else 4):
+    for tick in scale.ticks(7 if box.wide else 4):
         out += [
-            tag("line", x1=scale(tick), x2=scale(tick), y1=_TOP - 4, y2=bottom, class_="grid"),
-            text(scale(tick), _TOP - 10, short(tick), "tick", "middle"),
+            tag("line", x1=scale(tick), x2=scale(tick), y1=box.top - 4, y2=bottom, class_="grid"),
+            text(scale(tick), box.top - 10, short(tick), "tick", "middle"),
         ]
-    middle = (scale.end + infinity) / 2 + 2
+    middle = (scale.end + box.infinity) / 2 + 2
     out += [
-        tag("line", x1=infinity, x2=infinity, y1=_TOP - 4, y2=bottom, class_="grid"),
-        text(infinity, _TOP - 9, "∞", "tick infinity", "middle"),
-        text(left, _TOP - 28, "ε", "axis-title"),
-        *(axis_break(left, right, middle, y) for y in (_TOP - 4, bottom)),
+        tag("line", x1=box.infinity, x2=box.infinity, y1=box.top - 4, y2=bottom, class_="grid"),
+        text(box.infinity, box.top - 9, "∞", "tick infinity", "middle"),
+        text(box.left, box.top - 28, "ε", "axis-title"),
+        *(axis_break(box.left, box.right, middle, y) for y in (box.top - 4, bottom)),
     ]
     return "".join(out)
 
 
-def _row(
-    row: Walls,
-    scale: Scale,
-    infinity: float,
-    left: float,
-    right: float,
-    top: float,
-    width: float,
-    wide: bool,
-    ceilings: bool,
-    deltas: bool,
-) -> str:
+def _row(row: Walls, scale: Scale, box: _Box, top: float, deltas: bool) -> str:
     look = LOOKS[row.verdict]
-    y = top + (_ROW / 2 if wide else 31)
+    y = top + (box.row / 2 if box.wide else 31)
 
     def at(value: float) -> float:
         if math.isinf(value):
-            return infinity
-        return max(scale(value), left) if value > 0 else left
+            return box.infinity
+        return max(scale(value), box.left) if value > 0 else box.left
 
     label = _label(row.group, deltas)
     verdict = f"{look.mark} {look.word}" if row.claimed is not None else "no claim"
     tone = look.tone if row.claimed is not None else "none"
-    if wide:
+    if box.wide:
         out = [text(0, y - 2, label, "row-label"), text(0, y + 13, verdict, f"row-verdict tone-{tone}")]
     else:
         out = [
             text(0, top + 15, label, "row-label"),
-            text(width, top + 15, verdict, f"row-verdict tone-{tone}", "end"),
+            text(box.width, top + 15, verdict, f"row-verdict tone-{tone}", "end"),
         ]
     if row.accounted is not None or row.observed is not None:
-        low = at(row.observed) if row.observed is not None else left
-        high = at(row.accounted) if row.accounted is not None else right
+        low = at(row.observed) if row.observed is not None else box.left
+        high = at(row.accounted) if row.accounted is not None else box.right
         bar = f"bar tone-{tone}" + (" open" if row.observed is None else "")
         out.append(tag("rect", x=min(low, high), y=y - 5, width=abs(high - low), height=10, class_=bar))
     if row.observed is not None:
@@ -208,14 +279,14 @@ def _row(
         out.append(polygon([(x + 10, y - 8), (x, y), (x + 10, y + 8)], "mark accounted"))
     if row.claimed is not None:
         x = at(row.claimed)
-        out.append(tag("line", x1=x, x2=x, y1=y - 13, y2=y + 13, class_="claimed"))
-    if row.ceiling is not None and ceilings and wide:
+        out.append(tag("line", x1=x, x2=x, y1=y - 12, y2=y + 12, class_="claimed"))
+    if row.ceiling is not None and box.ceilings and box.wide:
         out += [
-            tag("rect", x=width - 84, y=y - 4, width=50, height=8, class_="ceiling-track"),
-            tag("rect", x=width - 84, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"),
-            text(width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"),
+            tag("rect", x=box.width - 84, y=y - 4, width=50, height=8, class_="ceiling-track"),
+            tag("rect", x=box.width - 84, y=y - 4, width=50 * row.ceiling, height=8, class_="ceiling"),
+            text(box.width - 2, y + 4, f"{row.ceiling:.0%}", "tick", "end"),
         ]
-    out.append(tag("line", x1=0, x2=right, y1=top + _ROW, y2=top + _ROW, class_="rule"))
+    out.append(tag("line", x1=0, x2=box.right, y1=top + box.row, y2=top + box.row, class_="rule"))
     return "".join(out)
 
 

@@ -6,12 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import Finding, Metric
-from fedassay.reports.document.figures.svg import Datum, Figure, Scale, drawing, linear_scale, polygon, tag, text
+from fedassay.reports.document.figures.svg import (
+    Datum,
+    Figure,
+    Scale,
+    drawing,
+    hit,
+    hover,
+    linear_scale,
+    polygon,
+    tag,
+    text,
+)
 from fedassay.reports.document.series import TARGETS, finite, numbers
 from fedassay.reports.words.numbers import significant
 from fedassay.reports.words.verdicts import LOOKS
 
 _TOP = 26.0
+_MOST = 10
+"""Rows that are drawn; a figure with more is taller than a sheet of paper."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +41,11 @@ def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
     rows = [entry for entry in entries if _value(entry.finding.metrics.get("ssim")) is not None]
     if not rows:
         return None
+    shown = _foremost(rows)
     title = "Do reconstructions come closer than what the adversary had anyway?"
-    told = [
-        f"{entry.who}, {entry.what}: SSIM {significant(_value(entry.finding.metrics.get('ssim')))}, baseline "
-        f"{significant(_value(entry.finding.baseline.get('ssim')))}; {LOOKS[entry.finding.verdict].word.lower()}"
-        for entry in rows
-    ]
-    description = ". ".join(told) + "."
+    description = ". ".join(map(_words, rows)) + "."
     drawn = [
-        drawing(key, width, _TOP + _height(width) * len(rows) + 48, title, description, _body(rows, width))
+        drawing(key, width, _TOP + _height(width) * len(shown) + 48, title, description, _body(shown, width))
         for key, width in ((name, 860.0), (f"{name}-narrow", 350.0))
     ]
     spread = any(TARGETS in entry.finding.series for entry in rows)
@@ -46,6 +55,8 @@ def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
     )
     if spread:
         note += " Pale bar: the middle 90 % of targets."
+    if len(shown) < len(rows):
+        note += f" Drawn are leaks, then those furthest above their baseline: {len(shown)} of {len(rows)} rows."
     data: tuple[tuple[Datum, ...], ...] = tuple(
         (
             entry.who,
@@ -73,6 +84,27 @@ def forest(name: str, entries: Sequence[Entry]) -> Figure | None:
     return Figure(name, title, description, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
+def _words(entry: Entry) -> str:
+    finding = entry.finding
+    return (
+        f"{entry.who}, {entry.what}: SSIM {significant(_value(finding.metrics.get('ssim')))}, baseline "
+        f"{significant(_value(finding.baseline.get('ssim')))}; {LOOKS[finding.verdict].word.lower()}"
+    )
+
+
+def _foremost(rows: Sequence[Entry]) -> list[Entry]:
+    """The rows to draw, in their order: leaks first, then the largest distance above the baseline."""
+
+    def weight(entry: Entry) -> tuple[bool, float]:
+        over = (_value(entry.finding.metrics.get("ssim")) or 0.0) - (
+            _value(entry.finding.baseline.get("ssim")) or 0.0
+        )
+        return entry.finding.verdict == "leak", over
+
+    kept = {id(entry) for entry in sorted(rows, key=weight, reverse=True)[:_MOST]}
+    return [entry for entry in rows if id(entry) in kept]
+
+
 def _value(metric: Metric | None) -> float | None:
     return None if metric is None else metric.value
 
@@ -92,7 +124,7 @@ def _middle(finding: Finding) -> tuple[float | None, float | None]:
 
 def _height(width: float) -> float:
     """Height of a row; a narrow one has its words above its marks."""
-    return 40.0 if width > 500 else 56.0
+    return 34.0 if width > 500 else 56.0
 
 
 def _body(rows: Sequence[Entry], width: float) -> list[str]:
@@ -126,7 +158,7 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
 
 def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
     look = LOOKS[entry.finding.verdict]
-    y = top + (20 if wide else 44)
+    y = top + (17 if wide else 44)
     if wide:
         out = [
             text(0, y - 3, entry.who, "row-label"),
@@ -158,4 +190,4 @@ def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
             polygon([(at, y - 6), (at + 6, y), (at, y + 6), (at - 6, y)], f"diamond {class_} tone-{look.tone}")
         )
     out.append(tag("line", x1=0, x2=width, y1=top + _height(width), y2=top + _height(width), class_="rule"))
-    return "".join(out)
+    return hover(_words(entry), hit(0, top, width, _height(width)), *out)

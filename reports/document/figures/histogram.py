@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedassay.records.record import Series
-from fedassay.reports.document.figures.svg import Figure, Scale, drawing, polyline, tag, text
+from fedassay.reports.document.figures.svg import Figure, Scale, drawing, hover, polyline, tag, text
 from fedassay.reports.document.series import finite, numbers
 from fedassay.reports.words.numbers import significant
 
@@ -41,19 +41,12 @@ def histogram(name: str, about: str, series: Series) -> Figure | None:
     y = Scale(0.5, 10 ** math.ceil(math.log10(highest + 1)), _BOTTOM, _TOP, log=True)
     out = [_axes(x, y)]
     width = x(edges[1]) - x(edges[0])
-    for left, count in zip(edges, counts, strict=False):
+    for left, right, count in zip(edges, edges[1:], counts, strict=False):
         if count:
             class_ = "fill s1" if left < THRESHOLD - 1e-12 else "fill s0"
-            out.append(
-                tag(
-                    "rect",
-                    x=x(left) + 0.4,
-                    y=y(count),
-                    width=width - 0.8,
-                    height=_BOTTOM - y(count),
-                    class_=class_,
-                )
-            )
+            high = _BOTTOM - y(count)
+            bar = tag("rect", x=x(left) + 0.4, y=y(count), width=width - 0.8, height=high, class_=class_)
+            out.append(hover(f"{significant(left)} to {significant(right)}: {count:,}", bar))
     if others:
         steps = []
         for left, right, count in zip(edges, edges[1:], others, strict=False):

@@ -70,6 +70,16 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start"
     return tag("text", escape(words), x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
+def hover(words: str, *shapes: str) -> str:
+    """Shapes that say something under a resting pointer; the figure's description says it to everybody else."""
+    return tag("g", tag("title", escape(words)) + "".join(shapes))
+
+
+def hit(x: float, y: float, width: float, height: float) -> str:
+    """An area that is not seen and belongs to what hovers with it: thin marks are hard to point at."""
+    return tag("rect", x=x, y=y, width=width, height=height, class_="hit")
+
+
 def drawing(name: str, width: float, height: float, title: str, description: str, body: Iterable[str]) -> str:
     """A whole SVG with its title and description for screen readers."""
     head = tag("title", escape(title), id=f"{name}-title") + tag("desc", escape(description), id=f"{name}-desc")

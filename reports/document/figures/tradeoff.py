@@ -18,6 +18,7 @@ from fedassay.reports.document.figures.svg import (
     Figure,
     Frame,
     drawing,
+    hover,
     linear_scale,
     marker,
     polyline,
@@ -82,11 +83,7 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
     axis = measure.title if measure.title[1].isupper() else measure.title[0].lower() + measure.title[1:]
     title = f"Accuracy against {axis}"
     best = ", ".join(f"{p.group.label} at ε = {short(p.group.epsilon)}" for p in points if p.front)
-    told = "; ".join(
-        f"{p.group.label} at ε = {short(p.group.epsilon)}: {significant(p.leak.value)}, accuracy "
-        f"{significant(p.accuracy.value)}"
-        for p in points
-    )
+    told = "; ".join(map(_words, points))
     note = measure.definition
     if absent:
         note += " Not placed: " + "; ".join(f"{', '.join(cells)} ({why})" for why, cells in absent.items()) + "."
@@ -122,6 +119,13 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
     description = f"{told}. On the Pareto front: {best}."
     svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure))
     return Figure(name, title, description, svg, columns, rows, note=note)
+
+
+def _words(point: Point) -> str:
+    return (
+        f"{point.group.label} at ε = {short(point.group.epsilon)}: {significant(point.leak.value)}, accuracy "
+        f"{significant(point.accuracy.value)}"
+    )
 
 
 def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> list[str]:
@@ -160,7 +164,7 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
             out.append(tag("line", x1=cx, x2=cx, y1=low, y2=high, class_=f"whisker s{index % 8}"))
         if point.front:
             out.append(tag("circle", cx=cx, cy=cy, r=9, class_="front-ring"))
-        out.append(marker(index, cx, cy, hollow=math.isinf(point.group.epsilon)))
+        out.append(hover(_words(point), marker(index, cx, cy, hollow=math.isinf(point.group.epsilon))))
         taken.append((cx - 8, cx + 8, cy + 3.5))
         epsilon = "∞" if math.isinf(point.group.epsilon) else short(point.group.epsilon)
         words.append((f"{point.group.label} {epsilon}", cx, cy))

@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.document.figures.svg import WIDTH, Datum, Figure, drawing, log_scale, marker, tag, text
+from fedassay.reports.document.figures.svg import (
+    WIDTH,
+    Datum,
+    Figure,
+    drawing,
+    hit,
+    hover,
+    log_scale,
+    marker,
+    tag,
+    text,
+)
 from fedassay.reports.document.privacy_tables import bytes_over_seeds
 from fedassay.reports.words.groups import Group, groups, labels
 from fedassay.reports.words.numbers import short, size
@@ -32,8 +43,12 @@ def bytes_up(record: RunRecord) -> Figure | None:
         words = label if shared else f"{label}, ε = {', '.join(short(group.epsilon) for group in alike)}"
         out += [
             text(0, y + 4, words, "point-label"),
-            tag("line", x1=left, x2=scale(value), y1=y, y2=y, class_="leader"),
-            marker(order.index(label), scale(value), y),
+            hover(
+                f"{words}: {size(value)}",
+                hit(left, y - step / 2, WIDTH - left, step),
+                tag("line", x1=left, x2=scale(value), y1=y, y2=y, class_="leader"),
+                marker(order.index(label), scale(value), y),
+            ),
             text(scale(value) + 11, y + 4, size(value), "tick"),
         ]
     bottom = 16 + len(merged) * step

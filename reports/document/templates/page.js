@@ -104,8 +104,8 @@
     for (const id of links.keys()) { const part = document.getElementById(id); if (part) watcher.observe(part); }
   }
 
-  // On paper a closed fold is lost: open those that a signed copy needs.
+  // Paper gets what is open, and a line for every fold that is not; the key to the verdicts belongs to a signed copy.
   addEventListener("beforeprint", () => {
-    for (const fold of document.querySelectorAll("details.plan, details.key, details.gallery")) fold.open = true;
+    for (const fold of document.querySelectorAll("details.key")) fold.open = true;
   });
 })();

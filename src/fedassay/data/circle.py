@@ -1,4 +1,4 @@
-"""Points of a square in two classes, inside and outside a circle: the synthetic experiment of paper 002."""
+"""Points of a square in two classes, inside and outside a circle: the synthetic experiment of Yu et al. 2026."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIDE = MIN_SIDE + 1
 def circle(request: DataRequest) -> LoadedData:
     """80 points of a square, in 2 classes by a circle, and 2000 test points (generated from the seed).
 
-    Paper 002, figure 1: uniform on [-5, 5]^2, class `inside` within 26/7 of the origin. Each is an 8x8 grey
+    Yu et al. 2026, figure 1: uniform on [-5, 5]^2, class `inside` within 26/7 of the origin. Each is an 8x8 grey
     image, its left half x1 and its right half x2: the pixel value round(255 (x + 5) / 10). The points are
     placed on these levels before they are labelled. The half of the training points with the smaller x1 is domain
     `left`, the other `right`; test points are divided at the same x1. So `partition: domains` gives the

@@ -14,7 +14,7 @@ def leave_out(data: LoadedData, domain: str) -> LoadedData:
     """Make one domain the official test set, which is how domain generalization is measured.
 
     All of the domain's records become the test role; private, attacker and public records are drawn
-    from the other domains (paper 001, tables 2 and 6).
+    from the other domains (Guan et al. 2025, tables 2 and 6).
 
     Args:
         data: Records with domains, without an official test set.

@@ -139,8 +139,8 @@ def dominant_classes(
     """Clients of equal size, most of whose records come from a few classes of their own.
 
     Each client draws `uniform_share` of its records from all classes and the rest from its dominant
-    classes (the partition of paper 001's personalized experiments; how many classes dominate, it does
-    not say; with a uniform share of 0 that of paper 002). A client's classes are those dealt out least so
+    classes (the partition of the personalized experiments of Guan et al. 2025, who do not say how many classes
+    dominate; with a uniform share of 0 that of Yu et al. 2026). A client's classes are those dealt out least so
     far, ties broken at random; clients take a record each, by rounds, from that of their classes of which
     they hold least. Whoever finds these empty is filled up from what is left, so that sizes differ by at
     most 1 and every record is used.

@@ -1,6 +1,6 @@
 """FedLog's head: the most likely parameters of an exponential family, given summed statistics.
 
-The model (paper 002, equations 4, 11 and 14): features phi of a record of class y, the first of which
+The model (Yu et al. 2026, equations 4, 11 and 14): features phi of a record of class y, the first of which
 is the constant 1, have density proportional to exp(eta_y . phi - |phi|^2). Its sufficient statistic
 is phi kron e_y; with the conjugate prior (chi, nu) the log-posterior of eta, shape (C, m), given the
 summed statistics T of n records is, up to a constant,

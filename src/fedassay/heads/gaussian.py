@@ -1,4 +1,4 @@
-"""The FedCGS statistics and the classifier they give without training (paper 001, equations 6 to 14).
+"""The FedCGS statistics and the classifier they give without training (Guan et al. 2025, equations 6 to 14).
 
 A client sends N (records per class), A (sum of the features of each class) and B (sum of f f^T over
 all its records). Sums add up, so the server holds the statistics of the pooled records, whatever the
@@ -131,7 +131,7 @@ class GlobalMoments:
 
 
 def moments(given: Statistics, covariance: Covariance = "total", *, least: float = 0.5) -> GlobalMoments:
-    """Class means and covariance from sums (paper 001, equations 6 to 9).
+    """Class means and covariance from sums (Guan et al. 2025, equations 6 to 9).
 
     `total`: (B - N mu mu^T) / (N - 1), as the paper writes it. `within`: (B - sum_j N_j mu_j mu_j^T) /
     (N - P), P the number of classes present. A class whose count is not above `least` (0, or noised)
@@ -172,7 +172,7 @@ class GaussianHead:
 
 
 def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 0.0) -> GaussianHead:
-    """The training-free head (paper 001, equations 10 to 14).
+    """The training-free head (Guan et al. 2025, equations 10 to 14).
 
     Args:
         given: Means, priors and covariance.

@@ -1,6 +1,6 @@
 """Linear classifier heads over frozen features: what they are, and training by cross-entropy.
 
-FedPFT's server trains one on synthetic features (paper 000, equation 4); raw features and the
+FedPFT's server trains one on synthetic features (Beitollahi et al. 2024, equation 4); raw features and the
 centralized oracle train the same one on real features.
 """
 

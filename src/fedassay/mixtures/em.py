@@ -16,7 +16,7 @@ above it, which is the exact maximiser under that constraint, so the likelihood 
 `full`: it is added to the diagonal (raising eigenvalues instead would need an eigendecomposition per
 component and step); the likelihood is monotone up to that perturbation.
 
-Source: Dempster, Laird and Rubin 1977; FedPFT (paper 000, section 4.1) fits one mixture per class
+Source: Dempster, Laird and Rubin 1977; FedPFT (Beitollahi et al. 2024, section 4.1) fits one mixture per class
 and client.
 """
 

@@ -126,7 +126,7 @@ def concatenate(parts: Sequence[Mixtures]) -> Mixtures:
 
 
 def parameters_sent(family: Family, width: int, components: int) -> int:
-    """Parameters of mixtures with `components` components in all (paper 000, equations 9 to 11).
+    """Parameters of mixtures with `components` components in all (Beitollahi et al. 2024, equations 9 to 11).
 
     Full: (2d + (d^2 - d)/2 + 1) K C, diag: (2d + 1) K C, spherical: (d + 2) K C, without counts.
     """

@@ -28,7 +28,7 @@ class BodySpec(Frozen):
 
     Attributes:
         name: Its architecture. `linear`: one layer. `mlp`: two layers. `mlp_deep`: three. `cnn`: two 3x3
-            convolutions, for images of any size. `lenet_mnist`, `lenet_cifar`: paper 002, table A.1 (without
+            convolutions, for images of any size. `lenet_mnist`, `lenet_cifar`: Yu et al. 2026, table A.1 (without
             dropout), for images of 16 pixels or more. `lenet_cifar_small`: the latter without its second fully
             connected layer, as in the paper's experiment with flexible architectures.
         hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.

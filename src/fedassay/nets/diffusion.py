@@ -3,7 +3,7 @@
     model = train(images, features, PRESETS["tiny"], seed=0)
     reconstructions = sample(model, received, seed=1)
 
-The attack of paper 000 (section 6.4, appendix E) trains on the adversary's own features and images;
+The attack of Beitollahi et al. 2024 (section 6.4, appendix E) trains on the adversary's own features and images;
 with one-hot classes as conditions the same code is a class-conditional generator.
 """
 

@@ -26,7 +26,7 @@ GeneratorName = Literal["tiny", "small", "paper"]
 """The generators there are.
 
 `tiny`: a perceptron with scale and shift, for 8x8 to 28x28 on two cores. `small` and `paper`: U-Nets of 1.46
-and 5.8 million parameters at 32x32, paper 004's FedDiff_s and FedDiff.
+and 5.8 million parameters at 32x32, FedDiff_s and FedDiff of Mendieta et al. 2025.
 """
 
 _TINY = Preset(

@@ -139,7 +139,7 @@ PAPER = Preset(
     sampling_steps=100,
     guidance=2.0,
 )
-"""32x32 colour on a GPU, in hours: the attack as paper 000, appendix E.3, describes it.
+"""32x32 colour on a GPU, in hours: the attack as Beitollahi et al. 2024, appendix E.3, describe it.
 
 The paper gives neither sizes nor settings: these are the U-Net, dropout, rate and batch of Ho et al. 2020
 for CIFAR-10, with scale-and-shift conditioning. None of this project's additions is on.

@@ -1,4 +1,4 @@
-"""ResNet-16 for images of 32x32: what FedDiff's server trains (paper 004, section 3.1).
+"""ResNet-16 for images of 32x32: what FedDiff's server trains (Mendieta et al. 2025, section 3.1).
 
 The paper gives 16 layers, 6.44 million parameters and 479.92 MFLOPs. A CIFAR-style ResNet-18 (He et al. 2016)
 without its last block has just these: blocks 2, 2, 2, 1 of 64 to 512 channels after a 3x3 stem.

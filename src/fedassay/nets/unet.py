@@ -1,4 +1,4 @@
-"""The convolutional denoiser: diffusers' U-Net, conditioned as in paper 000, appendix E.3.
+"""The convolutional denoiser: diffusers' U-Net, conditioned as in Beitollahi et al. 2024, appendix E.3.
 
 The embedded condition is added to the time embedding, which every residual block turns into a scale
 and a shift inside its second group normalisation (`resnet_time_scale_shift="scale_shift"`).

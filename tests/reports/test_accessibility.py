@@ -1,0 +1,116 @@
+"""The pages under axe-core, in a real browser: contrast, roles, names, labels, headings, keyboard reach.
+
+axe-core comes with the package axe-core-python (of which nothing but `axe.min.js` is used), or is the file that
+FEDASSAY_AXE names, such as a newer `axe.min.js` of the npm package axe-core.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fedassay.records.record import RunRecord, load_record
+from fedassay.reports import write_report
+from fedassay.reports.document.compare import write_comparison
+
+OLD = Path(__file__).parents[1] / "records" / "schema1" / "run"
+KINDS = ("report", "compare", "old", "thin")
+FOLDS = "document.querySelectorAll('details').forEach(fold => { fold.open = true; })"
+RULES = """
+axe.run(document, {
+  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+  resultTypes: ["violations"],
+}).then(found => found.violations.map(each => [each.id, each.help, each.nodes.map(n => n.html.slice(0, 160))]))
+"""
+
+
+def driver() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("chromium", Path(__file__).with_name("chromium.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def axe() -> Path | None:
+    """Where axe.min.js is, or None."""
+    if named := os.environ.get("FEDASSAY_AXE"):
+        return Path(named)
+    if importlib.util.find_spec("axe_core_python") is None:
+        return None
+    return Path(str(resources.files("axe_core_python") / "axe.min.js"))
+
+
+CHROMIUM = driver()
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM.find() is None, reason="no Chromium on this machine (apt-get install chromium)"),
+    pytest.mark.skipif(axe() is None, reason="no axe-core (pip install axe-core-python)"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with CHROMIUM.Browser(CHROMIUM.find(), tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(run: Path, record: RunRecord, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A sweep with all that a page can hold, a comparison, the page of an old record, one with hardly anything."""
+    folder = tmp_path_factory.mktemp("pages")
+    old = load_record(OLD)
+    thin = RunRecord(plan={"name": "thin"}, environment={}, cells=())
+    return {
+        "report": write_report(record, run, "html", folder / "report.html"),
+        "compare": write_comparison([(run, record), (run, old)], folder / "compare.html"),
+        "old": write_report(old, folder, "html", folder / "old.html"),
+        "thin": write_report(thin, folder, "html", folder / "thin.html"),
+    }
+
+
+def complaints(browser: Any) -> list[list[Any]]:
+    """What axe-core has against the page that is open."""
+    file = axe()
+    assert file is not None
+    # As a result the whole library would come back.
+    browser.evaluate(file.read_text(encoding="utf-8") + "\n;0")
+    return browser.evaluate(RULES)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], kind: str, dark: bool) -> None:
+    browser.open(pages[kind], dark=dark)
+    assert complaints(browser) == []
+    browser.evaluate(FOLDS)
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_nothing_on_a_phone(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    browser.open(pages[kind], width=390)
+    browser.evaluate(FOLDS)
+    assert complaints(browser) == []
+
+
+def test_axe_is_listening(browser: Any, pages: dict[str, Path]) -> None:
+    browser.open(pages["report"])
+    browser.evaluate("document.documentElement.removeAttribute('lang')")
+    browser.evaluate("document.images[0].removeAttribute('alt')")
+    browser.evaluate("document.querySelector('.box').removeAttribute('tabindex')")
+    assert {"html-has-lang", "image-alt"} <= {each[0] for each in complaints(browser)}
+
+
+def test_every_fold_opens_from_the_keyboard(browser: Any, pages: dict[str, Path]) -> None:
+    browser.open(pages["report"])
+    browser.evaluate("document.querySelector('details.fold:not([open]) > summary').focus()")
+    browser.press("Enter")
+    assert browser.evaluate("document.activeElement.parentElement.open") is True
