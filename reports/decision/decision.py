@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedassay.records.record import CellRecord, Metric, RunRecord
+from fedassay.plan import rates
+from fedassay.records.coverage import together
+from fedassay.records.record import CellRecord, Coverage, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
 from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
@@ -61,7 +63,8 @@ class Step:
         what: To do, in one sentence.
         why: What is open without it.
         cells: Whom it is about.
-        seconds: Estimated time, or None where nobody can estimate it.
+        seconds: Estimated time of one run that does it for all of them, on one core; None where nobody can
+            estimate it.
     """
 
     what: str
@@ -234,19 +237,21 @@ def _names(options: Iterable[Option], standing: Standing) -> list[str]:
 
 
 def _steps(record: RunRecord) -> tuple[Step, ...]:
-    """What would decide each thing that is open, in coverage and claims, with the cells that it is open in."""
+    """What would decide each thing that is open, with the cells that it is open in."""
     deltas, seeds = several_deltas(record), several_seeds(record)
-    found: dict[tuple[str, str], list[CellRecord]] = {}
+    found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
     for cell in record.cells:
         for entry in cell.coverage:
             if entry.status != "conclusive" and entry.would_decide:
-                found.setdefault((entry.would_decide, f"{entry.attack}: {entry.reason}"), []).append(cell)
-    merged: dict[str, tuple[str, list[CellRecord]]] = {}
-    for (what, why), cells in found.items():
-        kept = merged.setdefault(what, (why, []))
-        kept[1].extend(cell for cell in cells if cell not in kept[1])
+                found.setdefault(entry.would_decide, []).append((cell, entry))
     steps = [
-        Step(what, why, tuple(cell_name(cell, deltas, seeds) for cell in cells), None)
-        for what, (why, cells) in merged.items()
+        Step(
+            what=what,
+            why=f"{rows[0][1].attack}: {rows[0][1].reason}",
+            cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
+            seconds=None if seconds is None else rates.START + seconds,
+        )
+        for what, rows in found.items()
+        for seconds in [together([entry for _, entry in rows])]
     ]
     return tuple(sorted(steps, key=lambda step: -len(step.cells)))

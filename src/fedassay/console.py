@@ -110,7 +110,8 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
 
 def print_cells(scenario: Scenario, as_json: bool) -> None:
     """The cells that a plan would run, and what they would take."""
-    from fedassay.plan.estimate import estimate, in_words
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.rates import in_words
 
     found = estimate(scenario)
     rows = [

@@ -7,6 +7,8 @@ More threads, other machines and GPUs are faster by factors that nothing here kn
 
 from __future__ import annotations
 
+import math
+
 DENSE_FLOPS = 5.0e10
 """Floating-point operations a second of fully connected layers in training."""
 CONVOLUTION_FLOPS = 2.5e10
@@ -35,3 +37,10 @@ START = 10.0
 """Importing what a run needs, and writing the report."""
 PROCESS_BYTES = 450 * 2**20
 """Memory of a process that has imported torch and diffusers."""
+
+
+def in_words(seconds: float) -> str:
+    """Seconds as a reader wants them: 40 s, 3 min, 5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{math.ceil(seconds / 3600)} h"
