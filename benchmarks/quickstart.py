@@ -3,7 +3,7 @@
     python benchmarks/quickstart.py
 
 One run in a process of its own, cache and run folder in a temporary folder. There is no peer: the ratio is that of
-the 180 s allowed to the seconds taken.
+the 240 s allowed to the seconds taken.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import measure
 
-SECONDS, MIB = 180, 2048
+SECONDS, MIB = 240, 2048
 
 
 def check(record_folder: Path) -> None:
-    """Asserts that the run is the one meant: every cell there, nothing failed, raw features leak."""
+    """Asserts that the run is the one meant: every method there, nothing failed, raw features leak."""
     from fedassay.records.record import load_record
 
     record = load_record(record_folder)
-    assert [cell.label for cell in record.cells] == ["raw_features", "fedpft", "fedcgs"]
+    assert {"raw_features", "fedpft", "fedcgs", "fedlog", "feddiff"} == {cell.method for cell in record.cells}
     assert not record.errors
     assert any(finding.verdict == "leak" for finding in record.cells[0].findings)
 
