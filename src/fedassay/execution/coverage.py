@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
 from fedassay.contracts.registry import attack_facts, every_audit
+from fedassay.data.roles import Role
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
 from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
@@ -19,6 +20,8 @@ from fedassay.plan.schema import Component
 from fedassay.records.record import Coverage, Finding
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
+
+_ROLES: tuple[Role, ...] = ("private", "attacker", "control")
 
 
 def seen_kinds(view: View) -> frozenset[str]:
@@ -141,8 +144,9 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
         another: Whose plan names the keys and their present values.
     """
     positive, negative = finding.controls.positive, finding.controls.negative
-    control = "data.split.control" if another is None else another.share("control")
-    attacker = "data.split.attacker" if another is None else another.share("attacker")
+    private, attacker, control = (
+        f"data.split.{role}" if another is None else another.share(role) for role in _ROLES
+    )
     if positive is None or negative is None:
         return f"more records for its controls ({control}; {attacker})"
     if negative.flagged:
@@ -154,4 +158,6 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
             larger = "; ".join(f"attacks: {part.name}: {key}: {value}" for key, value in part.changed.items())
         records = f"more records for the attacker ({attacker}) and the controls ({control})"
         return f"a stronger attack ({larger}), or {records}"
-    return "more records, or a run of this release alone, so that its level is corrected for fewer tests"
+    return (
+        f"more records ({private}), or a run of this release alone, so that its level is corrected for fewer tests"
+    )

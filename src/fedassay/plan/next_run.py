@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts, AuditFacts
 from fedassay.contracts.registry import attack_facts, component, declared
 from fedassay.contracts.sizes import Load, Sizes
+from fedassay.data.roles import Role
 from fedassay.plan.estimate import method_seconds
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.standard import meets
@@ -89,8 +90,8 @@ class NextRun:
         """What an attack needs and the plan does not give, in words."""
         return [ATTACK_NEED_WORDS[need] for need in facts.needs if not meets(need, self.scenario.plan)]
 
-    def share(self, role: Literal["attacker", "control"]) -> str:
+    def share(self, role: Role) -> str:
         """A role's key in the plan, with its present value."""
         share = getattr(self.scenario.plan.data.split, role)
-        count = "" if self.sizes is None else f" ({getattr(self.sizes, role):,} records)"
+        count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
         return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
