@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 quickstart: $(STAMP)
-	$(BIN)/fedassay run configs/quickstart.yaml --force -o runs/quickstart
+	$(BIN)/fedassay run configs/quickstart.yaml --jobs 2 --force -o runs/quickstart
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile

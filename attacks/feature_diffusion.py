@@ -62,6 +62,7 @@ class FeatureDiffusion(Parameters):
         takes=("vectors",),
         reads=VECTORS,
         cost=_seconds,
+        stronger="preset",
     )
 
     preset: Literal["tiny", "small", "paper", "paper_short"] = "tiny"

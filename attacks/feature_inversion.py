@@ -58,6 +58,7 @@ class FeatureInversion(Parameters):
         takes=("vectors",),
         reads=(*VECTORS, "class_sums", "second_moment"),
         cost=_seconds,
+        stronger="preset",
     )
 
     family: Family = "spectrum"

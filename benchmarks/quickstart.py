@@ -3,7 +3,7 @@
     python benchmarks/quickstart.py
 
 One run in a process of its own, cache and run folder in a temporary folder. There is no peer: the ratio is that of
-the 180 s allowed to the seconds taken.
+the 240 s allowed to the seconds taken.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import measure
 
-SECONDS, MIB = 180, 2048
+SECONDS, MIB = 240, 2048
 
 
 def check(record_folder: Path) -> None:
-    """Asserts that the run is the one meant: every cell there, nothing failed, raw features leak."""
+    """Asserts that the run is the one meant: every method there, nothing failed, raw features leak."""
     from fedassay.records.record import load_record
 
     record = load_record(record_folder)
-    assert [cell.label for cell in record.cells] == ["raw_features", "fedpft", "fedcgs"]
+    assert {"raw_features", "fedpft", "fedcgs", "fedlog", "feddiff"} == {cell.method for cell in record.cells}
     assert not record.errors
     assert any(finding.verdict == "leak" for finding in record.cells[0].findings)
 
@@ -31,12 +31,13 @@ def run(full: bool = False, repeats: int = 1) -> measure.Row:
     """The row; neither argument changes anything, one run says enough."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-m", "fedassay", "run", "configs/quickstart.yaml", "-o", str(out), "--quiet"]
+        plan = ["configs/quickstart.yaml", "--jobs", "2", "-o", str(out), "--quiet"]
+        command = [sys.executable, "-m", "fedassay", "run", *plan]
         done = measure.run_process(command, {"FEDASSAY_CACHE": str(Path(folder) / "cache")})
         assert done.code == 0, f"fedassay run ended with exit code {done.code}"
         check(out)
     return {
-        "row": "`fedassay run configs/quickstart.yaml`",
+        "row": "`fedassay run configs/quickstart.yaml --jobs 2`",
         "ratio": round(SECONDS / done.timing.elapsed, 2),
         "target": f"under {SECONDS} s and {MIB} MiB",
         "met": done.timing.elapsed < SECONDS and done.peak_mib < MIB,

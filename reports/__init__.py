@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.document.output import write_page
+from fedassay.reports.document.output import ANOTHER, write_page
+from fedassay.support.atomic import chosen_by_user
 from fedassay.support.errors import PlanError
 from fedassay.support.terminal import is_stream
 
@@ -138,13 +139,11 @@ def write_report(
         return target
     if is_stream(output):
         raise PlanError(f"-o {output}: format {format} is a folder of files; allowed: a folder, or another format")
-    try:
+    with chosen_by_user(target, ANOTHER):
         if format == "evidence":
             from fedassay.reports.evidence.folder import write_evidence
 
             write_evidence(record, target)
         else:
             write_tables(record, target)
-    except OSError as error:
-        raise PlanError(f"{target}: cannot be written ({error.strerror}); name another with -o") from None
     return target

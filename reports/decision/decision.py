@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
+from fedassay.reports.decision.steps import Step, larger_epsilon, open_steps
 from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.judging import judge
@@ -54,23 +55,6 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Step:
-    """Something that would decide what is open.
-
-    Attributes:
-        what: To do, in one sentence.
-        why: What is open without it.
-        cells: Whom it is about.
-        seconds: Estimated time, or None where nobody can estimate it.
-    """
-
-    what: str
-    why: str
-    cells: tuple[str, ...]
-    seconds: float | None
-
-
-@dataclass(frozen=True)
 class Decision:
     """The answer to a run.
 
@@ -83,7 +67,7 @@ class Decision:
         options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
         standings: Every way in which the options' guarantees differ in what they speak of; more than one: they
             cannot be compared.
-        steps: What would decide the rest, the most frequent reason first.
+        steps: What could be recommended yet, and what would decide the rest, the most frequent reason first.
     """
 
     policy: str
@@ -123,7 +107,7 @@ def decide(record: RunRecord, policy: Policy) -> Decision:
         answer=_answer(recommended, passing, options, standings),
         options=options,
         standings=standings,
-        steps=_steps(record),
+        steps=(*larger_epsilon(record, policy, judgements), *open_steps(record)),
     )
 
 
@@ -231,22 +215,3 @@ def points(cost: Metric) -> str:
 
 def _names(options: Iterable[Option], standing: Standing) -> list[str]:
     return [option.group.name for option in options if option.standing == standing]
-
-
-def _steps(record: RunRecord) -> tuple[Step, ...]:
-    """What would decide each thing that is open, in coverage and claims, with the cells that it is open in."""
-    deltas, seeds = several_deltas(record), several_seeds(record)
-    found: dict[tuple[str, str], list[CellRecord]] = {}
-    for cell in record.cells:
-        for entry in cell.coverage:
-            if entry.status != "conclusive" and entry.would_decide:
-                found.setdefault((entry.would_decide, f"{entry.attack}: {entry.reason}"), []).append(cell)
-    merged: dict[str, tuple[str, list[CellRecord]]] = {}
-    for (what, why), cells in found.items():
-        kept = merged.setdefault(what, (why, []))
-        kept[1].extend(cell for cell in cells if cell not in kept[1])
-    steps = [
-        Step(what, why, tuple(cell_name(cell, deltas, seeds) for cell in cells), None)
-        for what, (why, cells) in merged.items()
-    ]
-    return tuple(sorted(steps, key=lambda step: -len(step.cells)))

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from textwrap import shorten
 
+from fedassay.plan.rates import in_words
 from fedassay.records.record import RunRecord
 from fedassay.reports.decision.decision import Decision, Option, points
 from fedassay.reports.decision.words import grounds, standing_in_words
 from fedassay.reports.gate.judgement import State
-from fedassay.reports.words.numbers import duration, interval, short, significant, size
+from fedassay.reports.words.numbers import interval, short, significant, size
 from fedassay.reports.words.summary import listed, strip
 from fedassay.reports.words.verdicts import Tone
 
@@ -106,7 +107,7 @@ def screen(record: RunRecord, decision: Decision) -> Screen:
         rules=decision.rules,
         rows=tuple(_row(record, option) for option in decision.options),
         steps=tuple(
-            (step.what, step.why, "" if step.seconds is None else f"about {duration(step.seconds)}")
+            (step.what, step.why, "" if step.seconds is None else f"about {in_words(step.seconds)}")
             for step in decision.steps[:_FEW]
         ),
         more_steps=max(0, len(decision.steps) - _FEW),

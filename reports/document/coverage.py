@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedassay.records.record import RunRecord
+from fedassay.plan.rates import START, in_words
+from fedassay.records.record import Coverage, RunRecord
 from fedassay.reports.document.finding_tables import cell_columns, cell_values
 from fedassay.reports.document.tables import Column, Row, Table
 from fedassay.reports.words.groups import in_order
@@ -16,10 +17,18 @@ def coverage_table(record: RunRecord) -> Table | None:
         Column("status", "Status", "flag", "Conclusive: it found a leak, or was silent with controls that held."),
         Column("reason", "Why not"),
         Column("would_decide", "What would decide"),
+        Column("takes", "Estimated time", hint="Of a run of this release alone with that change, on one core."),
     )
     rows = [
         Row(
-            (*cell_values(cell), row.attack, row.status.replace("_", " "), row.reason, row.would_decide),
+            (
+                *cell_values(cell),
+                row.attack,
+                row.status.replace("_", " "),
+                row.reason,
+                row.would_decide,
+                _takes(row),
+            ),
             "passed" if row.status == "conclusive" else "failed",
         )
         for cell in in_order(record)
@@ -28,3 +37,7 @@ def coverage_table(record: RunRecord) -> Table | None:
     if not rows:
         return None
     return Table("coverage", "What applies, and what was tried", columns, tuple((row,) for row in rows))
+
+
+def _takes(row: Coverage) -> str:
+    return "" if row.seconds is None else f"about {in_words(START + row.seconds)}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedassay.support.atomic import write_text
-from fedassay.support.errors import PlanError
+from fedassay.support.atomic import chosen_by_user, write_text
 from fedassay.support.terminal import is_stream, stream_page
+
+ANOTHER = "name another with -o"
+"""What to do where nothing can be written."""
 
 
 def write_page(text: str, output: Path) -> None:
@@ -14,11 +16,10 @@ def write_page(text: str, output: Path) -> None:
 
     Raises:
         PlanError: The file cannot be written, or something stands there that is no file.
+        OSError: The disk is full or broken.
     """
     if is_stream(output):
         stream_page(text)
         return
-    try:
+    with chosen_by_user(output, ANOTHER):
         write_text(output, text)
-    except OSError as error:
-        raise PlanError(f"{output}: cannot be written ({error.strerror}); name another with -o") from None

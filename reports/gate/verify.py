@@ -22,7 +22,7 @@ from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, envelope_
 from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
 from fedassay.reports.gate.policy import Policy
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import read_regular
 
 _FOLDERS = ("csv", "evidence")
@@ -78,6 +78,8 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
         DataError: There is no record, or record, statement or envelope cannot be read.
         PlanError: The key cannot be read.
     """
+    if key is not None and not key.is_file():
+        raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
     folder = run if run.is_dir() else run.parent
     record = load_record(folder)
     statement = read_statement(folder)

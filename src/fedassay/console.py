@@ -14,7 +14,7 @@ from fedassay.contracts.registry import component, problems, summary, usable
 from fedassay.plan.keys import Key, entry_keys, every_key
 from fedassay.plan.schema import Scenario
 from fedassay.records.record import RunRecord
-from fedassay.support.atomic import write_text
+from fedassay.support.atomic import chosen_by_user, write_text
 from fedassay.support.errors import FedassayError, PlanError
 from fedassay.support.registry import Kind
 from fedassay.support.terminal import Styled, say, say_json, say_lines
@@ -110,7 +110,8 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
 
 def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     """The cells that a plan would run, and what they would take."""
-    from fedassay.plan.estimate import estimate, in_words
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.rates import in_words
 
     found = estimate(scenario, device)
     rows = [
@@ -245,7 +246,7 @@ def write_starter(file: Path, data: Path | None) -> None:
     """Write a commented plan; of the user's own images, one that fits them.
 
     Raises:
-        PlanError: The file exists, or there is nothing at `data`.
+        PlanError: The file exists or cannot be written, or there is nothing at `data`.
         DataError: What is there is no data set.
     """
     if file.exists():
@@ -255,4 +256,5 @@ def write_starter(file: Path, data: Path | None) -> None:
         from fedassay.plan.fitted import fitted_plan
 
         plan = fitted_plan(data, file, plan)
-    write_text(file, plan, private=False)
+    with chosen_by_user(file, "name another"):
+        write_text(file, plan, private=False)

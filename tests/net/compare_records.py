@@ -80,9 +80,9 @@ _GENERATOR = (
 )
 
 CASES = {
-    "quickstart": Case("quickstart.yaml"),
-    "captured": Case(None, audited=("quickstart", "fedcgs-epsinf-delta1e-05-seed0")),
-    "captured_plan": Case("quickstart.yaml", audited=("quickstart", "fedpft-epsinf-delta1e-05-seed0")),
+    "digits": Case("digits.yaml"),
+    "captured": Case(None, audited=("digits", "fedcgs-epsinf-delta1e-05-seed0")),
+    "captured_plan": Case("digits.yaml", audited=("digits", "fedpft-epsinf-delta1e-05-seed0")),
     "feature_diffusion": Case("attacks/feature_diffusion.yaml", _DIFFUSION),
     "feature_inversion": Case("attacks/feature_inversion.yaml", ("attacks.1.feature_inversion.steps=20",)),
     "gram_factorization": Case("attacks/gram_factorization.yaml", ("data.limit=1000", "clients.count=10")),
@@ -126,7 +126,9 @@ def records_of(version: str, cases: Sequence[str], keep: Path) -> dict[str, dict
 
 def _run(name: str, tree: Path, home: Path) -> None:
     case, out = CASES[name], home / name
-    plan = [] if case.plan is None else [f"configs/{case.plan}"]
+    # A plan that a revision has not is that of the working tree.
+    theirs = tree / "configs" / (case.plan or "")
+    plan = [] if case.plan is None else [str(theirs if theirs.is_file() else ROOT / "configs" / case.plan)]
     if case.audited:
         wanted = ["audit", str(home / case.audited[0] / "transcripts" / case.audited[1])]
         wanted += ["--plan", *plan] if plan else []

@@ -14,7 +14,8 @@ from fedassay.cli import cli
 from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.contracts.sizes import Sizes
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.plan.estimate import estimate, in_words
+from fedassay.plan.estimate import estimate
+from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import parse_plan
 from fedassay.plan.sizes import sizes_of

@@ -115,6 +115,37 @@ def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
     (step,) = found.steps
     assert step.what == "add membership"
     assert step.cells == ("fedcgs, ε = 1", "fedlog, ε = 1")
+    assert step.seconds is None
+    timed = open_.model_copy(update={"seconds": 30.0, "further_seconds": 20.0})
+    (step,) = decided(cell("fedcgs", 1.0, coverage=(timed,)), cell("fedlog", 1.0, coverage=(timed,))).steps
+    assert step.seconds == pytest.approx(60.0), "starting, what is shared once, and each cell"
+
+
+USEFUL = POLICY.model_copy(update={"maximum": {"accounted": 3.0}, "minimum": {"accuracy": 0.5}})
+
+
+def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step() -> None:
+    weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
+    strong = cell("fedcgs", 8.0, accuracy=0.7)
+    (step,) = decided(weak, strong, policy=USEFUL).steps
+    assert step.what.startswith("add 3 to privacy.epsilon")
+    assert step.what.endswith("for fedcgs")
+    assert step.seconds == pytest.approx(17.0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "policy"),
+    [
+        ((cell("fedcgs", 1.0, accuracy=0.9),), USEFUL),
+        ((cell("fedcgs", 1.0, accuracy=0.3), cell("fedcgs", 3.0, accuracy=0.3)), USEFUL),
+        ((cell("fedcgs", 1.0, "unsound", accuracy=0.3),), USEFUL),
+        ((cell("fedcgs", 8.0, accuracy=0.3),), USEFUL),
+        ((cell("fedcgs", 1.0, accuracy=0.3),), POLICY),
+    ],
+    ids=["passes", "was tried", "is broken otherwise", "nothing below", "no bound"],
+)
+def test_a_larger_epsilon_is_not_advised_where_it_would_not_help(cells: Any, policy: Policy) -> None:
+    assert decided(*cells, policy=policy).steps == ()
 
 
 def test_a_policy_is_printed_in_words() -> None:

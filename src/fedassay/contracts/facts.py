@@ -90,6 +90,7 @@ class AttackFacts:
             applies to what is sent where one alternative is seen; a record says of each that applies whether it
             was run. Empty: nobody knows before it has run.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
+        stronger: A key that is one of several names, each of which makes a stronger attack than the one before it.
     """
 
     gives: tuple[ResultKind, ...]
@@ -97,6 +98,7 @@ class AttackFacts:
     takes: tuple[ResultKind, ...] = ()
     reads: tuple[Readable | tuple[Readable, ...], ...] = ()
     cost: Cost | None = None
+    stronger: str = ""
 
     def applies(self, seen: Collection[str]) -> bool:
         """Whether it reads something of a view that shows these kinds of things."""

@@ -25,8 +25,8 @@ from fedassay.execution.cell import Work
 from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.workplace import workplace, write_run
-from fedassay.plan.estimate import in_words
 from fedassay.plan.files import check_files
+from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
 from fedassay.records.record import RunRecord

@@ -19,6 +19,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.execution.stages import Stages
+from fedassay.plan.next_run import NextRun
 from fedassay.plan.schema import Component
 from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
@@ -184,6 +185,7 @@ class Case:
         similarity: Makes the image metrics, which may load a network.
         place: Where the work is done.
         warnings: What must be said of the plan.
+        another: Another run of the cell, of which it is said what it would take; None where there is no plan.
     """
 
     key: str
@@ -198,3 +200,4 @@ class Case:
     similarity: Callable[[], Similarity]
     place: Place
     warnings: tuple[str, ...] = ()
+    another: NextRun | None = None

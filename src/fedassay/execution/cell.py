@@ -95,7 +95,8 @@ class Work:
         seen = visible(produced.outcome, self.case.threat)
         results, reasons = self._attack(seen)
         context = self._context(produced, accounted, seen)
-        self.coverage = partial(coverage, seen, attacks=self.case.attacks, audits=self.case.audits)
+        case = self.case
+        self.coverage = partial(coverage, seen, attacks=case.attacks, audits=case.audits, another=case.another)
         findings: list[Finding] = []
         for audit in self.case.audits:
             if not isinstance(audit, AttackAuditEntry):

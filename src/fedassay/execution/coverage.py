@@ -6,18 +6,22 @@ sees; which attacks the plan names decides only on whether they were run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
 from fedassay.contracts.registry import attack_facts, every_audit
+from fedassay.data.roles import Role
 from fedassay.exchange.transcript import SERVER
 from fedassay.exchange.view import View
 from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
+from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
 from fedassay.records.record import Coverage, Finding
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
+
+_ROLES: tuple[Role, ...] = ("private", "attacker", "control")
 
 
 def seen_kinds(view: View) -> frozenset[str]:
@@ -36,6 +40,7 @@ def coverage(
     *,
     attacks: Sequence[Component[Attack]],
     audits: Sequence[RunAuditEntry | AttackAuditEntry],
+    another: NextRun | None = None,
 ) -> tuple[Coverage, ...]:
     """Every attack that applies to what a view shows, and whether it said anything.
 
@@ -44,6 +49,7 @@ def coverage(
         findings: Of the cell.
         attacks: That were run.
         audits: That were run.
+        another: Another run of the cell, of which it is said what it would take; None where there is no plan.
     """
     kinds = seen_kinds(view)
     run, judged = {attack.name for attack in attacks}, {audit.name for audit in audits}
@@ -52,7 +58,7 @@ def coverage(
         own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
         tried = [finding for finding in own if finding.verdict != "not_run"]
         if facts.applies(kinds) or tried:
-            rows.append(_row(name, own) if own else _not_run(name, facts, run, judged))
+            rows.append(_row(name, own, another) if own else _not_run(name, facts, run, judged, another))
     for name, audit in every_audit().items():
         if "generator" in audit.needs and not audit.judges and "generator" in kinds:
             own = [finding for finding in findings if finding.audit == name]
@@ -62,7 +68,7 @@ def coverage(
                 reason="it is not part of the plan",
                 would_decide=f"add {name} to audits",
             )
-            rows.append(_row(name, own) if own else missing)
+            rows.append(_row(name, own, another) if own else _timed(missing, [Part("audit", name)], another))
     return tuple(rows)
 
 
@@ -74,54 +80,84 @@ def _installed() -> Iterator[tuple[str, AttackFacts]]:
             continue  # another package's, and broken: that is said where it is asked for
 
 
-def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str]) -> Coverage:
+def _timed(row: Coverage, parts: Sequence[Part], another: NextRun | None) -> Coverage:
+    """A row with what the parts of another run would take."""
+    seconds = another.seconds(parts) if another is not None and row.would_decide else None
+    if seconds is None:
+        return row
+    return row.model_copy(update={"seconds": round(seconds[0], 1), "further_seconds": round(seconds[1], 1)})
+
+
+def _not_run(name: str, facts: AttackFacts, run: set[str], judged: set[str], another: NextRun | None) -> Coverage:
     """Of an attack that applies, and of which there is no finding."""
     judges = [audit for audit, other in every_audit().items() if other.judge(facts)]
     missing = [f"{name} to attacks"] if name not in run else []
     if not set(judges) & judged and judges:
         missing.append(f"{' or '.join(judges)} to audits")
     what = "it is not part of the plan" if name not in run else "no audit of the plan judges it"
-    needs = [ATTACK_NEED_WORDS[need] for need in facts.needs]
+    needs = [ATTACK_NEED_WORDS[need] for need in facts.needs] if another is None else another.unmet(facts)
     would = f"add {' and '.join(missing)}" if missing else ""
-    return Coverage(
+    row = Coverage(
         attack=name,
         status="not_run",
         reason=what,
         would_decide=f"{would}; it needs {' and '.join(needs)}" if would and needs else would,
     )
+    judge = next((audit for audit in judges if audit in judged), *judges[:1]) if judges else None
+    return _timed(row, [Part("attack", name), *([Part("audit", judge)] if judge else [])], another)
 
 
-def _row(name: str, findings: Sequence[Finding]) -> Coverage:
+def _row(name: str, findings: Sequence[Finding], another: NextRun | None) -> Coverage:
     """Of an attack of which there are findings: a leak is an answer, silence is one where all of it is."""
     tried = [finding for finding in findings if finding.verdict != "not_run"]
     if not tried:
-        first = findings[0]
-        return Coverage(attack=name, status="not_run", reason=first.reason, would_decide=would_decide(first))
+        return Coverage(attack=name, status="not_run", reason=findings[0].reason)
     unclear = [finding for finding in tried if finding.verdict == "inconclusive"]
     if not unclear or any(finding.verdict == "leak" for finding in tried):
         return Coverage(attack=name, status="conclusive")
     which = " / ".join(part for part in (unclear[0].source, unclear[0].selection) if part)
-    return Coverage(
+    row = Coverage(
         attack=name,
         status="inconclusive",
         reason=f"{which}: {unclear[0].reason}" if which else unclear[0].reason,
-        would_decide="; ".join(dict.fromkeys(_each(map(would_decide, unclear)))),
+        would_decide="; ".join(dict.fromkeys(would_decide(finding, another) for finding in unclear)),
     )
+    parts: list[Part] = [Part("audit", audit) for audit in dict.fromkeys(finding.audit for finding in unclear)]
+    if unclear[0].attack is not None:
+        weak = any(_too_weak(finding) for finding in unclear)
+        stronger = another.stronger(name) if another is not None and weak else None
+        parts.insert(0, stronger or Part("attack", name))
+    return _timed(row, parts, another)
 
 
-def _each(words: Iterable[str]) -> Iterator[str]:
-    return (part for part in words if part)
-
-
-def would_decide(finding: Finding) -> str:
-    """What would make a finding conclusive, read off the controls that stand with it."""
+def _too_weak(finding: Finding) -> bool:
+    """Whether the attack did not find its positive control."""
     positive, negative = finding.controls.positive, finding.controls.negative
-    if finding.verdict == "not_run":
-        return ""
+    return positive is not None and negative is not None and not negative.flagged and not positive.caught
+
+
+def would_decide(finding: Finding, another: NextRun | None = None) -> str:
+    """What would make an inconclusive finding conclusive, read off the controls that stand with it.
+
+    Args:
+        finding: It.
+        another: Whose plan names the keys and their present values.
+    """
+    positive, negative = finding.controls.positive, finding.controls.negative
+    private, attacker, control = (
+        f"data.split.{role}" if another is None else another.share(role) for role in _ROLES
+    )
     if positive is None or negative is None:
-        return "more records for its controls (data.split.control, data.split.attacker, data.split.test)"
+        return f"more records for its controls ({control}; {attacker})"
     if negative.flagged:
         return "other records for the control that nobody holds: more of them, or of the same distribution"
     if not positive.caught:
-        return "a stronger attack (a larger preset), or more records for the attacker and the controls"
-    return "more records, or a run of this release alone, so that its level is corrected for fewer tests"
+        part = None if another is None or finding.attack is None else another.stronger(finding.attack)
+        larger = "a larger preset"
+        if part is not None:
+            larger = "; ".join(f"attacks: {part.name}: {key}: {value}" for key, value in part.changed.items())
+        records = f"more records for the attacker ({attacker}) and the controls ({control})"
+        return f"a stronger attack ({larger}), or {records}"
+    return (
+        f"more records ({private}), or a run of this release alone, so that its level is corrected for fewer tests"
+    )

@@ -14,13 +14,16 @@ from fedassay.audits.stats.intervals import wilson
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
+from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
-from fedassay.plan.schema import Cell, Component, Scenario
+from fedassay.plan.next_run import NextRun
+from fedassay.plan.schema import Cell, Component, Plan, Scenario
+from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
 from fedassay.privacy.tape import Tape, drawn_again, taped
 from fedassay.records.manifest import note
@@ -65,6 +68,28 @@ def case_of_plan(
         similarity=partial(similarity_of, plan.similarity.lpips, scenario.base, place.device),
         place=place,
         warnings=scenario.warnings,
+        another=NextRun(scenario, cell, _sizes(plan, prepared)),
+    )
+
+
+def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
+    """The sizes of the work, of the records as they are; None where the backbone was not measured."""
+    clients = prepared.clients
+    image = clients[0].image_shape
+    backbone = backbone_size(plan, image)
+    if isinstance(backbone, str):
+        return None
+    return Sizes(
+        private=sum(map(len, clients)),
+        attacker=0 if prepared.attacker is None else len(prepared.attacker),
+        public=0 if prepared.public is None else len(prepared.public),
+        test=len(prepared.test),
+        control=len(prepared.control),
+        clients=len(clients),
+        classes=prepared.classes,
+        image=image,
+        width=prepared.backbone.width,
+        backbone=backbone[1],
     )
 
 

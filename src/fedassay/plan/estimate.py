@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from fedassay.contracts.sizes import Load, Sizes
@@ -50,7 +49,7 @@ def _estimate(scenario: Scenario) -> Estimate:
     if isinstance(sizes, str):
         return Estimate({cell.key: None for cell in scenario.cells}, None, None, (f"no estimate: {sizes}",))
     remarks: list[str] = []
-    cells = {cell.key: _method(cell, sizes) for cell in scenario.cells}
+    cells = {cell.key: method_seconds(cell, sizes) for cell in scenario.cells}
     unknown = sorted({cell.method.name for cell in scenario.cells if cells[cell.key] is None})
     if unknown:
         remarks.append(f"not estimated: {', '.join(unknown)}")
@@ -72,7 +71,8 @@ def _estimate(scenario: Scenario) -> Estimate:
     return Estimate(cells, total, memory(sizes, _parameters(scenario, sizes)), (*remarks, *scenario.warnings))
 
 
-def _method(cell: Cell, sizes: Sizes) -> float | None:
+def method_seconds(cell: Cell, sizes: Sizes) -> float | None:
+    """Seconds of a cell's method; None where it has no rate."""
     cost = cell.method.build.facts.cost
     return None if cost is None else cost(cell.method.params, sizes, cell.privacy.private)
 
@@ -87,10 +87,3 @@ def _parameters(scenario: Scenario, sizes: Sizes) -> float:
             if "latent" in params and "hidden" in params:
                 found.append(2 * sizes.pixels * params["hidden"])
     return float(max(found))
-
-
-def in_words(seconds: float) -> str:
-    """Seconds as a reader wants them: 40 s, 3 min, 5 h."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{math.ceil(seconds / 3600)} h"

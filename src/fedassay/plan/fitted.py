@@ -165,7 +165,8 @@ def _head(sections: dict[str, Any], whole: Outline) -> list[str]:
 _COMMENTS = {
     "size": "resized to squares of this side; larger ones take longer",
     "limit": "records of a first run, drawn at random, all classes alike",
-    "split": "clients, adversary, everybody (trains the backbone), accuracy",
+    "split": "records: {private} clients', {attacker} the adversary's, {public} public (train the backbone), "
+    "{test} for accuracy, {control} for controls",
     "label_column": "number of the column of labels",
     "partition": "iid, dirichlet, disjoint_labels, domains",
     "weights": "public: trained on the public split; random: too few public records for that",
@@ -187,7 +188,7 @@ def _sections(sections: dict[str, Any], found: Outline) -> Iterator[str]:
             line = f"  {key}: {json.dumps(item)}"
             comment = _COMMENTS.get(key)
             if key == "split":
-                comment = f"{comment}: {', '.join(str(size) for size in sizes)} records"
+                comment = _COMMENTS[key].format(**sizes._asdict())
             yield line if comment is None else f"{line}   # {comment}"
 
 

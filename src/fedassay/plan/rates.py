@@ -9,6 +9,7 @@ More threads and other machines are faster by factors that nothing here knows. T
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,3 +80,10 @@ def rates_of(device: str) -> Iterator[str]:
         yield f"measured on {card}"
     finally:
         globals().update(before)
+
+
+def in_words(seconds: float) -> str:
+    """Seconds as a reader wants them: 40 s, 3 min, 5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{math.ceil(seconds / 3600)} h"

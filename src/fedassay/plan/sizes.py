@@ -33,7 +33,7 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
             image, classes, roles = found.image, found.data.train.classes, role_sizes(plan.data, found)
         except FedassayError as error:
             return str(error)
-    backbone = _backbone(plan, image)
+    backbone = backbone_size(plan, image)
     if isinstance(backbone, str):
         return backbone
     return Sizes(
@@ -64,7 +64,7 @@ def _published_roles(plan: Plan, known: DataSize) -> RoleSizes:
     )
 
 
-def _backbone(plan: Plan, image: tuple[int, int, int]) -> tuple[int, float] | str:
+def backbone_size(plan: Plan, image: tuple[int, int, int]) -> tuple[int, float] | str:
     """Features, and operations on one image at the plan's input size."""
     name = plan.backbone.name
     own = size_of("backbone", name) if name in entries("backbone") else MEASURED.get(name)

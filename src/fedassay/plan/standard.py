@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedassay.contracts.facts import AttackFacts
+from fedassay.contracts.facts import AttackNeed
 from fedassay.contracts.registry import attack_facts, every_audit
 from fedassay.plan.schema import STANDARD, Plan
 from fedassay.support.errors import PlanError
@@ -32,7 +32,7 @@ def attack_entries(plan: Plan, where: str) -> Entries:
             facts = attack_facts(name)
         except PlanError:
             continue  # another package's, and broken: that is said where it is asked for
-        if _met(facts, plan):
+        if all(meets(need, plan) for need in facts.needs):
             found.append((bool(facts.takes), bool(facts.needs), name))
     return _overridden([name for _, _, name in sorted(found)], plan.attacks)
 
@@ -65,11 +65,11 @@ def _asked(given: Entries, where: str) -> bool:
     return True
 
 
-def _met(facts: AttackFacts, plan: Plan) -> bool:
-    """Whether the plan has what an attack needs; what only a run can tell is left to the run."""
-    if "attacker_records" in facts.needs and plan.data.split.attacker == 0 and plan.data.attacker_from is None:
-        return False
-    return not ("backbone_gradients" in facts.needs and plan.threat.backbone == "black_box")
+def meets(need: AttackNeed, plan: Plan) -> bool:
+    """Whether a plan has what an attack needs; what only a run can tell is left to the run."""
+    if need == "attacker_records":
+        return plan.data.split.attacker > 0 or plan.data.attacker_from is not None
+    return need != "backbone_gradients" or plan.threat.backbone != "black_box"
 
 
 def _overridden(names: Sequence[str], given: Entries) -> Entries:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from fedassay.records.record import CellRecord
+from fedassay.records.record import CellRecord, Coverage
 
 _WORDS = {"inconclusive": "inconclusive", "not_run": "not run"}
 
@@ -28,3 +28,14 @@ def not_fully_tested(cells: Iterable[CellRecord]) -> str:
         if words in found.values()
     ]
     return f"not fully tested: {'; '.join(parts)}" if parts else ""
+
+
+def together(rows: Sequence[Coverage]) -> float | None:
+    """Seconds of one run in which all of these rows would be decided; None where some of it cannot be estimated.
+
+    What several cells share, such as the training of an attack, is counted once.
+    """
+    if not rows or any(row.seconds is None or row.further_seconds is None for row in rows):
+        return None
+    once = [(row.seconds or 0.0) - (row.further_seconds or 0.0) for row in rows]
+    return max(once) + sum(row.further_seconds or 0.0 for row in rows)

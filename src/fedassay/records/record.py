@@ -166,12 +166,16 @@ class Coverage(Frozen):
             and nothing follows.
         reason: Why it was not conclusive; empty where it was.
         would_decide: What would change that; empty where nothing is known to.
+        seconds: What a run of this cell alone with that change would take, beside starting; None: nobody knows.
+        further_seconds: What this cell would add to such a run of another cell.
     """
 
     attack: str
     status: Literal["conclusive", "inconclusive", "not_run"]
     reason: str = ""
     would_decide: str = ""
+    seconds: float | None = None
+    further_seconds: float | None = None
 
 
 class Finding(Frozen):

@@ -120,6 +120,27 @@ def named_on_error(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def chosen_by_user(path: Path, instead: str) -> Iterator[None]:
+    """Tells a path at which nothing can be written from a disk that is full or broken.
+
+    Args:
+        path: What the user gave.
+        instead: What to do about it.
+
+    Raises:
+        PlanError: Nothing can be written at this path.
+        OSError: The disk is full or broken.
+    """
+    try:
+        with named_on_error(path):
+            yield
+    except OSError as error:
+        if error.errno in OF_THE_DISK:
+            raise
+        raise PlanError(f"{path}: cannot be written ({error.strerror}); {instead}") from None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all."""
     with open_atomic(path) as stream:

@@ -97,7 +97,7 @@ class Amount(click.FloatRange):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number; NaN, which lies in every range, is none."""
-        number = float(super().convert(value, param, ctx))
+        number = float(super().convert(value, param, ctx))  # type: ignore[arg-type]
         return self.fail(f"{number} is not a number", param, ctx) if math.isnan(number) else number
 
 

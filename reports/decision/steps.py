@@ -1,0 +1,94 @@
+"""What to do next: what would decide the rest, and where something could be recommended yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedassay.plan import rates
+from fedassay.records.coverage import together
+from fedassay.records.record import CellRecord, Coverage, RunRecord
+from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.numbers import short
+from fedassay.reports.words.summary import listed
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that would decide what is open.
+
+    Attributes:
+        what: To do, in one sentence.
+        why: What is open without it.
+        cells: Whom it is about.
+        seconds: Estimated time of one run that does it for all of them, on one core; None where nobody can
+            estimate it.
+    """
+
+    what: str
+    why: str
+    cells: tuple[str, ...]
+    seconds: float | None
+
+
+def open_steps(record: RunRecord) -> tuple[Step, ...]:
+    """What would decide each thing that is open, with the cells that it is open in; the most frequent first."""
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
+    for cell in record.cells:
+        for entry in cell.coverage:
+            if entry.status != "conclusive" and entry.would_decide:
+                found.setdefault(entry.would_decide, []).append((cell, entry))
+    steps = [
+        Step(
+            what=what,
+            why=f"{rows[0][1].attack}: {rows[0][1].reason}",
+            cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
+            seconds=None if seconds is None else rates.START + seconds,
+        )
+        for what, rows in found.items()
+        for seconds in [together([entry for _, entry in rows])]
+    ]
+    return tuple(sorted(steps, key=lambda step: -len(step.cells)))
+
+
+def larger_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
+    """The largest epsilon that a policy allows, where releases below it are only not useful enough.
+
+    That is said of method entries that were not run at this epsilon, of which nothing passes, and whose largest
+    epsilon below it breaks nothing but a least figure such as accuracy. What it takes is what the entry's private
+    cells took in this run.
+    """
+    bound = policy.maximum.get("accounted")
+    if bound is None or not math.isfinite(bound):
+        return ()
+    deltas, seeds = several_deltas(record), several_seeds(record)
+    broken: dict[str, list[Judgement]] = {}
+    for judgement in judgements:
+        if judgement.state != "pass":
+            broken.setdefault(judgement.cell, []).append(judgement)
+    rows: list[CellRecord] = []
+    for label in dict.fromkeys(cell.label for cell in record.cells):
+        own = [cell for cell in record.cells if cell.label == label and math.isfinite(cell.epsilon)]
+        below = [cell for cell in own if cell.epsilon < bound]
+        if not below or any(cell.epsilon == bound for cell in own):
+            continue
+        largest = max(cell.epsilon for cell in below)
+        nearest = [cell for cell in below if cell.epsilon == largest]
+        why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
+        if why and all(judgement.rule.startswith("minimum ") for judgement in why):
+            rows += nearest
+    if not rows:
+        return ()
+    names = listed(dict.fromkeys(cell.label for cell in rows))
+    return (
+        Step(
+            what=f"add {short(bound)} to privacy.epsilon: the largest that the policy allows, for {names}",
+            why="smaller ones keep every bound on privacy, and miss only those on use",
+            cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
+            seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
+        ),
+    )

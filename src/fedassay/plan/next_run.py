@@ -1,0 +1,97 @@
+"""What another run of a cell would take that adds what its plan lacks, and how its plan would be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts, AuditFacts
+from fedassay.contracts.registry import attack_facts, component, declared
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.data.roles import Role
+from fedassay.plan.estimate import method_seconds
+from fedassay.plan.schema import Cell, Scenario
+from fedassay.plan.standard import meets
+
+
+@dataclass(frozen=True)
+class Part:
+    """An attack or an audit of another run.
+
+    Attributes:
+        kind: Which of the two.
+        name: As registered.
+        changed: Parameters that are not those of the plan, or not the defaults where the plan has no such part.
+    """
+
+    kind: Literal["attack", "audit"]
+    name: str
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NextRun:
+    """Another run of a cell of a plan.
+
+    Attributes:
+        scenario: The plan.
+        cell: Of this plan.
+        sizes: Of its records; None where they are not known.
+    """
+
+    scenario: Scenario
+    cell: Cell
+    sizes: Sizes | None
+
+    def seconds(self, parts: Sequence[Part]) -> tuple[float, float] | None:
+        """What a run of this cell with these parts alone takes, and what it adds to the same run of another cell.
+
+        From the rates of a dry run; what a process takes to start and features that the cache holds are not in
+        it. None where a part or the method has no rate, or sizes are not known.
+        """
+        if self.sizes is None or not parts:
+            return None
+        method = method_seconds(self.cell, self.sizes)
+        if method is None:
+            return None
+        both = [self._of_cells(cells, method, parts, self.sizes) for cells in (1, 2)]
+        if both[0] is None or both[1] is None:
+            return None
+        return both[0], both[1] - both[0]
+
+    def _of_cells(self, cells: int, method: float, parts: Sequence[Part], sizes: Sizes) -> float | None:
+        load = Load(cells, cells * method, cells * method * self.cell.privacy.private)
+        total = cells * method
+        for part in parts:
+            cost = cast("AttackFacts | AuditFacts", declared(part.kind, part.name).facts).cost
+            if cost is None:
+                return None
+            total += cost({**self._parameters(part), **part.changed}, sizes, load)
+        return float(total)
+
+    def _parameters(self, part: Part) -> dict[str, Any]:
+        """Those of the plan's first such part, or the defaults."""
+        named = self.scenario.attacks if part.kind == "attack" else self.scenario.audits
+        own = [entry.params for entry in named if entry.name == part.name]
+        return own[0] if own else component(part.kind, part.name)().model_dump(mode="json")
+
+    def stronger(self, attack: str) -> Part | None:
+        """A stronger form of an attack of the plan, where it declares one."""
+        key = attack_facts(attack).stronger
+        if not key:
+            return None
+        part = Part("attack", attack)
+        names = get_args(component("attack", attack).model_fields[key].annotation)
+        later = names[names.index(self._parameters(part)[key]) + 1 :]
+        return Part("attack", attack, {key: later[0]}) if later else None
+
+    def unmet(self, facts: AttackFacts) -> list[str]:
+        """What an attack needs and the plan does not give, in words."""
+        return [ATTACK_NEED_WORDS[need] for need in facts.needs if not meets(need, self.scenario.plan)]
+
+    def share(self, role: Role) -> str:
+        """A role's key in the plan, with its present value."""
+        share = getattr(self.scenario.plan.data.split, role)
+        count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
+        return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
