@@ -65,7 +65,7 @@ class FeatureDiffusion(Parameters):
         stronger="preset",
     )
 
-    preset: Literal["tiny", "small", "paper", "paper_short"] = "tiny"
+    preset: Literal["tiny", "small", "paper_short", "paper"] = "tiny"
     """Size and training of the model: `tiny` for 8x8 to 28x28 on 2 cores, `paper` for a GPU, `paper_short` the
     same network trained for a twentieth of the steps."""
     samples: int = Field(default=10, ge=1)
