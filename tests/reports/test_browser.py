@@ -175,11 +175,19 @@ def pages_of(file: Path) -> int:
     return len(re.findall(rb"/Type ?/Page\b", file.read_bytes()))
 
 
-def test_a_usual_run_is_printed_on_six_sheets(
-    browser: Any, run: Path, record: RunRecord, tmp_path: Path, build_record: Any
-) -> None:
-    """Thirteen releases with tables that fold: as many as the run that shows what this is for."""
-    usual = record.model_copy(update={"cells": record.cells[:13], "errors": ()})
+QUICKSTART = ({"raw_features", "fedpft", "fedcgs", "fedlog", "feddiff"}, {"reconstruction", "message", "dp_claim"})
+"""Method entries and audits of the run that shows what this is for."""
+
+
+def test_a_usual_run_is_printed_on_six_sheets(browser: Any, run: Path, record: RunRecord, tmp_path: Path) -> None:
+    labels, audits = QUICKSTART
+    cells = tuple(
+        cell.model_copy(update={"findings": tuple(each for each in cell.findings if each.audit in audits)})
+        for cell in record.cells
+        if cell.label in labels and cell.seed == record.cells[0].seed
+    )
+    assert len(cells) >= 9
+    usual = record.model_copy(update={"cells": cells, "errors": ()})
     browser.open(write_report(usual, run, "html", tmp_path / "report.html"))
     browser.pdf(tmp_path / "page.pdf")
     assert 1 < pages_of(tmp_path / "page.pdf") <= 6
