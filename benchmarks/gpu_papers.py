@@ -107,7 +107,7 @@ def reconstruction(data: Plan, backbone: Plan, size: Size) -> Plan:
 
 
 def cifar_reconstruction(size: Size) -> Plan:
-    """Tables 6 and 7 of paper 000 on the CIFAR-10 subset, SqueezeNet in the place of ResNet-50."""
+    """Tables 6 and 7 of Beitollahi et al. 2024 on the CIFAR-10 subset, SqueezeNet in the place of ResNet-50."""
     data = {"name": "npz", "path": CIFAR, "split": {"private": 0.1, "attacker": 0.9}}
     return reconstruction(data, {"name": "squeezenet1_1", "weights": TRUNK, "input_size": 64}, size)
 
@@ -139,12 +139,12 @@ def feddiff(size: Size, shares: Plan, clients: int, own: Plan) -> Plan:
 
 
 def feddiff_plain(size: Size) -> Plan:
-    """Table 1 of paper 004, Dirichlet 0.01."""
+    """Table 1 of Mendieta et al. 2025, Dirichlet 0.01."""
     return feddiff(size, {"private": 1.0}, 10, {})
 
 
 def feddiff_private(size: Size) -> Plan:
-    """Table 4 of paper 004, epsilon 10."""
+    """Table 4 of Mendieta et al. 2025, epsilon 10."""
     plan = feddiff(size, {"private": 1.0}, 10, {"privacy": {"epsilon": 10, "delta": 1e-4}})
     batch = max(1, round(size.rate * FASHION_TRAIN / 10))
     steps = {"epochs": size.private_epochs, "sampling_rate": size.rate, "batch": batch, "draws": 1}
@@ -153,7 +153,7 @@ def feddiff_private(size: Size) -> Plan:
 
 
 def memorization(size: Size) -> Plan:
-    """Section 5.2 of paper 004: five times as many images as records, of one client's generator."""
+    """Section 5.2 of Mendieta et al. 2025: five times as many images as records, of one client's generator."""
     shares = {"private": size.memorized, "attacker": 0.1}
     return feddiff(size, shares, 1, {"audits": [{"memorization": {"factor": 5}}]})
 
@@ -219,7 +219,7 @@ def cost_of_feddiff(records: int, clients: int, drawn: float, *, private: bool) 
 
 STEPS: dict[str, Step] = {
     "cifar_reconstruction": Step(
-        "paper 000, tables 6 and 7, CIFAR-10 subset", cifar_reconstruction, (CIFAR, TRUNK),
+        "FedPFT, tables 6 and 7, CIFAR-10 subset", cifar_reconstruction, (CIFAR, TRUNK),
         cost_of_reconstruction((32, 32, 3), 512, CIFAR_TRAIN // 10),
     ),
     "fashion_reconstruction": Step(
@@ -227,15 +227,15 @@ STEPS: dict[str, Step] = {
         cost_of_reconstruction((28, 28, 1), 64, FASHION_TRAIN // 100),
     ),
     "feddiff_plain": Step(
-        "paper 004, table 1, Fashion-MNIST, 60,000 images", feddiff_plain, (FASHION,),
+        "FedDiff, table 1, Fashion-MNIST, 60,000 images", feddiff_plain, (FASHION,),
         cost_of_feddiff(FASHION_TRAIN, 10, 1, private=False),
     ),
     "feddiff_private": Step(
-        "paper 004, table 4, epsilon 10", feddiff_private, (FASHION,),
+        "FedDiff, table 4, epsilon 10", feddiff_private, (FASHION,),
         cost_of_feddiff(FASHION_TRAIN, 10, 1, private=True),
     ),
     "memorization": Step(
-        "paper 004, section 5.2, 5 images a record", memorization, (FASHION,),
+        "FedDiff, section 5.2, 5 images a record", memorization, (FASHION,),
         cost_of_feddiff(FASHION_TRAIN, 1, 6, private=False),
     ),
 }  # fmt: skip

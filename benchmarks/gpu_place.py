@@ -47,13 +47,13 @@ class Place:
 
     @property
     def generator(self) -> Preset:
-        """The U-Net of paper 004."""
+        """The U-Net of Mendieta et al. 2025."""
         found = GENERATORS["paper"]
         return replace(found, width=8, multipliers=(1, 2), batch=4) if self.small else found
 
     @property
     def attacker(self) -> Preset:
-        """The U-Net of paper 000."""
+        """The U-Net of Beitollahi et al. 2024."""
         found = PRESETS["paper"]
         return replace(found, width=8, multipliers=(1, 2), blocks=1, batch=4) if self.small else found
 

@@ -129,12 +129,12 @@ def share(work: gpu_work.Work, seconds: float, place: Place) -> float | None:
 
 
 def plain_step(place: Place) -> measure.Row:
-    """A plain step of the U-Net of paper 004."""
+    """A plain step of the U-Net of Mendieta et al. 2025."""
     return training_row(place.generator, CLASSES, place)
 
 
 def attack_step(place: Place) -> measure.Row:
-    """A step of the attacker's training, the U-Net of paper 000 on features."""
+    """A step of the attacker's training, the U-Net of Beitollahi et al. 2024 on features."""
     return training_row(place.attacker, place.pick(512, 16), place)
 
 
