@@ -45,6 +45,7 @@ class Row:
         sends: Bytes up.
         hides: What the guarantee is about.
         untested: Attacks that apply and were not concluded from; empty: all were; `not recorded` in old records.
+        bare: What the same method entry gives away without privacy; empty where no leak was found, or nothing run.
     """
 
     state: State | None
@@ -57,6 +58,7 @@ class Row:
     sends: str
     hides: str
     untested: str
+    bare: str
 
     @property
     def word(self) -> str:
@@ -135,7 +137,16 @@ def _row(record: RunRecord, option: Option) -> Row:
         sends="not measured" if option.bytes_up is None else size(option.bytes_up),
         hides=standing_in_words(*option.standing) if group.epsilon != float("inf") else "nothing is hidden",
         untested=_untested(record, option),
+        bare="" if option.state is None else _bare(record, group.label),
     )
+
+
+def _bare(record: RunRecord, label: str) -> str:
+    """The largest leak of a method entry without privacy, as the strip words it."""
+    for line in strip(record):
+        if line.group.label == label and line.group.epsilon == float("inf") and line.verdict == "leak":
+            return line.leaks
+    return ""
 
 
 def _untested(record: RunRecord, option: Option) -> str:
@@ -157,6 +168,8 @@ def decision_text(shown: Screen) -> Iterable[str]:
             yield f"    {shorten(why, _WIDE, placeholder=' …')}" + (
                 f" ({row.further} more)" if row.further else ""
             )
+        if row.bare:
+            yield f"    without privacy: {shorten(row.bare, _WIDE, placeholder=' …')}"
         yield f"    accuracy {row.accuracy}; cost of privacy: {row.cost}; sends {row.sends}; {row.untested}"
     for what, _, takes in shown.steps:
         yield f"Next: {what}" + (f" ({takes})" if takes else "")

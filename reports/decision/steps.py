@@ -68,7 +68,7 @@ def larger_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judge
     deltas, seeds = several_deltas(record), several_seeds(record)
     broken: dict[str, list[Judgement]] = {}
     for judgement in judgements:
-        if judgement.state != "pass":
+        if judgement.state == "broken":
             broken.setdefault(judgement.cell, []).append(judgement)
     rows: list[CellRecord] = []
     for label in dict.fromkeys(cell.label for cell in record.cells):

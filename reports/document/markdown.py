@@ -61,6 +61,7 @@ def _decision(record: RunRecord, policy: Policy | None) -> str:
             cells = (row.name, row.epsilon, row.accuracy, row.cost, row.sends, row.untested)
             lines.append(f"| {MARKS[row.state][0]} **{row.word}** | " + " | ".join(map(escaped, cells)) + " |")
     why = [f"- {escaped(row.name)}: {escaped(reason)}" for row in shown.rows for reason in row.why]
+    why += [f"- {escaped(row.name)} without privacy: {escaped(row.bare)}" for row in shown.rows if row.bare]
     steps = [
         f"- Next: {escaped(what)}" + (f" ({escaped(takes)})" if takes else "") for what, _, takes in shown.steps
     ]

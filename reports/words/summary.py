@@ -48,6 +48,7 @@ class Line:
         text: What was found, in plain words.
         further: How many more findings of weight stand below in the report.
         seeds: On how many seeds the verdict was reached, as words; empty for one seed.
+        leaks: The largest leaks alone, without what else is to be said; empty where there is none.
     """
 
     group: Group
@@ -55,6 +56,7 @@ class Line:
     text: str
     further: int
     seeds: str
+    leaks: str = ""
 
 
 def source_words(source: str | None) -> str:
@@ -126,27 +128,38 @@ def _line(group: Group) -> Line:
     seeds = ""
     if 0 < per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
-    return Line(group, verdict, text, further, seeds)
+    leaks = "; ".join(clause for rank, clause in clauses[:2] if rank == LOOKS["leak"].rank)
+    return Line(group, verdict, text, further, seeds, leaks)
 
 
 def _clauses(group: Group) -> list[tuple[int, str]]:
     """What there is to say about a group, each with its weight, heaviest first."""
     found = [_claim(group)]
     findings = [finding for cell in group.cells for finding in attacks_on(cell)]
+    leaks = {}
     for audit in dict.fromkeys(finding.audit for finding in findings):
         mine = [finding for finding in findings if finding.audit == audit]
-        for source in dict.fromkeys(f.source for f in mine if f.verdict == "leak"):
-            leaks = [f for f in mine if f.verdict == "leak" and f.source == source]
-            found.append((LOOKS["leak"].rank, _leak(max(leaks, key=_effect))))
+        leaks[audit] = _leaks(mine)
         if not any(f.verdict == "leak" for f in mine):
             unsure = next((f for f in mine if f.verdict == "inconclusive"), None)
             if unsure is not None:
                 found.append((LOOKS["inconclusive"].rank, f"{audit} inconclusive: {_meaning(unsure.reason)}"))
+    # The largest leak of every audit, then the second: the first two must not be small ones of one audit.
+    for place in range(max(map(len, leaks.values()), default=0)):
+        found += [(LOOKS["leak"].rank, _leak(own[place])) for own in leaks.values() if place < len(own)]
     attacked = any(cell.privacy.observed is not None for cell in group.cells)
     if all(f.verdict in {"no_leak_found", "sound", "not_run"} for f in findings) and (findings or not attacked):
         found.append(_nothing_found(findings))
     # A stable sort keeps the claim ahead of findings of its own weight.
     return sorted((clause for clause in found if clause[1]), key=lambda clause: -clause[0])
+
+
+def _leaks(findings: Sequence[Finding]) -> list[Finding]:
+    """The largest leak of every source, of findings of one audit, the largest first."""
+    leaks = [finding for finding in findings if finding.verdict == "leak"]
+    sources = dict.fromkeys(finding.source for finding in leaks)
+    largest = [max((leak for leak in leaks if leak.source == source), key=_effect) for source in sources]
+    return sorted(largest, key=_effect, reverse=True)
 
 
 def _claim(group: Group) -> tuple[int, str]:
@@ -205,7 +218,7 @@ def _on_what(finding: Finding, metric: Metric) -> str:
 
 
 def _effect(finding: Finding) -> float:
-    for name in ("ssim_gain", "auc", "heldout_gap"):
+    for name in ("ssim_gain", "auc", "heldout_gap", "fraction_recovered"):
         metric = finding.metrics.get(name)
         if metric is not None and metric.value is not None:
             return metric.value

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedassay.records.record import CellPrivacy, CellRecord, Coverage, Finding, RunRecord
+from fedassay.records.record import CellPrivacy, CellRecord, Coverage, Finding, Metric, RunRecord
 from fedassay.reports.decision.decision import Decision, decide
+from fedassay.reports.decision.screen import decision_text, screen
 from fedassay.reports.decision.words import grounds, in_words
 from fedassay.reports.gate.policy import Policy
 
@@ -119,6 +120,21 @@ def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
     timed = open_.model_copy(update={"seconds": 30.0, "further_seconds": 20.0})
     (step,) = decided(cell("fedcgs", 1.0, coverage=(timed,)), cell("fedlog", 1.0, coverage=(timed,))).steps
     assert step.seconds == pytest.approx(60.0), "starting, what is shared once, and each cell"
+
+
+def test_a_row_says_the_largest_leak_of_the_same_method_without_privacy() -> None:
+    def leak(share: float) -> Finding:
+        metrics = {"fraction_recovered": Metric(value=share, n=400)}
+        return Finding(
+            audit="message", verdict="leak", source=f"s{share}", reason=f"{share:.0%} recovered", metrics=metrics
+        )
+
+    images = Finding(audit="reconstruction", verdict="leak", reason="images come back")
+    free = cell("fedcgs", math.inf, accuracy=0.9, findings=(leak(0.01), leak(0.0), leak(0.93), images))
+    record = RunRecord(plan={"name": "x"}, environment={}, cells=(free, cell("fedcgs", 1.0), cell("fedlog", 1.0)))
+    shown = screen(record, decide(record, POLICY))
+    assert [row.bare for row in shown.rows] == ["93% recovered; images come back", ""]
+    assert any("without privacy: 93% recovered" in line for line in decision_text(shown))
 
 
 USEFUL = POLICY.model_copy(update={"maximum": {"accounted": 3.0}, "minimum": {"accuracy": 0.5}})
