@@ -35,7 +35,7 @@ from fedassay.exchange.statistics import field_of, known_counts, noise_of, stati
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError
 from fedassay.support.types import Parameters
 
 NAME = "label_distribution"
@@ -78,7 +78,7 @@ class LabelDistribution(Parameters):
             records a sender, NaN where only proportions are known.
 
         Raises:
-            NotRunError: No message tells anything about labels.
+            NothingToReadError: No message tells anything about labels.
         """
         means = _class_means(knowledge.attacker, view.classes) if self.use_attacker else None
         found: dict[str, list[_Estimate]] = {}
@@ -87,7 +87,7 @@ class LabelDistribution(Parameters):
             if estimate is not None:
                 found.setdefault(message.sender, []).append(estimate)
         if not found:
-            raise NotRunError(
+            raise NothingToReadError(
                 "the view tells nothing about labels: no labels, counts, class sums, class means or class lists"
             )
         joined = {sender: _joined(estimates) for sender, estimates in found.items()}

@@ -38,7 +38,7 @@ from fedassay.exchange.statistics import gram_of, noise_of, roundoff, square, st
 from fedassay.exchange.transcript import Message
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
 
 NAME = "gram_factorization"
@@ -98,13 +98,15 @@ class GramFactorization(Parameters):
             in the order of the artifacts `senders` and `sources`. NaN where a target was not tried.
 
         Raises:
-            NotRunError: The view holds no second moment or full covariance with a mean.
+            NothingToReadError: The view holds no second moment or full covariance with a mean.
         """
         targets = list(_targets(view))
         if self.differences:
             targets += list(_differences(view))
         if not targets:
-            raise NotRunError("the view holds no second moment, and no full covariances with means and counts")
+            raise NothingToReadError(
+                "the view holds no second moment, and no full covariances with means and counts"
+            )
         outcomes = []
         with knowledge.progress.step("factoring second moments") as advance:
             for number, target in enumerate(targets):

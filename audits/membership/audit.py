@@ -41,7 +41,7 @@ from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, sepa
 from fedassay.audits.membership.verdict import REPLACED, Basis, Positives, finding, membership
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
-from fedassay.audits.verdict import not_run
+from fedassay.audits.verdict import inconclusive, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -265,10 +265,10 @@ def _unanswered(asked: _Asked) -> list[Finding]:
     scored = {key.split("/")[0] for key in result.scores}
     known = set() if isinstance(asked.own, str) else {key.split("/")[0] for _, key in asked.own.scores}
     return [
-        not_run(
+        inconclusive(
             membership(source, None),
-            next((note for note in result.notes if note.startswith(f"{source}: ")), "")
-            or f"{source}: the attack gave no answer, as it does on the method's own run on control records",
+            "the attack gave no answer, as it does on the method's own run on control records"
+            + "".join(f"; {note}" for note in result.notes if note.startswith(f"{source}: ")),
         )
         for source in sorted(known - scored)
     ]

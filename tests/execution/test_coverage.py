@@ -40,6 +40,17 @@ def test_attacks_that_apply_and_are_not_in_the_plan_are_named_with_what_would_de
     assert coverage(view_of("other"), [], attacks=(), audits=()) == ()
 
 
+def test_an_attack_that_found_nothing_to_read_does_not_apply() -> None:
+    """Second moments may be expected of covariances, and only full ones hold any."""
+    seen = view_of("mixture_means", "mixture_covariances", "class_counts")
+    assert "gram_factorization" in {row.attack for row in coverage(seen, [], attacks=(), audits=())}
+    rows = coverage(seen, [], attacks=(), audits=(), idle={"gram_factorization"})
+    assert "gram_factorization" not in {row.attack for row in rows}
+    leak = Finding(audit="message", attack="gram_factorization", verdict="leak", reason="why")
+    tried = coverage(seen, [leak], attacks=(), audits=(), idle={"gram_factorization"})
+    assert "gram_factorization" in {row.attack for row in tried}
+
+
 @pytest.mark.parametrize(
     ("verdicts", "status"),
     [

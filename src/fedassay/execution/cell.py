@@ -32,7 +32,7 @@ from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component
 from fedassay.records.manifest import note
 from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
 from fedassay.support.types import Floats, Images
@@ -93,10 +93,12 @@ class Work:
     def _audited(self, produced: Produced, accounted: Accounted) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
         seen = visible(produced.outcome, self.case.threat)
-        results, reasons = self._attack(seen)
+        results, reasons, idle = self._attack(seen)
         context = self._context(produced, accounted, seen)
         case = self.case
-        self.coverage = partial(coverage, seen, attacks=case.attacks, audits=case.audits, another=case.another)
+        self.coverage = partial(
+            coverage, seen, attacks=case.attacks, audits=case.audits, idle=idle, another=case.another
+        )
         findings: list[Finding] = []
         for audit in self.case.audits:
             if not isinstance(audit, AttackAuditEntry):
@@ -127,14 +129,15 @@ class Work:
                 return [_not_run(audit, attack, str(error))]
         return [_not_run(audit, attack, "the audit failed; see errors")]
 
-    def _attack(self, seen: View) -> tuple[dict[str, AttackResult], dict[str, str]]:
+    def _attack(self, seen: View) -> tuple[dict[str, AttackResult], dict[str, str], set[str]]:
         """Run the attacks in their order; later ones know the vectors that earlier ones recovered.
 
         Returns:
-            Results, and why there is none, by the attack's label.
+            Results, and why there is none, by the attack's label; names of attacks that found nothing to read.
         """
         results: dict[str, AttackResult] = {}
         reasons: dict[str, str] = {}
+        idle: set[str] = set()
         for attack in self.case.attacks:
             reasons[attack.label] = "the attack failed; see errors"
             with self.stages(attack.label):
@@ -143,7 +146,9 @@ class Work:
                     results[attack.label] = attack.build.run(seen, self._knowledge(attack, recovered))
                 except NotRunError as error:
                     reasons[attack.label] = str(error)
-        return results, reasons
+                    if isinstance(error, NothingToReadError):
+                        idle.add(attack.name)
+        return results, reasons, idle
 
     def _again(self, attack: Component[Attack]) -> AttackAgain:
         def attack_again(

@@ -6,7 +6,7 @@ sees; which attacks the plan names decides only on whether they were run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from fedassay.contracts.attack import Attack
 from fedassay.contracts.facts import ATTACK_NEED_WORDS, AttackFacts
@@ -40,6 +40,7 @@ def coverage(
     *,
     attacks: Sequence[Component[Attack]],
     audits: Sequence[RunAuditEntry | AttackAuditEntry],
+    idle: Collection[str] = (),
     another: NextRun | None = None,
 ) -> tuple[Coverage, ...]:
     """Every attack that applies to what a view shows, and whether it said anything.
@@ -49,6 +50,7 @@ def coverage(
         findings: Of the cell.
         attacks: That were run.
         audits: That were run.
+        idle: Attacks that were run and found nothing of what they read: they do not apply after all.
         another: Another run of the cell, of which it is said what it would take; None where there is no plan.
     """
     kinds = seen_kinds(view)
@@ -57,7 +59,7 @@ def coverage(
     for name, facts in _installed():
         own = [finding for finding in findings if finding.attack == name and finding.audit in judged]
         tried = [finding for finding in own if finding.verdict != "not_run"]
-        if facts.applies(kinds) or tried:
+        if tried or (facts.applies(kinds) and name not in idle):
             rows.append(_row(name, own, another) if own else _not_run(name, facts, run, judged, another))
     for name, audit in every_audit().items():
         if "generator" in audit.needs and not audit.judges and "generator" in kinds:

@@ -27,6 +27,10 @@ class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason."""
 
 
+class NothingToReadError(NotRunError):
+    """An attack found nothing of what it reads in a view: it does not apply, which leaves nothing untested."""
+
+
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
 """How libraries that do not raise MemoryError say that they found none."""
 
