@@ -298,6 +298,22 @@ def ridge_sums(
     return _experiment(sensitivity, records, sigmas, release, (flat_rows, _second("full", True)))
 
 
+def beside_constant(experiment: Experiment) -> Experiment:
+    """The same of records with a last feature that is 1, which the statistic leaves out."""
+    pair = experiment.neighbours
+
+    def longer(features: Floats) -> Floats:
+        return np.concatenate([features, np.ones((len(features), 1))], axis=1)
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats, ...]:
+        return experiment.release(x[:, :-1], y, scales, rng, r)
+
+    neighbours = Neighbours(longer(pair.features0), pair.labels0, longer(pair.features1), pair.labels1)
+    return replace(experiment, neighbours=neighbours, release=release)
+
+
 def magnitude_sum(
     clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3
 ) -> Experiment:
