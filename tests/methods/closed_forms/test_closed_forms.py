@@ -265,8 +265,6 @@ def test_bad_situations_end_in_one_message(make_task: MakeTask, name: str) -> No
 
 def test_worst_pairs_hold_the_constant() -> None:
     """The experiment's records are features as Fed3R takes statistics of them: the last one is 1."""
-    from fedassay.privacy.sensitivities import ridge_sums
-
     pair = worst_pair(ridge_sums(3, adjacency="replace_one", constant=True), 4)
     assert (pair.features0[:, -1] == 1).all()
     assert (pair.features1[:, -1] == 1).all()
