@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedassay.exchange.inference.grams import rounding
+from fedassay.exchange.inference.grams import HALF, nonnegative, rounding
 from fedassay.exchange.inference.sheets import Matrix
 from fedassay.exchange.message import FieldKind
 
 _WHOLE = 2e-2
+_GROWS = 0.5
 _RIDGED: tuple[FieldKind, ...] = ("regularised_gram", "inverse_gram")
 
 
@@ -66,16 +67,16 @@ def try_reading(
         sums = rows @ whole if table == "ridge_weights" else rows
         plain = whole - ridge * np.eye(len(whole)) if gram in _RIDGED else whole
         values, vectors = np.linalg.eigh(plain)
-        kept = values > max(4 * rounding(whole, unit), 1e-7 * float(values[-1]))
+        kept = values > max((1 if unit > HALF else 4) * rounding(whole, unit), 1e-7 * float(values[-1]))
         within = sums @ vectors
         lost = float(np.linalg.norm(within[:, ~kept]))
-        if lost > 1e-2 * float(np.linalg.norm(sums)):
+        if lost > (0.1 if unit > HALF else 1e-2) * float(np.linalg.norm(sums)):
             trial.refuted = "the table is outside the range of the matrix"
             return trial
         squares = np.asarray((within[:, kept] ** 2 / values[kept]).sum(axis=1))
         trial.counts.append(squares)
         trial.full.append(bool(kept.all()))
-        if _sums_of_nonnegative(plain) and float(sums.min(initial=0)) < -1e-3 * float(np.abs(sums).max(initial=0)):
+        if nonnegative(plain) and float(sums.min(initial=0)) < -1e-3 * float(np.abs(sums).max(initial=0)):
             trial.refuted = "features are not negative, and the table is"
             return trial
         sizes = squares if table != "class_means" else 1 / squares[squares > 0]
@@ -89,14 +90,34 @@ def try_reading(
     return trial
 
 
-def _sums_of_nonnegative(gram: Matrix) -> bool:
-    """Whether no entry is negative, as of features that are not."""
-    return bool(gram.min() >= -1e-6 * np.abs(gram).max())
-
-
 def records_of(trial: Trial) -> float:
     """How many records the reading makes of the largest message, at least."""
     return max((float(each.sum()) for each in trial.counts), default=0.0)
+
+
+def explained(trial: Trial, counts: Sequence[Matrix], unit: float) -> float:
+    """Which share of the sent counts a reading gives back; 0 where it gives a class more than it has.
+
+    Args:
+        trial: The reading.
+        counts: Records of each row of the table, (P,), one a message.
+        unit: Unit roundoff of the coarser type.
+    """
+    given = np.concatenate(list(counts))
+    found = np.concatenate(trial.counts)
+    found = found * given**2 if trial.table == "class_means" else found
+    loose = 0.2 if unit > HALF else _WHOLE
+    return 0.0 if (found > (1 + loose) * given + loose).any() else float(found.sum() / given.sum())
+
+
+def grows(matrices: Sequence[Matrix], counts: Sequence[Matrix]) -> bool | None:
+    """Whether matrices are larger where there are more records; None where all are of like sizes."""
+    records = np.log([max(float(each.sum()), 1.0) for each in counts])
+    if len(records) < 2 or np.ptp(records) < np.log(1.5):
+        return None
+    traces = np.log([float(np.trace(matrix)) for matrix in matrices])
+    slope = (records - records.mean()) @ (traces - traces.mean()) / ((records - records.mean()) ** 2).sum()
+    return None if abs(slope) < _GROWS else bool(slope > 0)
 
 
 def plausible(trial: Trial, width: int) -> bool:

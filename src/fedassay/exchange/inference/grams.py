@@ -18,11 +18,17 @@ from fedassay.exchange.inference.sheets import Matrix, Sheet, side_of_triangle
 from fedassay.exchange.message import FieldKind
 from fedassay.mixtures.packed import unpack_lower
 
-WIDEST = 1024
+WIDEST = 768
 """Width above which a matrix is not decomposed here."""
 
+_SUMMED: tuple[FieldKind, ...] = ("second_moment", "regularised_gram")
+"""What adds up over records."""
+
 _SLACK = 16.0
-"""Roundings that a sender may have summed up, on top of that of the type."""
+"""Roundings that a sender may have summed up in the type that it sends; nobody sums in half precision."""
+
+HALF = 1e-4
+"""Unit roundoff of types of two bytes, and more."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ def bounded(matrix: Matrix, unit: float) -> bool:
 
 def rounding(matrix: Matrix, unit: float) -> float:
     """How far rounding may move an eigenvalue."""
-    return _SLACK * max(unit, 1e-16) * float(np.linalg.norm(matrix))
+    slack = 1.0 if unit > HALF else _SLACK
+    return slack * max(unit, 1e-16) * float(np.linalg.norm(matrix))
 
 
 def spectrum(matrix: Matrix, unit: float) -> Spectrum:
@@ -126,9 +133,14 @@ def read_gram(sheet: Sheet, matrices: Sequence[Matrix]) -> Reading:
         if said == {"regularised_gram"}:
             return sure("regularised_gram", f"the smallest eigenvalue is a multiple one above 0: {level}")
         return sure("inverse_gram", f"the largest eigenvalue is a multiple one, 1 / gamma: {level}")
-    return unsure(
-        "second_moment",
-        "regularised_gram",
-        "inverse_gram",
-        why="symmetric and positive definite without a multiple eigenvalue: at least as many records as features",
-    )
+    words = "symmetric and positive definite without a multiple eigenvalue: at least as many records as features"
+    if width > 2 and all(nonnegative(matrix) for matrix in matrices):
+        return unsure(*_SUMMED, why=f"{words}; no entry is negative, as of features that are not")
+    if width > 2 and all(nonnegative(np.linalg.inv(matrix)) for matrix in matrices):
+        return sure("inverse_gram", words, "no entry of its inverse is negative, as of features that are not")
+    return unsure(*_SUMMED, "inverse_gram", why=words)
+
+
+def nonnegative(matrix: Matrix) -> bool:
+    """Whether no entry is negative, as in a Gram matrix of features that are not, and never in its inverse."""
+    return bool(matrix.min() >= -1e-6 * np.abs(matrix).max())

@@ -20,21 +20,26 @@ class Indices:
         labels: The labels of its rows, or None.
         counts: Records of the class of each row, or None.
         components: Mixture components of each class, or None.
+        ids: The class of each row, or None.
     """
 
     readings: Readings = field(default_factory=dict)
     labels: Sequence[Matrix] | None = None
     counts: Sequence[Matrix] | None = None
     components: Sequence[Matrix] | None = None
+    ids: Sequence[Matrix] | None = None
 
 
-def read_indices(whole: Mapping[str, Sheet], tables: Sequence[Matrix], classes: int) -> Indices:
+def read_indices(
+    whole: Mapping[str, Sheet], tables: Sequence[Matrix], classes: int, *, summed: bool = False
+) -> Indices:
     """Read the rows of whole numbers that are as long as a table of features, or of one row a class.
 
     Args:
         whole: Rows of whole numbers by name.
         tables: The table in each message.
         classes: C.
+        summed: Whether the rows are known to be of classes, so that no labels stand beside them.
     """
     lengths = [len(table) for table in tables]
     fitting = {name: sheet.arrays for name, sheet in whole.items() if sheet.has_lengths(lengths)}
@@ -43,13 +48,15 @@ def read_indices(whole: Mapping[str, Sheet], tables: Sequence[Matrix], classes: 
     }
     if len(fitting) == 1:
         (name, values) = next(iter(fitting.items()))
+        if summed and all(length == classes for length in lengths) and not _are_ids(values, classes):
+            return Indices(rest | {name: sure("class_counts", "whole numbers, one a class")}, counts=values)
         return _one(name, values, tables, classes, rest)
     if len(fitting) == 2:
         ids = [name for name, values in fitting.items() if _are_ids(values, classes)]
         if len(ids) == 1:
             other = next(name for name in fitting if name != ids[0])
             found = {ids[0]: _IDS, other: sure("class_counts", "whole numbers beside the classes")}
-            return Indices(rest | found, counts=fitting[other])
+            return Indices(rest | found, counts=fitting[other], ids=fitting[ids[0]])
         why = "two rows of whole numbers, of which both or neither rise as classes do"
         return Indices(rest | {name: unsure("class_ids", "class_counts", why=why) for name in fitting})
     return Indices(rest | {name: unsure(why="several rows of whole numbers") for name in fitting})

@@ -20,7 +20,8 @@ from fedassay.exchange.inference.statistics import read_statistics
 from fedassay.exchange.message import FieldKind, Message, MessageField
 from fedassay.exchange.transcript import SERVER, Transcript, shape_problem
 
-_SAME_ARRAYS = {"head", "parameters"}
+_FORMS = 16
+"""Forms of messages that are read; whoever captured them, or made them up, chose how many there are."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,17 @@ class Inferred:
 
 def infer_kinds(transcript: Transcript) -> tuple[Inferred, ...]:
     """Infer the kind of every field that clients send, declared or not, in the order of forms and names."""
-    return tuple(found for form in forms_of(transcript) for found in _of_form(form, transcript.classes))
+    forms = forms_of(transcript)
+    read = [found for form in forms[:_FORMS] for found in _of_form(form, transcript.classes)]
+    why = f"one of more than {_FORMS} forms of messages"
+    return (
+        *read,
+        *(
+            Inferred(name, sheet.items[0].kind, unsure(why=why), form.messages)
+            for form in forms[_FORMS:]
+            for name, sheet in form.sheets.items()
+        ),
+    )
 
 
 def _of_form(form: Form, classes: int) -> Iterator[Inferred]:

@@ -18,7 +18,7 @@ from fedassay.exchange.transcript import SERVER, Transcript
 
 Matrix = NDArray[np.float64]
 
-_MESSAGES = 24
+_MESSAGES = 12
 """Messages of one form that are looked at."""
 
 _LARGEST = 1 << 22
@@ -64,10 +64,15 @@ class Sheet:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether it is one row of whole numbers, none below 0, in every message."""
+        """Whether it is one row of whole numbers, none below 0, in every message.
+
+        Floats that are 0 or 1 throughout are no numbers of anything: they may be weights.
+        """
+        counted = self.items[0].dtype.kind != "f" or any((a > 1).any() for a in self.arrays)
         return (
             self.sides == 1
             and bool(self.arrays)
+            and counted
             and all(np.array_equal(a, np.rint(a)) and (a >= 0).all() for a in self.arrays)
         )
 

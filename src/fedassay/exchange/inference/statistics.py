@@ -66,7 +66,7 @@ def read_statistics(sheets: Sheets, classes: int) -> Readings:
     counts = found.counts
     if counts is None:
         return readings | _without_counts(name, table, found, parts, classes)
-    readings[name] = sums_or_means(table.arrays, counts)
+    readings[name] = sums_or_means(table.arrays, counts, found.ids)
     for other, stack in parts.stacks.items():
         kind = readings[name].kind
         whole = _unpacked(stack)
@@ -121,10 +121,8 @@ def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Reading
             return {other: _gram_alone(gram)}
     if any(len(a) > classes for a in tables):
         return {other: _gram_alone(gram)}
-    of_gram, of_table = read_pair(gram, matrices, table, tables)
-    found = read_indices(parts.whole, tables, classes)
-    if found.counts is not None and of_table.kind is None and {SUMS, MEANS} & set(of_table.kinds):
-        of_table = sums_or_means(tables, found.counts)
+    found = read_indices(parts.whole, tables, classes, summed=True)
+    of_gram, of_table = read_pair(gram, matrices, table, tables, found.counts)
     of_table = Reading(of_table.kinds, of_table.evidence, turned)
     return {**found.readings, other: of_gram, name: of_table}
 
@@ -136,8 +134,12 @@ def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, class
         readings: Readings = {other: unsure(why="no counts beside it") for other in parts.stacks}
         readings[name] = unsure(SUMS, MEANS, why="no counts beside it")
         return readings
-    if not found.readings and (max(lengths) > classes or len(set(lengths)) > 1):
-        return {name: sure("features", "rows that are neither one a class nor of one number in all messages")}
+    if not found.readings and len(set(lengths)) > 1:
+        return {
+            name: sure("features", "as many rows as a client has records: neither one a class nor a fixed number")
+        }
+    if not found.readings and max(lengths) > classes:
+        return {name: unsure("features", "parameters", why="more rows than classes, and as many in every message")}
     if any(len(reading.kinds) > 1 for reading in found.readings.values()):
         return {name: unsure("features", SUMS, MEANS, why="labels are not told from counts or classes beside it")}
     return {name: unsure("features", SUMS, MEANS, "ridge_weights", "head", why="one row a class, and no counts")}

@@ -21,32 +21,47 @@ SUMS: FieldKind = "class_sums"
 MEANS: FieldKind = "class_means"
 
 
-def sums_or_means(tables: Sequence[Matrix], counts: Sequence[Matrix]) -> Reading:
+def sums_or_means(
+    tables: Sequence[Matrix], counts: Sequence[Matrix], ids: Sequence[Matrix] | None = None
+) -> Reading:
     """Whether rows grow with the number of records of their class.
 
     Args:
         tables: Shape (P, d), one a message.
         counts: Shape (P,), one a message.
+        ids: The class of each row, shape (P,); None: 0 to P - 1.
     """
     column = _constant_column(tables, counts)
     if column is not None:
         return column
     rows = np.concatenate([np.linalg.norm(table, axis=1) for table in tables])
     sizes = np.concatenate(list(counts))
+    known = np.concatenate([np.arange(len(a)) for a in counts] if ids is None else list(ids))
     held = (sizes > 0) & (rows > 0)
     if ((sizes == 0) & (rows > 0)).any():
         return Reading((), ("a class without any record has a row that is not 0",))
     x, y = np.log(sizes[held]), np.log(rows[held])
     if held.sum() < _FEWEST or np.ptp(x) == 0:
         return unsure(SUMS, MEANS, why=f"{int(held.sum())} classes of like sizes do not tell sums from means")
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    residual = y - y.mean() - slope * centred
-    error = float(np.sqrt((residual @ residual) / (held.sum() - 2) / (centred @ centred)))
+    # Rows of one class are alike: within classes the same slope shows with less scatter, where sizes differ.
+    slope, error = min(_slope(x, y, known[held]), _slope(x, y, np.zeros(len(x))), key=lambda found: found[1])
     words = f"rows grow with the power {slope:.2f} (standard error {error:.2f}) of the number of records"
     if abs(slope - _MIDDLE) < _ERRORS * error:
         return unsure(SUMS, MEANS, why=f"{words}: neither as sums do (1/2 to 1) nor as means (-1/2 to 0)")
     return sure(SUMS if slope > _MIDDLE else MEANS, words)
+
+
+def _slope(x: Matrix, y: Matrix, groups: Matrix) -> tuple[float, float]:
+    """Slope of y over x within groups, and its standard error; infinite where too little is left."""
+    inverse = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(inverse)
+    across, up = (values - (np.bincount(inverse, values) / sizes)[inverse] for values in (x, y))
+    freedom, spread = len(x) - len(sizes) - 1, float(across @ across)
+    if freedom < _FEWEST - 2 or spread <= 0:
+        return 0.0, np.inf
+    slope = float(across @ up / spread)
+    rest = up - slope * across
+    return slope, float(np.sqrt(rest @ rest / freedom / spread))
 
 
 def _constant_column(tables: Sequence[Matrix], counts: Sequence[Matrix]) -> Reading | None:
