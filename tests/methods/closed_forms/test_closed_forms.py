@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedassay.audits.claim.noise_blocks import noised_arrays
 from fedassay.contracts.method import Method, MethodInput, Outcome
 from fedassay.data.records import Records, joined
 from fedassay.exchange.ledger import account
@@ -225,6 +226,19 @@ def test_the_noise_is_in_every_field(make_task: MakeTask) -> None:
                 assert item.release.noise_scale is not None
                 noise = item.values - theirs.fields[name].values
                 assert 0.6 < float(np.std(noise)) / item.release.noise_scale[0] < 1.2, (method, name)
+
+
+@pytest.mark.parametrize("method", [AFL(), Fed3R(), GHOFL(), GHOFL(head="nb", moments="diagonal"), FedNCM()])
+def test_independent_draws_have_the_scale_that_their_kind_says(make_task: MakeTask, method: Method) -> None:
+    """At a tiny epsilon nothing but noise is left, on the diagonals and off them."""
+    outcome = method.run(make_task(clients=1, records=40, epsilon=1e-3))
+    found = [array for array in noised_arrays(outcome.transcript) if not array.reason]
+    assert found
+    for array in found:
+        for wide in (True, False):
+            chosen = (array.scales == array.scales.max()) == wide
+            if chosen.sum() > 50:
+                assert float(np.std(array.values[chosen] / array.scales[chosen])) == pytest.approx(1.0, rel=0.25)
 
 
 def _clipping(extract: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.inference.reading import Reading, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet, side_of_triangle
+from fedassay.exchange.inference.sheets import Matrix, Sheet
 from fedassay.exchange.message import FieldKind
-from fedassay.mixtures.packed import unpack_lower
+from fedassay.mixtures.packed import side_of_triangle, unpack_lower
 
 WIDEST = 768
 """Width above which a matrix is not decomposed here."""

@@ -5,7 +5,6 @@ Messages of clients that hold fields of the same names are of one form; a name i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,9 +114,3 @@ def forms_of(transcript: Transcript) -> list[Form]:
 def _holds_something(fields: dict[str, MessageField]) -> bool:
     """Whether a message is of any record: those of empty clients say nothing."""
     return all(item.size for item in fields.values())
-
-
-def side_of_triangle(size: int) -> int:
-    """The side d of a triangle of d(d+1)/2 entries, else 0."""
-    side = (math.isqrt(8 * size + 1) - 1) // 2
-    return side if side * (side + 1) // 2 == size else 0

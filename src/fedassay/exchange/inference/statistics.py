@@ -11,7 +11,7 @@ from fedassay.exchange.inference.indices import Indices, read_indices
 from fedassay.exchange.inference.mixtures import read_mixture
 from fedassay.exchange.inference.pairs import read_pair
 from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
-from fedassay.exchange.inference.sheets import Matrix, Sheet, side_of_triangle
+from fedassay.exchange.inference.sheets import Matrix, Sheet
 from fedassay.exchange.inference.tables import (
     MEANS,
     SUMS,
@@ -20,7 +20,7 @@ from fedassay.exchange.inference.tables import (
     sums_or_means,
     which_is_first,
 )
-from fedassay.mixtures.packed import unpack_lower
+from fedassay.mixtures.packed import side_of_triangle, unpack_lower
 
 Sheets = dict[str, Sheet]
 
