@@ -7,9 +7,10 @@ projection shrinks noise, and shrunk noise looks like missing noise.
 
 | kind | independent draws | scale |
 |---|---|---|
-| `second_moment` | lower triangle | sigma on the diagonal, sigma / sqrt(2) off it (isometric) |
+| one Gram matrix, with a ridge or without | lower triangle | sigma on the diagonal, sigma / sqrt(2) off it |
+| `class_second_moments` | lower triangles, or diagonals | the same |
 | `class_means`, `mixture_means` | entries, of means that were noised as such | of its cell |
-| covariances, magnitudes | none: computed from what was noised | |
+| covariances, magnitudes, ridge weights, inverses | none: computed from what was noised | |
 | any other | entries that are not copies of one another | of its cell |
 """
 
@@ -23,12 +24,20 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.message import FieldKind, Message, MessageField
 from fedassay.exchange.transcript import Transcript
+from fedassay.mixtures.packed import diagonal_index, pack_lower, side_of_triangle
 from fedassay.support.types import Floats
 
 Array = NDArray[np.float64]
 
 _COMPUTED: frozenset[FieldKind] = frozenset(
-    {"mixture_covariances", "class_covariances", "magnitude_mean", "mixture_weights"}
+    {
+        "mixture_covariances",
+        "class_covariances",
+        "magnitude_mean",
+        "mixture_weights",
+        "ridge_weights",
+        "inverse_gram",
+    }
 )
 _ALIKE = 3
 """So many rows of one sum were made to have it."""
@@ -93,15 +102,27 @@ def _draws(message: Message, item: MessageField, sent: Floats) -> tuple[Array, A
     """Entries and scales (r, c) of the independent draws, and whether they are bounded from below alone."""
     values = sent.astype(np.float64)
     declared = np.array(item.release.noise_scale, dtype=np.float64)
-    if item.kind == "second_moment":
+    if item.kind in {"second_moment", "regularised_gram"}:
         return _of_moment(values, float(declared.min()))
+    if item.kind == "class_second_moments" and values.ndim == 3:
+        values = pack_lower(values)
     rows = values.reshape(values.shape[0], -1) if values.ndim > 1 else values.reshape(1, -1)
     if values.ndim == 1 and len(declared) == values.size:
         return rows, declared.reshape(1, -1), False
     # Blocks that do not match the rows are held to the smallest scale, which accuses nobody wrongly.
     each = declared if len(declared) == len(rows) else np.full(len(rows), declared.min())
-    del message
-    return rows, np.broadcast_to(each[:, None], rows.shape).copy(), False
+    scales = np.broadcast_to(each[:, None], rows.shape).copy()
+    if item.kind == "class_second_moments" and rows.shape[1] != _width(message):
+        diagonal = np.isin(np.arange(rows.shape[1]), diagonal_index("full", side_of_triangle(rows.shape[1])))
+        scales[:, ~diagonal] /= np.sqrt(2)
+    return rows, scales, False
+
+
+def _width(message: Message) -> int | None:
+    """Feature width of a message's class sums or means; None where it has none."""
+    return next(
+        (item.shape[1] for item in message.fields.values() if item.kind in {"class_sums", "class_means"}), None
+    )
 
 
 def _of_moment(values: Array, scale: float) -> tuple[Array, Array, bool]:

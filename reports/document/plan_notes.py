@@ -89,6 +89,7 @@ def assumptions(record: RunRecord) -> list[str]:
     elif weights not in {None, "random"}:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
     out.append("The list of labels is public.")
+    out += [plain(text) for text in _inferred(plan)]
     finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
     if finite:
         for adjacency in sorted({cell.adjacency for cell in finite}):
@@ -109,6 +110,23 @@ def stated(record: RunRecord) -> list[str]:
     return list(
         dict.fromkeys(text for cell in record.cells for finding in cell.findings for text in finding.assumptions)
     )
+
+
+def _inferred(plan: dict[str, Any]) -> list[str]:
+    """What was read into fields that declared no kind, and what could not be."""
+    said = _part(plan, "transcript").get("inferred")
+    entries = [entry for entry in said if isinstance(entry, dict)] if isinstance(said, list) else []
+    words = {
+        "inferred": "Kind inferred",
+        "ambiguous": "Kind not inferred",
+        "unknown": "Kind not inferred",
+        "contradicts": "Kind in doubt",
+    }
+    return [
+        f"{words[str(entry.get('status'))]}: {entry.get('text')}."
+        for entry in entries
+        if str(entry.get("status")) in words
+    ]
 
 
 def warnings(record: RunRecord) -> list[tuple[str, str]]:

@@ -192,6 +192,9 @@ def run(
     multiple=True,
     help="The same messages captured again, of the same records: measures their noise. May be repeated.",
 )
+@click.option(
+    "--infer", is_flag=True, help="Read fields that declare no kind as what their arrays are, and say why."
+)
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option(
     "--minutes",
@@ -211,6 +214,7 @@ def audit(
     transcript: Path,
     plan: Path | None,
     again: tuple[Path, ...],
+    infer: bool,
     output: Path | None,
     minutes: float,
     device: str,
@@ -236,6 +240,7 @@ def audit(
         quiet=quiet,
         command=_command(),
         again=again,
+        infer=infer,
         minutes=minutes,
     )
     folder, record = audit_transcript(transcript, plan, output, options)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -67,6 +68,18 @@ CASES = [
     *_each("fedcgs", "replace_one", {}, {"secure_aggregation": "all"}, CENTRAL),
     *_each("fedcgs", SAME, {}, {"counts": "exact"}, {**CENTRAL, "counts": "exact"}),
     *_each("fedcgs", "add_remove", {"counts": "exact"}, honest=False),
+    *(
+        case
+        for adjacency in get_args(Adjacency)
+        for case in (
+            *_each("afl", adjacency, {}, {"transport": "float64", "remove_ridge": False}),
+            *_each("fed3r", adjacency, {}, {"mechanism": "assembled"}, {"random_features": 12}),
+            *_each("gh_ofl", adjacency, {}, {"head": "nb", "moments": "diagonal"}, {"head": "lda", "sketch": 9}),
+            *_each("one_shot_ridge", adjacency, {}, {"mechanism": "classical"}, {"secure_aggregation": "all"}),
+            *_each("fedcof", adjacency, {}),
+            *_each("fedncm", adjacency, {}),
+        )
+    ),
     *(
         case
         for name in ("fedpft", "fedpft_chain")

@@ -72,8 +72,10 @@ def _save(
     return folder
 
 
-def _audit(folder: Path, plan: Path | None = None, again: tuple[Path, ...] = ()) -> RunRecord:
-    options = AuditOptions(quiet=True, force=True, again=again)
+def _audit(
+    folder: Path, plan: Path | None = None, again: tuple[Path, ...] = (), *, infer: bool = False
+) -> RunRecord:
+    options = AuditOptions(quiet=True, force=True, again=again, infer=infer)
     out, record = audit_transcript(folder, plan, folder.parent / "out", options)
     assert load_record(out) == record
     assert (out / "report.html").is_file()
@@ -98,6 +100,28 @@ def test_exact_sums_give_their_records_away(tmp_path: Path) -> None:
     assert found["label_histograms"].verdict == "leak"
     assert record.cells[0].privacy.exact_fields == ("sums", "moment", "counts")
     assert math.isinf(record.cells[0].privacy.accounted or 0.0)
+
+
+def test_undeclared_fields_are_read_by_their_algebra_and_the_record_says_why(tmp_path: Path) -> None:
+    """Without kinds nothing applies; inferred, the same records come back as from declared ones."""
+
+    def renamed(fields: dict[str, MessageField]) -> dict[str, MessageField]:
+        return {f"t{place}": replace(fields[name], kind="other") for place, name in enumerate(sorted(fields))}
+
+    folder = _save(tmp_path / "in", [renamed(_sums(6, seed=0)), renamed(_sums(20, seed=1))])
+    blind = _audit(folder)
+    assert {finding.verdict for finding in blind.cells[0].findings} == {"not_run"}
+    record = _audit(folder, infer=True)
+    assert _found(record)["gram_factorization"].reason.startswith("26 of 26")
+    said = {each["field"]: each for each in record.plan["transcript"]["inferred"]}
+    assert {name: each["kind"] for name, each in said.items()} == {
+        "t0": "class_counts",
+        "t1": "second_moment",
+        "t2": "class_sums",
+    }
+    assert "whole numbers of records that add up to the rank" in said["t2"]["text"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Kind inferred: t1 is second_moment: symmetric, positive semidefinite and singular" in page
 
 
 def test_the_singletons_are_the_records(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ EXPERIMENTS = {
         for adjacency in (SAME, ANY, ADD)
     },
     **{f"shared-{a}": r.shared_sums(adjacency=a, sigmas=(2.0, 2.0, 1.0)) for a in (SAME, ANY, ADD)},
+    **{
+        f"ridge-{a}-{constant}": r.ridge_sums(adjacency=a, sigmas=(2.0, 1.0), constant=constant)
+        for a in (SAME, ANY, ADD)
+        for constant in (False, True)
+    },
+    **{f"count-sums-{a}": r.count_sums(adjacency=a, sigmas=(2.0, 1.0)) for a in (SAME, ANY, ADD)},
     "shared-public-counts": r.shared_sums(adjacency=SAME, sigmas=(0.0, 2.0, 1.0)),
     **{f"magnitude-{a}": r.magnitude_sum(100.0, adjacency=a, sigma=80.0) for a in (ANY, ADD)},
     **{f"counts-{a}": r.class_counts(adjacency=a, sigma=1.0) for a in (ANY, ADD)},
@@ -41,7 +47,7 @@ def test_scores_follow_the_exact_gaussian_law(name):
     mu = experiment.mu
     assert 0 < mu < math.inf
     zero, one = r.llr_scores(experiment, reruns=20_000, rng=np.random.default_rng(list(name.encode())))
-    # Significance 1e-4 each over some 50 tests of a fixed seed.
+    # Significance 1e-4 each over some 60 tests of a fixed seed.
     assert kstest(zero, norm(-mu * mu / 2, mu).cdf).pvalue > 1e-4
     assert kstest(one, norm(mu * mu / 2, mu).cdf).pvalue > 1e-4
 
@@ -54,6 +60,9 @@ def test_scores_follow_the_exact_gaussian_law(name):
         lambda dim: r.mean_covariance(9, sigma=0.3, dim=dim),
         lambda dim: r.class_sums(adjacency=ANY, sigmas=(2.0, 2.0, 2.0), dim=dim, classes=dim),
         lambda dim: r.shared_sums(adjacency=ANY, sigmas=(2.0, 2.0, 2.0), dim=dim, classes=dim),
+        lambda dim: r.ridge_sums(adjacency=ANY, sigmas=(2.0, 2.0), dim=dim, classes=dim),
+        lambda dim: r.ridge_sums(adjacency=ANY, sigmas=(2.0, 2.0), dim=dim, classes=dim, constant=True),
+        lambda dim: r.count_sums(adjacency=ANY, sigmas=(2.0, 2.0), dim=dim, classes=dim),
         lambda dim: r.magnitude_sum(10.0, adjacency=ANY, sigma=9.0, dim=dim),
     ],
 )

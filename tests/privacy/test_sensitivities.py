@@ -79,6 +79,25 @@ def sums_case(kind, dim, adjacency, family="full", nonnegative=False, weights=(1
     return Case(worst, statistic, lambda x: m.clip_features(x, nonnegative=nonnegative), 2, dim, adjacency, 2)
 
 
+def ridge_case(dim, adjacency, constant=False, nonnegative=False, weights=(1.0, 1.0)):
+    def statistic(x, y):
+        sums, second = m.ridge_sums(x, y, 2)
+        return np.concatenate([weights[0] * sums.ravel(), weights[1] * vech(second).ravel()])
+
+    worst = s.ridge_sums(dim, adjacency=adjacency, constant=constant, nonnegative=nonnegative, weights=weights)
+    clip = m.clip_beside_constant if constant else m.clip_features
+    return Case(worst, statistic, lambda x: clip(x, nonnegative=nonnegative), 2, dim, adjacency, 2)
+
+
+def count_case(dim, adjacency, nonnegative=False, weights=(1.0, 1.0)):
+    def statistic(x, y):
+        counts, sums, _ = m.shared_sums(x, y, 2)
+        return np.concatenate([weights[0] * counts, weights[1] * sums.ravel()])
+
+    worst = s.count_sums(dim, adjacency=adjacency, nonnegative=nonnegative, weights=weights)
+    return Case(worst, statistic, lambda x: m.clip_features(x, nonnegative=nonnegative), 2, dim, adjacency, 2)
+
+
 def fedlog_case(features, clip, adjacency):
     def statistic(x, y):
         return m.fedlog_sums(x, y, 2).ravel()
@@ -131,6 +150,24 @@ CASES = {
         for dim in (1, 2)
         for nn in (False, True)
     },
+    **{
+        f"ridge-sums-d{dim}-{adjacency}-{constant}-{nn}": ridge_case(dim, adjacency, constant, nn)
+        for adjacency in (SAME, ANY, ADD)
+        for dim, constant in ((1, False), (2, False), (2, True), (3, True))
+        for nn in (False, True)
+    },
+    **{
+        f"ridge-sums-weighted-d{dim}-{adjacency}-{nn}-{w}": ridge_case(dim, adjacency, True, nn, w)
+        for dim, adjacency, nn in ((3, ANY, True), (2, ANY, True), (2, SAME, True), (3, SAME, False))
+        for w in ((3.0, 0.5), (0.3, 1.0))
+    },
+    **{
+        f"count-sums-d{dim}-{a}-{nn}": count_case(dim, a, nn)
+        for a in (SAME, ANY, ADD)
+        for dim in (1, 2)
+        for nn in (0, 1)
+    },
+    "count-sums-weighted": count_case(2, ANY, weights=(2.0, 0.5)),
     "class-sums-weighted-same-label-wins": sums_case("class", 2, ANY, weights=(0.01, 1.0, 1.0)),
     "shared-sums-weighted": sums_case("shared", 2, ANY, weights=(0.3, 2.0, 0.7)),
     "shared-sums-weighted-d1": sums_case("shared", 1, ANY, weights=(0.3, 0.4, 2.0)),

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedassay.exchange.gram import Gram, measure, obstacle
 from fedassay.exchange.message import Message
+from fedassay.exchange.shapes import GRAMS
 from fedassay.exchange.statistics import gram_of
 from fedassay.exchange.transcript import SERVER, Transcript
 
@@ -25,6 +26,9 @@ _COVARIANCE = 1e-9
 
 _FACTORS = 60 / 256**3
 """Seconds of a factorization over the cube of the number of records: a minute at 256, a second at 64."""
+
+_STACKS = {"class_covariances", "class_second_moments", "mixture_covariances"}
+"""Kinds that are one symmetric matrix, or its diagonal, a class or component."""
 
 _MOST_FACTORED = 256
 """Records beyond which `gram_factorization` does not try."""
@@ -60,11 +64,11 @@ def _decomposing(message: Message) -> float:
     """Of all that is decomposed as wide as it is, from the shapes alone."""
     total = 0.0
     for item in message.fields.values():
-        if item.kind == "second_moment":
+        if item.kind in GRAMS:
             total += _MOMENT * _width(item.shape, packed=len(item.shape) == 1) ** 3
-        elif item.kind in {"class_covariances", "mixture_covariances"} and len(item.shape) > 1:
+        elif item.kind in _STACKS and len(item.shape) > 1:
             packed = len(item.shape) == 2
-            if packed and item.kind == "mixture_covariances" and item.shape[1] == _means_width(message):
+            if packed and item.kind != "class_covariances" and item.shape[1] == _means_width(message):
                 continue  # diagonals, which nothing decomposes
             total += _COVARIANCE * item.shape[0] * _width(item.shape[1:], packed) ** 3
     return total
@@ -103,7 +107,9 @@ def _change(before: Gram, gram: Gram) -> Gram:
 
 def _means_width(message: Message) -> int:
     shapes: Iterable[tuple[int, ...]] = (
-        item.shape for item in message.fields.values() if item.kind == "mixture_means"
+        item.shape
+        for item in message.fields.values()
+        if item.kind in {"mixture_means", "class_sums", "class_means"}
     )
     return next((shape[1] for shape in shapes), 0)
 

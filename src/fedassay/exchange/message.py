@@ -18,6 +18,10 @@ classes, P the number of classes in `class_ids`, S the total number of mixture c
 | `class_means` | (P, d) | mean of the features of a class |
 | `second_moment` | (d, d) or (d(d+1)/2,) | sum of f f^T over all the sender's records |
 | `class_covariances` | (P, d, d) or packed | covariance of a class's features |
+| `class_second_moments` | (P, d, d), (P, d(d+1)/2) or (P, d) | sum of f f^T over a class, or its diagonal |
+| `regularised_gram` | (d, d) or (d(d+1)/2,) | sum of f f^T plus gamma on the diagonal |
+| `inverse_gram` | (d, d) or (d(d+1)/2,) | inverse of a `regularised_gram` |
+| `ridge_weights` | (P, d) | class sums times the inverse of the `regularised_gram` beside them |
 | `head` | any | weights of the global classifier head |
 | `parameters` | any | weights of a trained model |
 | `magnitude_mean` | (H, W, C) | mean Fourier magnitude of the sender's images |
@@ -51,6 +55,10 @@ FieldKind = Literal[
     "class_means",
     "second_moment",
     "class_covariances",
+    "class_second_moments",
+    "regularised_gram",
+    "inverse_gram",
+    "ridge_weights",
     "head",
     "parameters",
     "magnitude_mean",

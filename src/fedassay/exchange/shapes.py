@@ -34,7 +34,12 @@ _SIDES = {
     "mixture_means": 2,
     "class_sums": 2,
     "class_means": 2,
+    "ridge_weights": 2,
 }
+GRAMS = ("second_moment", "regularised_gram", "inverse_gram")
+"""Kinds that are one symmetric matrix, whole or as its lower triangle."""
+_WIDE = ("class_sums", "class_means", "ridge_weights")
+"""Kinds of one row of features a class."""
 _WHOLE = {"class_ids", "component_counts", "labels"}
 
 
@@ -60,7 +65,7 @@ def declared_problem(what: str, kind: str, shape: tuple[int, ...], dtype: np.dty
     if kind in _WHOLE and dtype.kind not in "iu":
         return f"{what} must be integers, given {dtype}"
     width = shape[-1] if shape else 0
-    squares = {"second_moment": 2, "class_covariances": 3}
+    squares = {**dict.fromkeys(GRAMS, 2), "class_covariances": 3, "class_second_moments": 3}
     if kind in squares and len(shape) < squares[kind]:
         width = math.isqrt(2 * width)  # a packed lower triangle
     if kind in squares and width > limits.WIDTH:
@@ -108,6 +113,8 @@ def _lengths(message: Message, classes: int) -> Iterator[str]:
         "class_sums": present,
         "class_means": present,
         "class_covariances": present,
+        "class_second_moments": present,
+        "ridge_weights": present,
         "mixture_weights": components,
         "mixture_means": components,
         "mixture_covariances": components,
@@ -125,17 +132,29 @@ def _lengths(message: Message, classes: int) -> Iterator[str]:
 def _widths(message: Message, classes: int) -> Iterator[str]:
     """The feature width, which all sums, means and moments of a message share."""
     held: dict[str, NDArray[Any]] = {item.kind: item.values for item in message.fields.values()}
-    width = next((held[kind].shape[1] for kind in ("class_sums", "class_means") if kind in held), None)
+    width = next((held[kind].shape[1] for kind in _WIDE if kind in held), None)
     if width is not None and width * classes > MAX_BLOCKS:
         yield f"class sums or means of width {width} for {classes} classes; at most {MAX_BLOCKS} numbers in all"
-    moment = held.get("second_moment")
-    if moment is not None:
+    wide = (held[kind].shape[1] for kind in _WIDE if kind in held)
+    if any(other != width for other in wide):
+        yield "class sums, means or ridge weights of different widths in one message"
+    for kind in GRAMS:
+        moment = held.get(kind)
+        if moment is None:
+            continue
         square = moment.ndim == 2 and moment.shape[0] == moment.shape[1]
         side = moment.shape[0] if square else _triangular(moment)
         if side is None:
-            yield f"second_moment has shape {moment.shape}; it must be (d, d), or d(d+1)/2 packed entries"
+            yield f"{kind} has shape {moment.shape}; it must be (d, d), or d(d+1)/2 packed entries"
         elif width is not None and side != width:
-            yield f"second_moment is of width {side}, the class sums or means of width {width}"
+            yield f"{kind} is of width {side}, the class sums or means of width {width}"
+    moments = held.get("class_second_moments")
+    if moments is not None and width is not None:
+        rows = len(moments)
+        shapes = ((rows, width, width), (rows, width * (width + 1) // 2), (rows, width))
+        if moments.shape not in shapes:
+            listed = " or ".join(map(str, shapes))
+            yield f"class_second_moments have shape {moments.shape}; of this width: {listed}"
     for covariances, means in (("class_covariances", "class_means"), ("mixture_covariances", "mixture_means")):
         if covariances in held and means in held:
             rows, d = held[means].shape

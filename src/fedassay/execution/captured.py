@@ -18,6 +18,7 @@ from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
 from fedassay.exchange.cost import seconds_of
+from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
 from fedassay.execution.case import Case, Place
@@ -48,7 +49,7 @@ _WORTH_SAYING = 30.0
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How to audit; none of it changes the result, but `redact` leaves the private part of it out."""
+    """How to audit; none of it changes the result, but `infer`, and `redact` leaves the private part of it out."""
 
     device: str = "auto"
     force: bool = False
@@ -59,6 +60,8 @@ class AuditOptions:
     """Estimated minutes of attacks on the messages above which nothing is started."""
     again: tuple[Path, ...] = ()
     """Transcripts of the same messages captured again, of the same records: they measure the noise."""
+    infer: bool = False
+    """Whether fields that declare no kind are read as what their arrays are."""
 
 
 def audit_transcript(
@@ -80,9 +83,11 @@ def audit_transcript(
         PlanError: The plan is wrong, or the run folder is in use or lies in the transcript's.
     """
     started = datetime.now(UTC)
-    transcript = load_transcript(folder)
+    sent = load_transcript(folder)
+    inferred = infer_kinds(sent) if options.infer else ()
+    transcript = with_inferred(sent, inferred)
     _check_cost(transcript, folder, options)
-    again = _captured_again(transcript, folder, options.again)
+    again = tuple(with_inferred(other, inferred) for other in _captured_again(sent, folder, options.again))
     scenario = None if plan is None else _scenario(plan)
     device = choose_device(options.device)
     out = output or Path("runs") / f"{_name(folder)}-{started:%Y%m%dT%H%M%SZ}"
@@ -99,6 +104,8 @@ def audit_transcript(
         case = case_of_transcript(transcript, scenario, prepared, Place(work, device, progress), again)
         case.similarity()  # wrong weights must be found before anything is written
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
+        if options.infer:
+            resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
         ):
@@ -114,6 +121,19 @@ def audit_transcript(
             record = redact(record) if options.redact else record
             write_run(out, record)
     return out, record
+
+
+def _said(inferred: Inferred) -> dict[str, Any]:
+    """What the record says of an inferred kind."""
+    return {
+        "field": encodable(inferred.field),
+        "declared": inferred.declared,
+        "kind": inferred.reading.kind,
+        "candidates": list(inferred.reading.kinds),
+        "status": inferred.status,
+        "messages": inferred.messages,
+        "text": encodable(inferred.text),
+    }
 
 
 def _check_cost(transcript: Transcript, folder: Path, options: AuditOptions) -> None:

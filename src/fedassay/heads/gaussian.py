@@ -193,13 +193,13 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 
         raise DataError("FedCGS: the aggregated statistics hold NaN or infinite values")
     projected = False
     # A noised Sigma may have an eigenvalue just above -shift, which would leave next to nothing to divide by.
-    factor = None if shift > 0 else _factor(sigma, ridge * float(np.trace(sigma)) / width)
+    factor = None if shift > 0 else conditioned_factor(sigma, ridge * float(np.trace(sigma)) / width)
     if factor is None and ridge + shift > 0:
         values, vectors = np.linalg.eigh(sigma)
         projected = bool(values[0] < 0)
         if projected:
             sigma = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        factor = _factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
+        factor = conditioned_factor(sigma, shift + ridge * float(np.trace(sigma)) / width)
     if factor is None:
         raise DataError(
             f"FedCGS: the {width} x {width} covariance is singular to working precision with ridge {ridge:g}; "
@@ -210,7 +210,7 @@ def gaussian_head(given: GlobalMoments, ridge: float = RIDGE, *, shift: float = 
     return GaussianHead(LinearHead(given.classes, weights, bias), projected)
 
 
-def _factor(sigma: NDArray[np.float64], shift: float) -> NDArray[np.float64] | None:
+def conditioned_factor(sigma: NDArray[np.float64], shift: float) -> NDArray[np.float64] | None:
     """Lower Cholesky factor of sigma + shift I, or None where that is singular to working precision."""
     from scipy.linalg.lapack import dpocon
 

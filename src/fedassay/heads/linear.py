@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +27,23 @@ DECAY = 1e-2
 Of 0, 1e-5, ..., 1e-1 the best or within one point of it on digits (pixels and features of a small network)
 and on CIFAR-10 (512 SqueezeNet features, 6,000 records: 61 % against 52 % without a penalty).
 """
+
+
+class Head(Protocol):
+    """A classifier over the features of a frozen backbone."""
+
+    @property
+    def classes(self) -> Ints:
+        """Shape (P,), ascending: the classes that it knows."""
+        ...
+
+    def scores(self, features: Floats) -> NDArray[np.float64]:
+        """Scores of features (n, d), shape (n, P)."""
+        ...
+
+    def predict(self, features: Floats) -> Ints:
+        """Classes of features (n, d), shape (n,)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,7 @@ class FeatureModel:
             head was made from (clipping, expansion); None: nothing.
     """
 
-    head: LinearHead
+    head: Head
     transform: Callable[[Floats], Floats] | None = None
 
     def predict(self, records: Records) -> Ints:

@@ -15,6 +15,7 @@ instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -155,6 +156,12 @@ def unpack_lower(packed: Floats) -> NDArray[np.float64]:
     matrices[..., rows, columns] = packed
     matrices[..., columns, rows] = packed
     return matrices
+
+
+def side_of_triangle(size: int) -> int:
+    """The side d of a triangle of d(d+1)/2 entries; 0 where they make none."""
+    side = (math.isqrt(8 * size + 1) - 1) // 2
+    return side if side * (side + 1) // 2 == size else 0
 
 
 def at_limit(sent: Floats) -> int:

@@ -43,6 +43,13 @@ class Sums(NamedTuple):
     second: Floats
 
 
+class RidgeSums(NamedTuple):
+    """What a ridge regression on one-hot labels needs: class sums (..., C, d) and Gram matrix (..., d, d)."""
+
+    sums: Floats
+    second: Floats
+
+
 def clip_features(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
     """Features (n, d) scaled down to ||f||_2 <= 1 where longer, after max(f, 0) if `nonnegative`.
 
@@ -86,6 +93,17 @@ def shared_sums(features: Floats, labels: Labels, classes: int) -> Sums:
     """Exact FedCGS statistics: N (C,), A (C, d) per class, and one B = sum f f^T (d, d) for all."""
     one_hot = _one_hot(labels, classes, len(features))
     return Sums(one_hot.sum(axis=0), one_hot.T @ features, features.T @ features)
+
+
+def ridge_sums(features: Floats, labels: Labels, classes: int) -> RidgeSums:
+    """Exact class sums (C, d) and Gram matrix (d, d)."""
+    return RidgeSums(_one_hot(labels, classes, len(features)).T @ features, features.T @ features)
+
+
+def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
+    """Features (n, d) whose last one is made 1 for every record, the others clipped as `clip_features` does."""
+    clipped = clip_features(features[:, :-1], nonnegative=nonnegative)
+    return np.concatenate([clipped, np.ones((len(clipped), 1))], axis=1)
 
 
 def fedlog_sums(features: Floats, labels: Labels, classes: int) -> Floats:
@@ -212,6 +230,57 @@ def noised_sums(
         noise.add("sums", exact.sums, sums, size=size),
         noise.add("second", exact.second, second, layout=layout, size=size),
     )
+
+
+def release_ridge_sums(
+    features: NDArray[np.floating],
+    labels: Labels,
+    classes: int,
+    *,
+    sigmas: tuple[float, float],
+    noise: NoiseSource,
+    constant: bool = False,
+    nonnegative: bool = False,
+    size: Size = (),
+) -> RidgeSums:
+    """Noised (class sums, Gram matrix) of one client, jointly: ridge regression without class counts.
+
+    Args:
+        features: (n, d), any norm; n may be 0.
+        labels: (n,), in 0 .. classes - 1.
+        classes: C, public.
+        sigmas: noise on class sums, and on the Gram matrix.
+        noise: where the noise comes from.
+        constant: the last feature is 1 for every record, as in Fed3R, and not clipped.
+        nonnegative: clip to the non-negative orthant first.
+        size: leading axes of independent reruns.
+    """
+    clip = clip_beside_constant if constant else clip_features
+    exact = ridge_sums(clip(features, nonnegative=nonnegative), labels, classes)
+    return RidgeSums(
+        noise.add("sums", exact.sums, sigmas[0], size=size),
+        noise.add("second", exact.second, sigmas[1], layout="symmetric", size=size),
+    )
+
+
+def release_count_sums(
+    features: NDArray[np.floating],
+    labels: Labels,
+    classes: int,
+    *,
+    sigmas: tuple[float, float],
+    noise: NoiseSource,
+    nonnegative: bool = False,
+    size: Size = (),
+) -> tuple[Floats, Floats]:
+    """Noised (class counts (..., C), class sums (..., C, d)) of one client, jointly: FedNCM and FedCOF.
+
+    Arguments as `release_ridge_sums`; `sigmas` are on counts, and on class sums.
+    """
+    clipped = clip_features(features, nonnegative=nonnegative)
+    one_hot = _one_hot(labels, classes, len(clipped))
+    counts = noise.add("counts", one_hot.sum(axis=0), sigmas[0], size=size)
+    return counts, noise.add("sums", one_hot.T @ clipped, sigmas[1], size=size)
 
 
 def release_fedlog_sums(

@@ -225,6 +225,95 @@ def shared_sums(
     return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows, _second("full", True)))
 
 
+def count_sums(
+    *,
+    adjacency: Adjacency,
+    sigmas: tuple[float, float],
+    dim: int = 2,
+    classes: int = 2,
+    nonnegative: bool = False,
+    records: int = 3,
+) -> Experiment:
+    """FedNCM and FedCOF: (N, A) of one client of `records` records, jointly."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.count_sums(
+            dim,
+            adjacency=adjacency,
+            classes=classes,
+            nonnegative=nonnegative,
+            weights=(weights[0], weights[1]),
+        )
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats, Floats]:
+        return m.release_count_sums(
+            x,
+            y,
+            classes,
+            sigmas=(scales[0], scales[1]),
+            noise=FreeNoise(rng),
+            nonnegative=nonnegative,
+            size=(r,),
+        )
+
+    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows))
+
+
+def ridge_sums(
+    *,
+    adjacency: Adjacency,
+    sigmas: tuple[float, float],
+    dim: int = 2,
+    classes: int = 2,
+    constant: bool = False,
+    nonnegative: bool = False,
+    records: int = 3,
+) -> Experiment:
+    """Ridge regression: (A, B) of one client of `records` records, jointly."""
+
+    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
+        return s.ridge_sums(
+            dim,
+            adjacency=adjacency,
+            classes=classes,
+            constant=constant,
+            nonnegative=nonnegative,
+            weights=(weights[0], weights[1]),
+        )
+
+    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.RidgeSums:
+        return m.release_ridge_sums(
+            x,
+            y,
+            classes,
+            sigmas=(scales[0], scales[1]),
+            noise=FreeNoise(rng),
+            constant=constant,
+            nonnegative=nonnegative,
+            size=(r,),
+        )
+
+    return _experiment(sensitivity, records, sigmas, release, (flat_rows, _second("full", True)))
+
+
+def beside_constant(experiment: Experiment) -> Experiment:
+    """The same of records with a last feature that is 1, which the statistic leaves out."""
+    pair = experiment.neighbours
+
+    def longer(features: Floats) -> Floats:
+        return np.concatenate([features, np.ones((len(features), 1))], axis=1)
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats, ...]:
+        return experiment.release(x[:, :-1], y, scales, rng, r)
+
+    neighbours = Neighbours(longer(pair.features0), pair.labels0, longer(pair.features1), pair.labels1)
+    return replace(experiment, neighbours=neighbours, release=release)
+
+
 def magnitude_sum(
     clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3
 ) -> Experiment:

@@ -205,6 +205,68 @@ def shared_sums(
     return WorstCase(value, x, 0, y, 0, zero)
 
 
+def count_sums(
+    dim: int,
+    *,
+    adjacency: Adjacency,
+    classes: int = 2,
+    nonnegative: bool = False,
+    weights: tuple[float, float] = (1.0, 1.0),
+) -> WorstCase:
+    """Joint (class counts N, class sums A): FedNCM and FedCOF.
+
+    Unweighted: sqrt(2) under `add_remove`, 2 where a record is replaced (opposite features, or another label).
+    """
+    w0, w1 = _checked(weights)
+    return shared_sums(dim, adjacency=adjacency, classes=classes, nonnegative=nonnegative, weights=(w0, w1, 0.0))
+
+
+def ridge_sums(
+    dim: int,
+    *,
+    adjacency: Adjacency,
+    classes: int = 2,
+    constant: bool = False,
+    nonnegative: bool = False,
+    weights: tuple[float, float] = (1.0, 1.0),
+) -> WorstCase:
+    """Joint (class sums A, Gram matrix B), without counts: ridge regression on one-hot labels.
+
+    Unweighted, dim >= 2: sqrt(2) under `add_remove`, sqrt(4.5) under `replace_one_same_label`, the same under
+    `replace_one` (an orthogonal record of another label moves by 2 only). Where the last feature is a `constant`
+    1, z = (x, 1), as in Fed3R, and there are others: sqrt(6) under `add_remove`, since |z|^2 = 2; and where a
+    record is replaced sqrt(12), whatever its label, at y = -x, where z and w = (y, 1) are orthogonal.
+
+    Derivation with the constant feature. Replacing z by w moves B by |z|^4 + |w|^4 - 2 <z, w>^2, convex in x for
+    fixed y (its Hessian 4 (1 + |x|^2) I + 8 x x^T - 4 y y^T is positive where |y| <= 1), and A by |z|^2 + |w|^2,
+    or |x - y|^2 where the label stays. So the largest is at unit vectors (or at 0, in the orthant), and there it
+    falls with c = <x, y>: B by 8 - 2 (1 + c)^2, A by 4 or by 2 - 2 c.
+    """
+    w1, w2 = _checked(weights)
+    if not constant:
+        return shared_sums(
+            dim, adjacency=adjacency, classes=classes, nonnegative=nonnegative, weights=(0.0, w1, w2)
+        )
+    one = unit(dim, dim - 1)
+    if dim == 1:
+        raise ValueError("dim must be at least 2 with a constant feature, which is the last of them")
+    free, axis = dim - 1, unit(dim, 0)
+    if adjacency == "add_remove":
+        return WorstCase(math.sqrt(2 * w1**2 + 4 * w2**2), None, 0, axis + one, 0, one)
+    changes = adjacency == "replace_one" and classes > 1
+    label0 = 1 if changes else 0
+    if not nonnegative:
+        return WorstCase(math.sqrt(4 * w1**2 + 8 * w2**2), one - axis, label0, axis + one, 0, one)
+    if free > 1:
+        value = math.sqrt((4 if changes else 2) * w1**2 + 6 * w2**2)
+        return WorstCase(value, unit(dim, 1) + one, label0, axis + one, 0, one)
+    # On one axis of the orthant: a record at 0 against one at 1, or the same record under another label.
+    value = math.sqrt((3 if changes else 1) * w1**2 + 3 * w2**2)
+    if changes and 2 * w1 > value:
+        return WorstCase(2 * w1, axis + one, 1, axis + one, 0, one)
+    return WorstCase(value, one, label0, axis + one, 0, one)
+
+
 def class_counts(*, adjacency: Adjacency, classes: int = 2) -> WorstCase:
     """Label histogram alone: 1 under `add_remove`, sqrt(2) under `replace_one`, 0 with the label fixed."""
     empty = np.zeros(0)

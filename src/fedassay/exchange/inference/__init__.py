@@ -1,0 +1,1 @@
+"""Kinds of arrays that nobody declared, from the arrays' own algebra."""

@@ -1,0 +1,40 @@
+"""What is concluded of a field: the kinds that its arrays leave, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedassay.exchange.message import FieldKind
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The kinds that a field may be, by its arrays.
+
+    Attributes:
+        kinds: One: that is what it is. Several: the arrays do not tell these apart. None: no kind fits.
+        evidence: Why, in sentences.
+        transposed: Whether the arrays hold the kind's rows as columns.
+    """
+
+    kinds: tuple[FieldKind, ...]
+    evidence: tuple[str, ...]
+    transposed: bool = False
+
+    @property
+    def kind(self) -> FieldKind | None:
+        """The only kind left, or None."""
+        return self.kinds[0] if len(self.kinds) == 1 else None
+
+
+Readings = dict[str, Reading]
+
+
+def sure(kind: FieldKind, *evidence: str, transposed: bool = False) -> Reading:
+    """A field that is one kind."""
+    return Reading((kind,), evidence, transposed)
+
+
+def unsure(*kinds: FieldKind, why: str) -> Reading:
+    """A field that may be several kinds, or none that is known."""
+    return Reading(kinds, (why,))

@@ -1,0 +1,116 @@
+"""Fields of like messages, and what can be said of each by itself.
+
+Messages of clients that hold fields of the same names are of one form; a name is one kind of thing in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.exchange.message import MessageField
+from fedassay.exchange.transcript import SERVER, Transcript
+
+Matrix = NDArray[np.float64]
+
+_MESSAGES = 12
+"""Messages of one form that are looked at."""
+
+_LARGEST = 1 << 22
+"""Entries above which an array is looked at by its shape alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """One field over all messages of a form.
+
+    Attributes:
+        name: Of the field.
+        items: The field in each message.
+    """
+
+    name: str
+    items: tuple[MessageField, ...]
+
+    @cached_property
+    def arrays(self) -> tuple[Matrix, ...]:
+        """In float64; empty for fields that are too large, or not of numbers."""
+        first = self.items[0]
+        if first.dtype.kind not in "iufb" or any(item.size > _LARGEST for item in self.items):
+            return ()
+        return tuple(item.values.astype(np.float64) for item in self.items)
+
+    @property
+    def sides(self) -> int:
+        """Number of sides of each array; -1 where they differ."""
+        found = {len(item.shape) for item in self.items}
+        return found.pop() if len(found) == 1 else -1
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff of the type; 0 for integers."""
+        dtype = self.items[0].dtype
+        return float(np.finfo(dtype).eps) / 2 if dtype.kind == "f" else 0.0
+
+    @property
+    def noised(self) -> bool:
+        """Whether any message declares Gaussian noise on it."""
+        return any(item.release.mechanism == "gaussian" for item in self.items)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether it is one row of whole numbers, none below 0, in every message.
+
+        Floats that are 0 or 1 throughout are no numbers of anything: they may be weights.
+        """
+        counted = self.items[0].dtype.kind != "f" or any((a > 1).any() for a in self.arrays)
+        return (
+            self.sides == 1
+            and bool(self.arrays)
+            and counted
+            and all(np.array_equal(a, np.rint(a)) and (a >= 0).all() for a in self.arrays)
+        )
+
+    def lengths(self) -> tuple[int, ...]:
+        """The first side in each message."""
+        return tuple(item.shape[0] for item in self.items)
+
+    def has_lengths(self, wanted: Sequence[int]) -> bool:
+        """Whether the first side is that in each message."""
+        return self.sides > 0 and self.lengths() == tuple(wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Messages that hold fields of the same names.
+
+    Attributes:
+        sheets: The fields by name.
+        messages: How many messages there are, looked at or not.
+    """
+
+    sheets: dict[str, Sheet]
+    messages: int
+
+
+def forms_of(transcript: Transcript) -> list[Form]:
+    """The forms of the clients' messages, in the order in which they are first sent."""
+    found: dict[tuple[str, ...], list[dict[str, MessageField]]] = {}
+    for message in transcript.messages:
+        if message.sender != SERVER and message.fields:
+            found.setdefault(tuple(sorted(message.fields)), []).append(dict(message.fields))
+    forms = []
+    for names, held in found.items():
+        seen = [fields for fields in held if _holds_something(fields)][:_MESSAGES] or held[:1]
+        sheets = {name: Sheet(name, tuple(fields[name] for fields in seen)) for name in names}
+        forms.append(Form(sheets, len(held)))
+    return forms
+
+
+def _holds_something(fields: dict[str, MessageField]) -> bool:
+    """Whether a message is of any record: those of empty clients say nothing."""
+    return all(item.size for item in fields.values())

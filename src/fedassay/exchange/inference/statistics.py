@@ -1,0 +1,173 @@
+"""Messages of features and their statistics: which array is which, by what each has to do with the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedassay.exchange.inference.grams import bounded, matrices_of, read_gram
+from fedassay.exchange.inference.indices import Indices, read_indices
+from fedassay.exchange.inference.mixtures import read_mixture
+from fedassay.exchange.inference.pairs import read_pair
+from fedassay.exchange.inference.reading import Reading, Readings, sure, unsure
+from fedassay.exchange.inference.sheets import Matrix, Sheet
+from fedassay.exchange.inference.tables import (
+    MEANS,
+    SUMS,
+    moments_or_covariances,
+    squares_of,
+    sums_or_means,
+    which_is_first,
+)
+from fedassay.mixtures.packed import side_of_triangle, unpack_lower
+
+Sheets = dict[str, Sheet]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The fields of a form by their shapes.
+
+    Attributes:
+        whole: Rows of whole numbers.
+        rows: Other rows.
+        grams: Symmetric matrices.
+        tables: Tables.
+        stacks: Symmetric matrices, one a row of a table.
+    """
+
+    whole: Sheets
+    rows: Sheets
+    grams: Sheets
+    tables: Sheets
+    stacks: Sheets
+
+
+def read_statistics(sheets: Sheets, classes: int) -> Readings:
+    """Read a form of message that holds features, sums, means, moments or mixtures."""
+    parts = _sorted(sheets)
+    if parts.rows and parts.tables:
+        return read_mixture(parts.tables, parts.rows, parts.stacks, parts.whole, classes)
+    if not parts.tables:
+        return {name: _gram_alone(sheet) for name, sheet in parts.grams.items()}
+    if len(parts.grams) > 1 or len(parts.stacks) > 1 or len(parts.tables) > 2:
+        return {}
+    if len(parts.tables) == 2:
+        return _two_tables(parts, classes)
+    (name, table) = next(iter(parts.tables.items()))
+    if parts.grams:
+        return _beside_gram(name, table, parts, classes)
+    found = read_indices(parts.whole, table.arrays, classes)
+    readings = dict(found.readings)
+    if found.labels is not None:
+        readings[name] = sure("features", "as many rows as there are labels, of which some occur twice")
+        return readings
+    counts = found.counts
+    if counts is None:
+        return readings | _without_counts(name, table, found, parts, classes)
+    readings[name] = sums_or_means(table.arrays, counts, found.ids)
+    for other, stack in parts.stacks.items():
+        kind = readings[name].kind
+        whole = _unpacked(stack)
+        readings[other] = (
+            unsure("class_second_moments", "class_covariances", why="sums are not told from means beside it")
+            if kind is None
+            else moments_or_covariances(whole, table.arrays, counts, kind)
+        )
+    return readings
+
+
+def _sorted(sheets: Sheets) -> Parts:
+    whole = {name: sheet for name, sheet in sheets.items() if sheet.whole}
+    rest = {name: sheet for name, sheet in sheets.items() if name not in whole and sheet.arrays}
+    grams = {name: sheet for name, sheet in rest.items() if matrices_of(sheet)}
+    rest = {name: sheet for name, sheet in rest.items() if name not in grams}
+    rows = {name: sheet for name, sheet in rest.items() if sheet.sides == 1}
+    widths = {sheet.arrays[0].shape[1] for sheet in rest.values() if sheet.sides == 2}
+    stacks = {name: sheet for name, sheet in rest.items() if _is_stack(sheet, widths)}
+    tables = {name: sheet for name, sheet in rest.items() if sheet.sides == 2 and name not in stacks}
+    return Parts(whole, rows, grams, tables, stacks)
+
+
+def _is_stack(sheet: Sheet, widths: set[int]) -> bool:
+    """Whether every row is a symmetric matrix, whole or packed, as wide as a table beside it."""
+    if sheet.sides == 3:
+        return all(
+            a.shape[1] == a.shape[2] in widths and np.allclose(a, a.transpose(0, 2, 1), rtol=1e-3)
+            for a in sheet.arrays
+        )
+    if sheet.sides != 2 or side_of_triangle(sheet.arrays[0].shape[1]) not in widths - {0, 1}:
+        return False
+    return all(bounded(unpack_lower(row), max(sheet.unit, 1e-7)) for array in sheet.arrays for row in array)
+
+
+def _unpacked(stack: Sheet) -> list[Matrix]:
+    return [a if a.ndim == 3 else unpack_lower(a) for a in stack.arrays]
+
+
+def _gram_alone(sheet: Sheet) -> Reading:
+    return read_gram(sheet, matrices_of(sheet))
+
+
+def _beside_gram(name: str, table: Sheet, parts: Parts, classes: int) -> Readings:
+    """One symmetric matrix, one table, and perhaps counts."""
+    (other, gram), matrices = next(iter(parts.grams.items())), matrices_of(next(iter(parts.grams.values())))
+    tables, turned = table.arrays, False
+    widths = [len(matrix) for matrix in matrices]
+    if [a.shape[1] for a in tables] != widths:
+        tables, turned = tuple(a.T for a in tables), True
+        if [a.shape[1] for a in tables] != widths:
+            return {other: _gram_alone(gram)}
+    if any(len(a) > classes for a in tables):
+        return {other: _gram_alone(gram)}
+    found = read_indices(parts.whole, tables, classes, summed=True)
+    of_gram, of_table = read_pair(gram, matrices, table, tables, found.counts)
+    of_table = Reading(of_table.kinds, of_table.evidence, turned)
+    return {**found.readings, other: of_gram, name: of_table}
+
+
+def _without_counts(name: str, table: Sheet, found: Indices, parts: Parts, classes: int) -> Readings:
+    """A table without labels or counts."""
+    lengths = table.lengths()
+    if parts.stacks:
+        readings: Readings = {other: unsure(why="no counts beside it") for other in parts.stacks}
+        readings[name] = unsure(SUMS, MEANS, why="no counts beside it")
+        return readings
+    if not found.readings and len(set(lengths)) > 1:
+        return {
+            name: sure("features", "as many rows as a client has records: neither one a class nor a fixed number")
+        }
+    if not found.readings and max(lengths) > classes:
+        return {name: unsure("features", "parameters", why="more rows than classes, and as many in every message")}
+    if any(len(reading.kinds) > 1 for reading in found.readings.values()):
+        return {name: unsure("features", SUMS, MEANS, why="labels are not told from counts or classes beside it")}
+    return {name: unsure("features", SUMS, MEANS, "ridge_weights", "head", why="one row a class, and no counts")}
+
+
+def _two_tables(parts: Parts, classes: int) -> Readings:
+    """Sums and squares of every class, with counts."""
+    (one, first), (two, second) = parts.tables.items()
+    found = read_indices(parts.whole, first.arrays, classes)
+    shapes = [(a.shape, b.shape) for a, b in zip(first.arrays, second.arrays, strict=True)]
+    if found.counts is None or any(a != b for a, b in shapes) or parts.grams or parts.stacks:
+        return dict(found.readings)
+    tables = (first.arrays, second.arrays)
+    ways = [order for order in ((0, 1), (1, 0)) if squares_of(tables[order[0]], tables[order[1]], found.counts)]
+    leading = which_is_first(*tables)
+    if leading is not None:
+        ways = [order for order in ways if order[0] == leading]
+    if len(ways) != 1:
+        why = "each table may be the squares of the other: features between 0 and 1"
+        return {
+            **found.readings,
+            one: unsure(SUMS, "class_second_moments", why=why),
+            two: unsure(SUMS, "class_second_moments", why=why),
+        }
+    names = (one, two)
+    words = "squares are at least sums^2 / n, and equal where n is 1"
+    return {
+        **found.readings,
+        names[ways[0][0]]: sure(SUMS, words),
+        names[ways[0][1]]: sure("class_second_moments", words),
+    }

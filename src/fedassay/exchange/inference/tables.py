@@ -1,0 +1,156 @@
+"""Tables of one row a class beside counts: sums or means, second moments or covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedassay.exchange.inference.reading import Reading, sure, unsure
+from fedassay.exchange.inference.sheets import Matrix
+from fedassay.exchange.message import FieldKind
+
+_MIDDLE = 0.25
+"""Between the slopes of log |row| over log n of means (-1/2 to 0) and of sums (1/2 to 1)."""
+
+_ERRORS = 2.5
+_FEWEST = 6
+"""Rows, and standard errors from the middle, that a slope needs."""
+
+SUMS: FieldKind = "class_sums"
+MEANS: FieldKind = "class_means"
+
+
+def sums_or_means(
+    tables: Sequence[Matrix], counts: Sequence[Matrix], ids: Sequence[Matrix] | None = None
+) -> Reading:
+    """Whether rows grow with the number of records of their class.
+
+    Args:
+        tables: Shape (P, d), one a message.
+        counts: Shape (P,), one a message.
+        ids: The class of each row, shape (P,); None: 0 to P - 1.
+    """
+    column = _constant_column(tables, counts)
+    if column is not None:
+        return column
+    rows = np.concatenate([np.linalg.norm(table, axis=1) for table in tables])
+    sizes = np.concatenate(list(counts))
+    known = np.concatenate([np.arange(len(a)) for a in counts] if ids is None else list(ids))
+    held = (sizes > 0) & (rows > 0)
+    if ((sizes == 0) & (rows > 0)).any():
+        return Reading((), ("a class without any record has a row that is not 0",))
+    x, y = np.log(sizes[held]), np.log(rows[held])
+    if held.sum() < _FEWEST or np.ptp(x) == 0:
+        return unsure(SUMS, MEANS, why=f"{int(held.sum())} classes of like sizes do not tell sums from means")
+    # Rows of one class are alike: within classes the same slope shows with less scatter, where sizes differ.
+    slope, error = min(_slope(x, y, known[held]), _slope(x, y, np.zeros(len(x))), key=lambda found: found[1])
+    words = f"rows grow with the power {slope:.2f} (standard error {error:.2f}) of the number of records"
+    if abs(slope - _MIDDLE) < _ERRORS * error:
+        return unsure(SUMS, MEANS, why=f"{words}: neither as sums do (1/2 to 1) nor as means (-1/2 to 0)")
+    return sure(SUMS if slope > _MIDDLE else MEANS, words)
+
+
+def _slope(x: Matrix, y: Matrix, groups: Matrix) -> tuple[float, float]:
+    """Slope of y over x within groups, and its standard error; infinite where too little is left."""
+    inverse = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(inverse)
+    across, up = (values - (np.bincount(inverse, values) / sizes)[inverse] for values in (x, y))
+    freedom, spread = len(x) - len(sizes) - 1, float(across @ across)
+    if freedom < _FEWEST - 2 or spread <= 0:
+        return 0.0, np.inf
+    slope = float(across @ up / spread)
+    rest = up - slope * across
+    return slope, float(np.sqrt(rest @ rest / freedom / spread))
+
+
+def _constant_column(tables: Sequence[Matrix], counts: Sequence[Matrix]) -> Reading | None:
+    """A column of sums that holds the counts, or of means that is 1: a feature that is 1 for every record."""
+    if not any((size > 1).any() for size in counts) or tables[0].shape[1] < 2:
+        return None
+    for kind, wanted in ((SUMS, list(counts)), (MEANS, [(size > 0).astype(np.float64) for size in counts])):
+        whole = [
+            np.abs(table - goal[:, None]).max(axis=0) <= 1e-3 * max(float(goal.max()), 1.0)
+            for table, goal in zip(tables, wanted, strict=True)
+        ]
+        if np.logical_and.reduce(whole).sum() == 1:
+            return sure(kind, "one column is the counts" if kind == SUMS else "one column is 1 for every class")
+    return None
+
+
+def moments_or_covariances(
+    stacks: Sequence[Matrix], tables: Sequence[Matrix], counts: Sequence[Matrix], table: FieldKind
+) -> Reading:
+    """What stands beside class sums or means, a matrix or a row of variances a class.
+
+    A second moment S_c is at least A_c A_c^T / n_c, equal to it for one record, whose covariance is 0.
+
+    Args:
+        stacks: Shape (P, d, d), or (P, d) of diagonals, one a message.
+        tables: Shape (P, d).
+        counts: Shape (P,).
+        table: Whether these are sums or means.
+    """
+    second: FieldKind = "class_second_moments"
+    spread: FieldKind = "class_covariances"
+    votes = {second: 0, spread: 0}
+    for stack, rows, sizes in zip(stacks, tables, counts, strict=True):
+        for own, row, size in zip(stack, rows, sizes, strict=True):
+            if size < 1 or not row.any():
+                continue
+            mean = row / size if table == SUMS else row
+            least = size * float(mean @ mean)
+            trace = float(own.sum() if own.ndim == 1 else np.trace(own))
+            if trace < 0.999 * least or not _above(own, mean, size):
+                votes[spread] += 1
+            elif trace > 0:
+                votes[second] += 1
+    if votes[spread] and votes[second] > 0.05 * votes[spread]:
+        return unsure(second, spread, why="some are at least the mean's outer product, as second moments are")
+    if votes[spread]:
+        return sure(spread, "smaller than the outer product of the mean, which no second moment is")
+    if votes[second]:
+        return sure(second, "every class's matrix minus n times the outer product of its mean is semidefinite")
+    return unsure(second, spread, why="no class has a record")
+
+
+def _above(own: Matrix, mean: Matrix, size: float) -> bool:
+    """Whether a matrix, or its diagonal, minus n m m^T has no negative eigenvalue."""
+    if own.ndim == 1:
+        return bool((own >= size * mean**2 - 1e-4 * own.max()).all())
+    rest = own - size * np.outer(mean, mean)
+    return float(np.linalg.eigvalsh(rest)[0]) >= -1e-4 * float(np.trace(own))
+
+
+def which_is_first(one: Sequence[Matrix], other: Sequence[Matrix]) -> int | None:
+    """Which of two tables holds sums or means, the other being variances or squares: 0, 1, or None.
+
+    Variances and squares are never negative; and where a feature is 0 throughout, a variance may have a floor but
+    a mean has none. Of non-negative features below 1 nothing else tells.
+    """
+    signed = [any((table < 0).any() for table in tables) for tables in (one, other)]
+    if signed[0] != signed[1]:
+        return 0 if signed[0] else 1
+    if all(signed):
+        return None
+    alone = [
+        sum(int(((a == 0) & (b > 0)).sum()) for a, b in zip(first, second, strict=True))
+        for first, second in ((one, other), (other, one))
+    ]
+    if (alone[0] > 0) != (alone[1] > 0):
+        return 0 if alone[0] else 1
+    return None
+
+
+def squares_of(sums: Sequence[Matrix], squares: Sequence[Matrix], counts: Sequence[Matrix]) -> bool:
+    """Whether squares are at least sums^2 / n everywhere, and equal where n is 1."""
+    for first, second, sizes in zip(sums, squares, counts, strict=True):
+        held = sizes > 0
+        least = first[held] ** 2 / sizes[held, None]
+        near = 1e-3 * (1e-9 + second[held].max(axis=1, initial=0.0, keepdims=True))
+        if (second[held] < least - near).any() or (second[~held] != 0).any():
+            return False
+        single = sizes[held] == 1
+        if (np.abs(second[held] - least) > near)[single].any():
+            return False
+    return True
