@@ -79,7 +79,7 @@ class Lines:
 
     tell: Callable[[str], None]
     every: float = 60.0
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = field(default=lambda: time.monotonic(), repr=False)
     _tasks: dict[int, _Task] = field(default_factory=dict, repr=False)
     _told: float = field(default=0.0, repr=False)
     _made: int = field(default=0, repr=False)
