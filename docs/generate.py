@@ -59,6 +59,7 @@ FIRST = [
     },
     {"Threat models": "threat-models.md"},
     {"Reading a report": "reading-a-report.md"},
+    {"Gallery of reports": "gallery.md"},
     {"Glossary": "glossary.md"},
     {"How this compares": "compared.md"},
 ]

@@ -1,4 +1,4 @@
-"""A package of somebody else (examples/plugin), installed through the entry-point group alone, with no other file touched."""
+"""A package of somebody else, examples/plugin: installed by its entry points alone, with no other file touched."""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> fedassay.Run:
 )
 def test_it_is_listed_and_every_key_is_explained(what: str, name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fedassay", "list", what, name, "--json"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fedassay", "list", what, name, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert all(key["about"] for key in json.loads(done.stdout))

@@ -152,8 +152,9 @@ class Run:
 
     def __repr__(self) -> str:
         """One line: how much there is, and the decision."""
+        cells = len(self.record.cells)
         failed = f", {len(self.errors)} failed" if self.errors else ""
-        return f"Run({str(self.folder)!r}: {len(self.record.cells)} cells{failed}. {self.recommend().answer})"
+        return f"Run({str(self.folder)!r}: {cells} cell{'s'[: cells != 1]}{failed}. {self.recommend().answer})"
 
     def _repr_html_(self) -> str:
         """The decision, for notebooks."""
