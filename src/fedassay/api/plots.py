@@ -43,6 +43,7 @@ class Plots:
             MissingExtraError: matplotlib is not installed.
         """
         from fedassay.reports.document.figures.tradeoff import privacy_utility
+        from fedassay.reports.document.leakage import MEASURES
 
         drawn = {figure.name.removeprefix("accuracy_"): figure for figure in privacy_utility(self.record)}
         name = measure or next(iter(drawn), "")
@@ -72,7 +73,8 @@ class Plots:
             )
         front = sorted((row[name], row["accuracy"]) for row in rows if row["pareto"] == "yes")
         ax.step(*zip(*front, strict=True), where="post", color="0.6", zorder=0, label="Pareto front")
-        ax.set(xlabel=f"{name} (more leaks more)", ylabel="accuracy", title=drawn[name].title)
+        axis = next(item.title for item in MEASURES if item.name == name)
+        ax.set(xlabel=f"{axis} (more: leaks more)", ylabel="accuracy", title=drawn[name].title)
         ax.legend()
         return ax
 
@@ -112,11 +114,13 @@ class Plots:
                 label=name,
             )
         ax.axvline(max(finite) * _EDGE**0.5, color="0.7", linestyle=":")
+        ax.text(edge, 1.01, "∞", transform=ax.get_xaxis_transform(), ha="center", va="bottom")
         names = [f"{row['label']}, ε = {row['epsilon']:g}".replace("inf", "∞") for row in rows]
         ax.set_yticks(range(len(rows)), names)
         ax.invert_yaxis()
-        ax.set(xscale="log", xlabel="ε", title=figure.title)
-        ax.legend()
+        ax.set(xscale="log", xlabel="ε")
+        ax.set_title(figure.title, pad=24)
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks), frameon=False)
         return ax
 
     def roc(self, audit: str | None = None, ax: Axes | None = None) -> Axes:
