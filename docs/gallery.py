@@ -1,7 +1,7 @@
 """Pages made from runs: reports rendered from the records in docs/gallery, and the notebooks with their outputs.
 
-A hook of mkdocs (mkdocs.yml). A report is a function of its record, so what the gallery shows is what this version of
-fedassay makes of it; a notebook's page shows the outputs that it is stored with, its figures as files beside it.
+A hook of mkdocs (mkdocs.yml). A report is a function of its record, so what the gallery shows is what this version
+of fedassay makes of it; a notebook's page shows the outputs that it is stored with, figures as files beside it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,13 @@ def draw(record: RunRecord, folder: Path, audit: str | None, label: str | None) 
             raise DataError(f"{folder / picture.file}: {error or 'it is not there'}") from None
         height, width = picture.tile
         ax.imshow(image, cmap="gray", interpolation="nearest")
-        ax.set_title(f"{name}: {picture.title}", fontsize="small", loc="left")
+        # A gap between the tiles.
+        ax.vlines(
+            [width * column - 0.5 for column in range(1, len(picture.columns))], *ax.get_ylim(), "white", lw=4
+        )
+        ax.hlines([height * row - 0.5 for row in range(1, len(picture.rows))], *ax.get_xlim(), "white", lw=4)
+        ax.set_frame_on(False)
+        ax.set_title(name or picture.title, fontsize="small", loc="left")
         ax.set_yticks([height * (row + 0.5) for row in range(len(picture.rows))], picture.rows, fontsize="small")
         below = [
             "\n".join(

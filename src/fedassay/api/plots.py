@@ -134,7 +134,7 @@ class Plots:
             DataError: No finding has one.
             MissingExtraError: matplotlib is not installed.
         """
-        from fedassay.reports.document.series import ROC, numbers
+        from fedassay.reports.document.series import ROC, finite, numbers
 
         held = [
             (cell, finding, finding.series[ROC])
@@ -152,8 +152,8 @@ class Plots:
             seed = "" if cell.seed is None else f", seed {cell.seed}"
             name = f"{cell.label}, ε = {cell.epsilon:g}{where}{seed}".replace("inf", "∞")
             ax.plot(false, true, color=f"C{number % 10}", label=name)
-            low, high = (numbers(series, f"tpr_{side}") for side in ("low", "high"))
-            if len(low) == len(high) == len(false) and None not in (*low, *high):
+            low, high = (finite(numbers(series, f"tpr_{side}")) for side in ("low", "high"))
+            if len(low) == len(high) == len(false):
                 ax.fill_between(false, low, high, color=f"C{number % 10}", alpha=0.15, linewidth=0)
             floor = min([floor, *(value for value in false if value > 0)])
         ax.plot([floor, 1], [floor, 1], color="0.7", linestyle=":", label="guessing")
@@ -172,7 +172,8 @@ class Plots:
 def _axes(ax: Axes | None, what: str) -> Axes:
     if ax is not None:
         return ax
-    return optional("matplotlib.pyplot", "notebook", what).subplots(layout="constrained")[1]
+    drawn: Axes = optional("matplotlib.pyplot", "notebook", what).subplots(layout="constrained")[1]
+    return drawn
 
 
 def _rows(figure: Figure) -> list[dict[str, Any]]:

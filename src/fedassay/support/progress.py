@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -148,7 +149,10 @@ def _notebook_line() -> Iterator[Callable[[str], None]]:
 
     shown = display(HTML(""), display_id=True)
     try:
-        yield lambda line: shown.update(HTML(f"<small>{escape(line)}</small>"))
+        with warnings.catch_warnings():
+            # Of tqdm, which libraries import and none of our steps shows.
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            yield lambda line: shown.update(HTML(f"<small>{escape(line)}</small>"))
     finally:
         shown.update(HTML(""))
 
