@@ -65,6 +65,13 @@ lock: $(STAMP)
 	python3 docs/lock.py $(LOCK)
 	$(BIN)/python docs/licences.py
 
+# The notebooks, run again from top to bottom, with their outputs.
+.PHONY: notebooks
+notebooks: $(STAMP)
+	for name in examples/notebooks/*.ipynb; do \
+	  (cd "$$(mktemp -d)" && $(CURDIR)/$(BIN)/jupyter execute --inplace "$(CURDIR)/$$name") || exit 1; \
+	done
+
 .PHONY: schema
 schema: $(STAMP)
 	$(BIN)/fedassay schema record > docs/record.schema.json

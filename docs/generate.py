@@ -41,20 +41,27 @@ ENTRIES = ("method", "attack", "audit")
 FIRST = [
     {"Home": "index.md"},
     {"Tutorial": "tutorial.md"},
+    {"From Python": "python.md"},
     {
         "How to": [
             {"Audit messages of your own system": "howto/audit-messages.md"},
             {"Record a Flower app": "howto/flower.md"},
+            {"Record any training loop": "howto/record.md"},
             {"Use your own images": "howto/own-images.md"},
             {"Gate a deployment in CI": "howto/gate-ci.md"},
             {"Run large plans": "howto/large-runs.md"},
             {"Add an attack": "howto/add-attack.md"},
             {"Add a method": "howto/add-method.md"},
             {"Add an audit": "howto/add-audit.md"},
+            {"Add a data set": "howto/add-dataset.md"},
+            {"Add a backbone": "howto/add-backbone.md"},
         ]
     },
     {"Threat models": "threat-models.md"},
     {"Reading a report": "reading-a-report.md"},
+    {"Gallery of reports": "gallery.md"},
+    {"Glossary": "glossary.md"},
+    {"How this compares": "compared.md"},
 ]
 FORMATS = [
     {"Command line": "command-line.md"},
@@ -63,6 +70,10 @@ FORMATS = [
     {"Transcripts": "transcript.md"},
 ]
 API = (
+    "api.calls",
+    "api.run",
+    "api.comparison",
+    "recorders.plain",
     "contracts.attack",
     "contracts.audit",
     "contracts.facts",

@@ -103,7 +103,7 @@ def gallery(run: Path, picture: Picture, about: str, verdict: Verdict) -> Galler
     scale = max(1, round(72 / max(tile_width, 1)))
     size = (tile_width * scale, tile_height * scale)
     try:
-        grid = _open(run, picture)
+        grid = open_grid(run, picture)
     # Pillow's readers raise whatever they run into; a picture that cannot be read must not cost the report.
     except Exception as error:  # noqa: BLE001
         return Gallery(picture.title, about, verdict, picture.rows, (), picture.file, size, _said(error))
@@ -127,7 +127,7 @@ def _printed(value: float | None) -> str:
     return DASH if value is None else significant(value)
 
 
-def _open(run: Path, picture: Picture) -> Image.Image:
+def open_grid(run: Path, picture: Picture) -> Image.Image:
     """Open a grid after checking that it is what the record says.
 
     Raises:

@@ -139,13 +139,25 @@ def load_policy(path: Path) -> Policy:
     Raises:
         PlanError: Missing, not YAML, an unknown key or metric, a wrong type, or no rule at all.
     """
-    content = read_yaml(path)
+    return parse_policy(read_yaml(path), str(path))
+
+
+def parse_policy(content: object, where: str) -> Policy:
+    """Validate the contents of a policy file.
+
+    Args:
+        content: What the file holds.
+        where: Names it in errors.
+
+    Raises:
+        PlanError: An unknown key or metric, a wrong type, or no rule at all.
+    """
     try:
         return Policy.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "policy"
+        key = ".".join(str(part) for part in problem["loc"]) or "policy"
         if problem["type"] == "extra_forbidden":
             allowed = Scope.model_fields if problem["loc"][0] == "cells" else Policy.model_fields
-            raise PlanError(f"{path}: {where}: unknown key; allowed: {', '.join(allowed)}") from None
-        raise PlanError(f"{path}: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
+            raise PlanError(f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}") from None
+        raise PlanError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None

@@ -1,4 +1,4 @@
-"""A package of somebody else, installed through the entry-point group alone, with no other file touched."""
+"""A package of somebody else, examples/plugin: installed by its entry points alone, with no other file touched."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-TOY = Path(__file__).parent / "toy_package"
+TOY = ROOT / "examples" / "plugin"
 PLAN = {
     "name": "toy",
     "data": {"name": "digits", "limit": 300, "split": {"private": 0.5, "attacker": 0.2, "test": 0.3}},
@@ -41,6 +42,14 @@ def install(site: Path, name: str, points: str, modules: dict[str, str]) -> None
     (folder / "entry_points.txt").write_text(points, encoding="utf-8")
 
 
+def install_toy(site: Path) -> None:
+    """Install the example package, with the entry points that its own metadata will name."""
+    declared = tomllib.loads((TOY / "pyproject.toml").read_text())["project"]["entry-points"]["fedassay"]
+    points = "\n".join(["[fedassay]", *(f"{name} = {module}" for name, module in declared.items())])
+    modules = {f"toy_assay/{path.name}": path.read_text() for path in (TOY / "toy_assay").glob("*.py")}
+    install(site, "toy_assay", points, modules)
+
+
 def _command(site: Path, cwd: Path) -> Command:
     def run(*args: str, module: str = "fedassay") -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
@@ -60,8 +69,7 @@ def _command(site: Path, cwd: Path) -> Command:
 def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, Path]:
     """Commands with the toy package installed, and the folder of a run of its plan."""
     folder = tmp_path_factory.mktemp("toy")
-    modules = {f"toy_assay/{path.name}": path.read_text() for path in (TOY / "toy_assay").glob("*.py")}
-    install(folder / "site", "toy_assay", (TOY / "entry_points.txt").read_text(), modules)
+    install_toy(folder / "site")
     (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN))
     command = _command(folder / "site", folder)
     done = command("run", "plan.yaml", "-o", "out", "--quiet")
@@ -213,8 +221,7 @@ SOURCES = {
 def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, Path]:
     """Commands where packages that are wrong in every way are installed beside a good one."""
     folder = tmp_path_factory.mktemp("broken")
-    modules = {f"toy_assay/{path.name}": path.read_text() for path in (TOY / "toy_assay").glob("*.py")}
-    install(folder / "site", "toy_assay", (TOY / "entry_points.txt").read_text(), modules)
+    install_toy(folder / "site")
     for name, (point, _) in BROKEN.items():
         own = {f"{name}/__init__.py": "", f"{name}/parts.py": HEAD + SOURCES[name]} if name in SOURCES else {}
         install(folder / "site", f"{name}-package", f"[fedassay]\n{point}\n", own)

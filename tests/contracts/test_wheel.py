@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -122,6 +124,37 @@ def test_an_sdist_makes_the_same_wheel(checkout: Path, wheel: Path) -> None:
     assert _names(next((checkout / "dist").glob("*.whl"))) == _names(wheel)
     with tarfile.open(next((checkout / "dist").glob("*.tar.gz"))) as sdist:
         assert not any(member.issym() for member in sdist.getmembers())
+
+
+def test_what_would_be_published_passes_the_index_s_own_check(built: tuple[Path, set[str]], wheel: Path) -> None:
+    """The metadata are valid, the README renders, and every extra that the pages name is there."""
+    pytest.importorskip("twine")
+    done = _run("-m", "twine", "check", "--strict", wheel, folder=built[0])
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+    extras = set(re.findall(r"^Provides-Extra: (\S+)$", metadata, re.MULTILINE))
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "src" / "fedassay").rglob("*.py"), ROOT / "README.md"]
+    asked = {
+        extra for page in pages for extra in re.findall(r"fedassay\[(\w+)\]", page.read_text(encoding="utf-8"))
+    }
+    assert {"notebook", "flower"} <= asked <= extras
+
+
+def test_a_package_built_on_it_installs_from_its_own_wheel(wheel: Path, tmp_path: Path) -> None:
+    """examples/plugin, as pip builds and installs it, passes its contract test beside the wheel of fedassay."""
+    shutil.copytree(ROOT / "examples" / "plugin", tmp_path / "plugin")
+    options = ("--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet")
+    done = _run("-m", "pip", "wheel", *options, "-w", "dist", ".", folder=tmp_path / "plugin")
+    assert done.returncode == 0, done.stderr
+    ours = next((tmp_path / "plugin" / "dist").glob("toy_assay-*.whl"))
+    done = _run("-m", "pip", "install", *options, "--target", tmp_path / "site", ours, wheel, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(ROOT / "examples" / "plugin" / "tests", tmp_path / "away" / "tests")
+    shutil.copy(ROOT / "examples" / "plugin" / "plan.yaml", tmp_path / "away")
+    tests = ("-m", "pytest", "-p", "no:cacheprovider", "-q", "tests")
+    done = _run(*tests, folder=tmp_path / "away", PYTHONPATH=str(tmp_path / "site"), HOME=str(tmp_path))
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_an_editable_installation_reads_the_checkout(checkout: Path, tmp_path: Path) -> None:

@@ -211,5 +211,5 @@ def test_what_the_server_sends_is_kept_where_asked(tmp_path: Path) -> None:
 
 
 def test_nothing_recorded_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no client has replied"):
+    with pytest.raises(DataError, match="no message of a client was recorded"):
         Recorder(tmp_path / "t", classes=10).save()

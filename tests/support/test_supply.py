@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 _HASHED = re.compile(
@@ -73,6 +74,15 @@ def test_what_results_depend_on_is_the_same_beside_flower() -> None:
     ours, theirs = _pins("constraints.txt"), _pins("constraints-flower.txt")
     for name in ("torch", "torchvision", "numpy", "scipy", "opacus", "dp-accounting", "scikit-learn"):
         assert ours[name] == theirs[name]
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    import fedassay
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert fedassay.__version__ == project["version"] == cited["version"]
+    assert cited["license"] == project["license"]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ The private role of the plan's data is nobody's here: it serves the controls, as
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,13 +66,14 @@ class AuditOptions:
 
 
 def audit_transcript(
-    folder: Path, plan: Path | None, output: Path | None, options: AuditOptions
+    folder: Path, plan: Path | Scenario | None, output: Path | None, options: AuditOptions
 ) -> tuple[Path, RunRecord]:
     """Audit the transcript in `folder`.
 
     Args:
         folder: Holds transcript.json; see docs/transcript.md. Only read.
-        plan: Gives the attacker's images, the backbone, the threat model and parameters of attacks; or None.
+        plan: Gives the attacker's images, the backbone, the threat model and parameters of attacks: a file, or
+            what `scenario_of_adversary` made of one; or None.
         output: The run folder; None: runs/<name>-<UTC time>.
         options: Device, overwriting, quietness.
 
@@ -88,7 +90,9 @@ def audit_transcript(
     transcript = with_inferred(sent, inferred)
     _check_cost(transcript, folder, options)
     again = tuple(with_inferred(other, inferred) for other in _captured_again(sent, folder, options.again))
-    scenario = None if plan is None else _scenario(plan)
+    if isinstance(plan, Path):
+        plan = scenario_of_adversary(read_yaml(plan), plan.resolve().parent, str(plan))
+    scenario = plan
     device = choose_device(options.device)
     out = output or Path("runs") / f"{_name(folder)}-{started:%Y%m%dT%H%M%SZ}"
     ours, theirs = out.resolve(), folder.resolve()
@@ -153,13 +157,21 @@ def _check_cost(transcript: Transcript, folder: Path, options: AuditOptions) -> 
         say(f"attacks on these messages take about {in_words(seconds)} on one core", err=True)
 
 
-def _scenario(path: Path) -> Scenario:
-    """The plan; its methods are not run, so it may leave them out."""
-    content = read_yaml(path)
-    content.setdefault("methods", [next(iter(entries("method")))])
-    plan, base = parse_plan(content, str(path)), path.resolve().parent
+def scenario_of_adversary(content: Mapping[str, Any], base: Path, where: str) -> Scenario:
+    """The plan that captured messages are audited with; its methods are not run, so it may leave them out.
+
+    Args:
+        content: What the plan file holds.
+        base: Folder that its relative paths are looked up beside.
+        where: Names it in errors.
+
+    Raises:
+        PlanError: The first thing that is wrong with it.
+        DataError: A file of weights is not there.
+    """
+    plan = parse_plan({"methods": [next(iter(entries("method")))], **content}, where)
     check_files(plan, base)
-    return resolve(plan, base, str(path))
+    return resolve(plan, base, where)
 
 
 def _captured_again(transcript: Transcript, folder: Path, others: tuple[Path, ...]) -> tuple[Transcript, ...]:

@@ -18,48 +18,24 @@ records that no mechanism protects. Flower itself is an optional extra (`pip ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
-from fedassay.exchange.shapes import shape_problem
-from fedassay.exchange.transcript import (
-    MANIFEST,
-    SERVER,
-    FieldKind,
-    Message,
-    MessageField,
-    Transcript,
-    load_transcript,
-)
-from fedassay.support.errors import DataError
+from fedassay.exchange.release import Claim, NoClaim
+from fedassay.exchange.transcript import SERVER, FieldKind
+from fedassay.recorders.plain import Declared, Kept
+
+__all__ = ["Declared", "Recorder", "client_mod"]
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.app import Message as FlowerMessage
     from flwr.clientapp.typing import ClientAppCallable, Mod
     from flwr.serverapp import Grid
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What the arrays of one name are, and how they are protected.
-
-    Attributes:
-        kind: See `fedassay.exchange.transcript`; attacks on messages go by it.
-        release: The mechanism, its noise and its sensitivity.
-        additive: Whether the server needs no more than the sum over the clients.
-        secure: Whether it travels under secure aggregation.
-    """
-
-    kind: FieldKind
-    release: Release
-    additive: bool = False
-    secure: bool = False
 
 
 @dataclass
@@ -83,9 +59,11 @@ class Recorder:
     method: str = "a Flower app"
     claim: Claim = field(default_factory=NoClaim)
     received: bool = False
-    _messages: list[Message] = field(default_factory=list, repr=False)
-    _notes: dict[str, None] = field(default_factory=dict, repr=False)
+    _kept: Kept = field(init=False, repr=False)
     _rounds: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._kept = Kept(self.classes, self.declared)
 
     def grid(self, grid: Grid) -> Grid:
         """A grid that does what `grid` does and records the messages that pass."""
@@ -97,16 +75,16 @@ class Recorder:
         named = _round_of(message)
         self._rounds[node] = self._rounds.get(node, 0) + 1 if named is None else named
         if self.received:
-            self._keep(message, SERVER, f"client/{node}", self._rounds[node])
+            self._kept.keep(_values(message), SERVER, f"client/{node}", self._rounds[node])
 
     def reply(self, message: FlowerMessage) -> None:
         """Keep a client's reply. One that reports an error carries nothing and is noted."""
         node = int(message.metadata.src_node_id)
         number = self._rounds.get(node, 0)
         if message.has_error():
-            self._notes[f"client/{node} reported an error in round {number}"] = None
+            self._kept.notes[f"client/{node} reported an error in round {number}"] = None
             return
-        self._keep(message, f"client/{node}", SERVER, number)
+        self._kept.keep(_values(message), f"client/{node}", SERVER, number)
 
     def save(self) -> Path:
         """Write what was recorded so far.
@@ -117,40 +95,11 @@ class Recorder:
         Raises:
             DataError: Nothing was recorded.
         """
-        if not self._messages:
-            raise DataError(f"{self.folder}: no client has replied yet, so there is no transcript to write")
-        transcript = Transcript(self.method, self.classes, tuple(self._messages), self.claim, tuple(self._notes))
-        transcript.save(self.folder)
-        return self.folder
+        return self._kept.save(self.folder, self.method, self.claim)
 
     def resume(self) -> None:
         """Go on with the transcript that the folder holds, if it holds one."""
-        if (self.folder / MANIFEST).is_file():
-            before = load_transcript(self.folder)
-            self._messages = list(before.messages)
-            self._notes = dict.fromkeys(before.notes)
-
-    def _keep(self, message: FlowerMessage, sender: str, receiver: str, number: int) -> None:
-        fields = {}
-        for name, values, default in _values(message):
-            if values.dtype.kind in "fc" and not np.isfinite(values).all():
-                self._notes[f"{name} of {sender} in round {number} held NaN or infinity and was left out"] = None
-                continue
-            about = self.declared.get(name)
-            if sender == SERVER:
-                fields[name] = MessageField(values, "other", derived("computed by the server"))
-            elif about is None:
-                fields[name] = MessageField(values, default, exact(note="not declared, so taken to be exact"))
-            else:
-                fields[name] = MessageField(values, about.kind, about.release, about.additive, about.secure)
-        kept = Message(number, sender, receiver, fields)
-        problem = shape_problem(kept, self.classes)
-        if problem:
-            # A wrong declaration must not end a training that runs; the report shows the note.
-            self._notes[f"not what was declared, so audited without its kinds: {sender}: {problem}"] = None
-            kept = Message(number, sender, receiver, {n: replace(f, kind="other") for n, f in fields.items()})
-        if fields:
-            self._messages.append(kept)
+        self._kept.resume(self.folder)
 
 
 def client_mod(
@@ -181,10 +130,10 @@ def client_mod(
         number = _round_of(message)
         reply = call_next(message, context)
         recorder._rounds[int(reply.metadata.src_node_id)] = (
-            len(recorder._messages) + 1 if number is None else number
+            len(recorder._kept.messages) + 1 if number is None else number
         )
         recorder.reply(reply)
-        if recorder._messages:
+        if recorder._kept.messages:
             recorder.save()
         return reply
 

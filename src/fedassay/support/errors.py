@@ -23,6 +23,10 @@ class DataError(FedassayError):
     """A file given by the user cannot be used: where, what was found, what is allowed."""
 
 
+class MissingExtraError(FedassayError, ImportError):
+    """An optional package is not installed; the message names the extra of fedassay that brings it."""
+
+
 class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason."""
 

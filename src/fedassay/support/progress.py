@@ -1,13 +1,17 @@
-"""Progress of long steps: a bar with the time left on a terminal, silence elsewhere."""
+"""Progress of long steps: bars on a terminal, a line in a notebook, a line a minute in a log."""
 
 from __future__ import annotations
 
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, TypeVar
 
+from fedassay.support.terminal import say
 from fedassay.support.text import plain
 
 _T = TypeVar("_T")
@@ -25,7 +29,7 @@ class Progress:
     """Where steps report.
 
     Attributes:
-        bars: A `rich.progress.Progress`, or None to stay silent.
+        bars: A `rich.progress.Progress`, or `Lines`; None to stay silent.
     """
 
     bars: Any = field(default=None, repr=False)
@@ -54,12 +58,108 @@ SILENT = Progress()
 """Reports nowhere."""
 
 
+@dataclass
+class _Task:
+    """A step that is going on."""
+
+    description: str
+    began: float
+    completed: int = 0
+    total: int | None = None
+
+
+@dataclass(eq=False)
+class Lines:
+    """Progress as lines of text, told no more often than every so many seconds; used as rich's bars are.
+
+    Attributes:
+        tell: Takes a line that says which steps are going on and how far they are.
+        every: Seconds between two lines; the first comes after as many.
+        clock: Gives the time in seconds.
+    """
+
+    tell: Callable[[str], None]
+    every: float = 60.0
+    clock: Callable[[], float] = field(default=lambda: time.monotonic(), repr=False)
+    _tasks: dict[int, _Task] = field(default_factory=dict, repr=False)
+    _told: float = field(default=0.0, repr=False)
+    _made: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        self._told = self.clock()
+
+    def add_task(self, description: str, total: int | None = None) -> int:
+        """Begin a step; returns its number."""
+        self._made += 1
+        self._tasks[self._made] = _Task(description, self.clock(), total=total)
+        return self._made
+
+    def update(self, task: int, completed: int, total: int) -> None:
+        """Say how far a step is."""
+        self._tasks[task].completed, self._tasks[task].total = completed, total
+        if self.clock() - self._told >= self.every:
+            self._told = self.clock()
+            self.tell("; ".join(map(self._words, self._tasks.values())))
+
+    def remove_task(self, task: int) -> None:
+        """End a step."""
+        del self._tasks[task]
+
+    def _words(self, task: _Task) -> str:
+        """`cells 3 of 12, 2:10 left`; no time before anything is done."""
+        if not task.total:
+            return task.description
+        words = f"{task.description} {task.completed} of {task.total}"
+        if not task.completed:
+            return words
+        left = (self.clock() - task.began) * (task.total - task.completed) / task.completed
+        return f"{words}, {_clock(left)} left"
+
+
 @contextmanager
 def console(quiet: bool) -> Iterator[Progress]:
-    """Bars on standard error where it is a terminal and not `quiet`; a silent `Progress` otherwise."""
-    if quiet or not sys.stderr.isatty():
+    """Bars on a terminal, a line that changes in a notebook, a line a minute on any other standard error.
+
+    Args:
+        quiet: Tell nothing.
+    """
+    if quiet:
         yield Progress()
-        return
+    elif in_notebook():
+        with _notebook_line() as tell:
+            yield Progress(Lines(tell, every=0.5))
+    elif sys.stderr.isatty():
+        with _bars() as bars:
+            yield Progress(bars)
+    else:
+        yield Progress(Lines(lambda line: say(f"fedassay: {line}", err=True)))
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, which can show and change what it showed."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
+
+
+@contextmanager
+def _notebook_line() -> Iterator[Callable[[str], None]]:
+    """A line under the cell that runs, which is taken away at the end."""
+    from IPython.display import HTML, display
+
+    shown = display(HTML(""), display_id=True)
+    try:
+        with warnings.catch_warnings():
+            # Of tqdm, which libraries import and none of our steps shows.
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            yield lambda line: shown.update(HTML(f"<small>{escape(line)}</small>"))
+    finally:
+        shown.update(HTML(""))
+
+
+@contextmanager
+def _bars() -> Iterator[Any]:
+    """Bars of rich on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
@@ -83,7 +183,7 @@ def console(quiet: bool) -> Iterator[Progress]:
         transient=True,
     )
     with bars:
-        yield Progress(bars)
+        yield bars
 
 
 def _clock(seconds: float) -> str:

@@ -1,0 +1,65 @@
+"""What fedassay asks of a package with components, from outside: run it where the package is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedassay
+
+PLAN = Path(__file__).resolve().parents[1] / "plan.yaml"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> fedassay.Run:
+    """The package's plan, run once."""
+    return fedassay.run(PLAN, tmp_path_factory.mktemp("toy") / "out", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("methods", "toy_sums"), ("attacks", "toy_alone"), ("audits", "toy_small_classes")]
+)
+def test_it_is_listed_and_every_key_is_explained(what: str, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", "list", what, name, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(key["about"] for key in json.loads(done.stdout))
+
+
+def test_nothing_fails_and_every_audit_concludes(run: fedassay.Run) -> None:
+    assert not run.errors
+    assert {finding.audit for finding in run.record.cells[0].findings} == {"message", "toy_small_classes"}
+    assert all(finding.verdict == "leak" for finding in run.record.cells[0].findings)
+
+
+def test_the_method_is_of_use(run: fedassay.Run) -> None:
+    assert run.record.cells[0].utility["accuracy"] > 0.5
+
+
+def test_a_field_without_a_mechanism_is_exact(run: fedassay.Run) -> None:
+    rows = run.record.cells[0].ledger
+    assert {row.field for row in rows} == {"counts", "sums"}
+    assert all(row.exact and row.mechanism == "exact" for row in rows)
+
+
+def test_the_same_seed_gives_the_same_record(run: fedassay.Run, tmp_path: Path) -> None:
+    again = fedassay.run(PLAN, tmp_path / "again", progress=False).record.cells[0]
+    assert again.findings == run.record.cells[0].findings
+    assert again.utility == run.record.cells[0].utility
+
+
+def test_controls_decide_whether_the_audit_may_speak(tmp_path: Path) -> None:
+    """An attack that takes classes of two records for classes of one flags its negative control."""
+    run = fedassay.run(PLAN, tmp_path / "out", overrides=["attacks.0.toy_alone.most=2"], progress=False)
+    finding = next(item for item in run.record.cells[0].findings if item.audit == "toy_small_classes")
+    assert finding.controls.negative is not None
+    assert finding.controls.negative.flagged
+    assert finding.verdict == "inconclusive"

@@ -1,0 +1,80 @@
+"""An audit of another package: are classes of a client so small that their sum is a record?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext
+from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.registry import register
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.exchange.view import View
+from fedassay.records.record import Controls, Finding, Metric, NegativeControl, PositiveControl
+from fedassay.support.types import Parameters
+
+
+@register("audit", "toy_small_classes")
+class ToySmallClasses(Parameters):
+    """Whether classes of one record are summed up by themselves."""
+
+    facts: ClassVar[AuditFacts] = AuditFacts(
+        judges=("vectors",),
+        metrics=(
+            MetricFacts("toy_share", "Share alone", "Classes of one record, of all classes.", worse="higher"),
+        ),
+        place=Place(title="Small classes"),
+        rule=SarifRule("No class may be so small that its sum is a record.", taxa=("CWE-203",)),
+        cost=lambda given, sizes, load: 0.1 * load.cells,
+    )
+
+    allowed: float = 0.0
+    """Share of such classes up to which there is no leak."""
+
+    def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
+        """One finding on all clients."""
+        counts = {client.name: np.bincount(client.labels, minlength=context.classes) for client in context.clients}
+        held = {(name, label) for name, own in counts.items() for label in np.flatnonzero(own)}
+        alone = {(name, label) for name, label in held if counts[name][label] == 1}
+        share = len(named(result) & alone) / len(held)
+        # The same attack on classes that are known: all of one record, and all of two.
+        caught = len(named(context.attack(control(context, 1)))) == len(context.clients) * context.classes
+        flagged = len(named(context.attack(control(context, 2)))) > 0
+        verdict = "leak" if share > self.allowed else "no_leak_found"
+        return [
+            Finding(
+                audit="toy_small_classes",
+                attack=result.attack,
+                source="classes",
+                metrics={"toy_share": Metric(value=share, low=share, high=share, n=len(held))},
+                controls=Controls(
+                    positive=PositiveControl(release="classes of one record", caught=caught, n=context.classes),
+                    negative=NegativeControl(release="classes of two records", flagged=flagged, n=context.classes),
+                ),
+                verdict=verdict if caught and not flagged else "inconclusive",
+                reason=f"{len(named(result) & alone)} of {len(held)} classes hold one record, and are found",
+            )
+        ]
+
+
+def named(result: AttackResult) -> set[tuple[str, int]]:
+    """The classes that an attack takes for classes of one record: whose, and which."""
+    return {
+        (sender, int(label))
+        for source in result.vectors
+        for sender, label in zip(source.senders, source.labels, strict=True)
+    }
+
+
+def control(context: AttackedContext, records: int) -> View:
+    """Messages of clients all of whose classes hold the same number of records."""
+    feature = context.fresh.features[:1]
+    fields = {
+        "counts": MessageField(np.full(context.classes, float(records)), "class_counts", exact("labels")),
+        "sums": MessageField(np.repeat(records * feature, context.classes, axis=0), "class_sums", exact()),
+    }
+    messages = tuple(Message(0, client.name, SERVER, fields) for client in context.clients)
+    return View(messages, context.classes, context.view.threat)

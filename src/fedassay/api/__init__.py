@@ -1,0 +1,1 @@
+"""The public face in Python: what `import fedassay` offers to notebooks and other programs."""

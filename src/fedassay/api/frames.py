@@ -1,0 +1,188 @@
+"""The record of a run as tidy tables: one row an observation, one column a variable, in pandas.
+
+`cell` numbers the cells of a run, `finding` the findings of a cell; together they join the tables. Infinite
+epsilon is `inf`; what was not measured is missing, with its reason beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
+from fedassay.support.extras import optional
+
+if TYPE_CHECKING:
+    import pandas
+
+Row = dict[str, Any]
+
+_KEYS = ("cell", "label", "method", "epsilon", "delta", "seed")
+CELLS = (
+    *_KEYS,
+    *("adjacency", "unit", "verdict", "claimed", "accounted", "observed", "mu", "exact_fields", "reason"),
+    *("accuracy", "bytes_up", "bytes_down", "seconds", "params"),
+)
+FINDINGS = (
+    *_KEYS,
+    *("finding", "audit", "attack", "source", "selection", "verdict", "reason"),
+    *("positive_control", "positive_caught", "negative_control", "negative_flagged", "limit", "limit_metric"),
+)
+METRICS = (
+    *_KEYS,
+    *("finding", "audit", "attack", "source", "selection", "verdict"),
+    *("metric", "value", "low", "high", "n", "measured_in", "reason", "baseline", "baseline_low", "baseline_high"),
+)
+LEDGER = (
+    *_KEYS,
+    *("field", "kind", "direction", "messages", "shape", "dtype", "bytes", "mechanism", "exact", "secure"),
+    *("adjacency", "unit", "group", "sensitivity_low", "sensitivity_high", "noise_low", "noise_high", "note"),
+)
+COVERAGE = (*_KEYS, "attack", "status", "reason", "would_decide")
+
+
+def frame(rows: Iterator[Row], columns: Sequence[str], what: str) -> pandas.DataFrame:
+    """Rows as a DataFrame.
+
+    Args:
+        rows: Every row has all of `columns`, and may have more.
+        columns: Those that are there even without a row, in their order.
+        what: Named where pandas is missing.
+
+    Raises:
+        MissingExtraError: pandas is not installed.
+    """
+    pandas = optional("pandas", "notebook", what)
+    held = list(rows)
+    names = dict.fromkeys([*columns, *(name for row in held for name in row)])
+    return pandas.DataFrame.from_records(held, columns=list(names))
+
+
+def cell_rows(record: RunRecord) -> Iterator[Row]:
+    """A row a cell; every measure of utility and communication is a column, such as `accuracy`."""
+    for number, cell in enumerate(record.cells):
+        privacy = cell.privacy
+        yield {
+            **_keys(number, cell),
+            "adjacency": cell.adjacency,
+            "unit": cell.unit,
+            "verdict": privacy.verdict,
+            "claimed": _number(privacy.claimed),
+            "accounted": _number(privacy.accounted),
+            "observed": _number(privacy.observed),
+            "mu": _number(privacy.mu),
+            "exact_fields": privacy.exact_fields,
+            "reason": privacy.reason,
+            "accuracy": math.nan,
+            "bytes_up": math.nan,
+            "bytes_down": math.nan,
+            **{name: _number(value) for name, value in {**cell.utility, **cell.communication}.items()},
+            "seconds": sum(cell.seconds.values()),
+            "params": cell.params,
+        }
+
+
+def finding_rows(record: RunRecord) -> Iterator[Row]:
+    """A row a finding."""
+    for keys, finding in _findings(record):
+        positive, negative, limit = finding.controls.positive, finding.controls.negative, finding.limit
+        yield {
+            **keys,
+            "verdict": finding.verdict,
+            "reason": finding.reason,
+            "positive_control": None if positive is None else positive.release,
+            "positive_caught": None if positive is None else positive.caught,
+            "negative_control": None if negative is None else negative.release,
+            "negative_flagged": None if negative is None else negative.flagged,
+            "limit": math.nan if limit is None else limit.value,
+            "limit_metric": None if limit is None else limit.metric,
+        }
+
+
+def metric_rows(record: RunRecord) -> Iterator[Row]:
+    """A row a metric of a finding."""
+    for keys, finding in _findings(record):
+        for name in dict.fromkeys([*finding.metrics, *finding.baseline]):
+            metric = finding.metrics.get(name, _NOTHING)
+            base = finding.baseline.get(name, _NOTHING)
+            yield {
+                **keys,
+                "verdict": finding.verdict,
+                "metric": name,
+                "value": _number(metric.value),
+                "low": _number(metric.low),
+                "high": _number(metric.high),
+                "n": metric.n,
+                "measured_in": metric.unit,
+                "reason": metric.reason,
+                "baseline": _number(base.value),
+                "baseline_low": _number(base.low),
+                "baseline_high": _number(base.high),
+            }
+
+
+def ledger_rows(record: RunRecord) -> Iterator[Row]:
+    """A row a field of a cell's ledger."""
+    for number, cell in enumerate(record.cells):
+        for field in cell.ledger:
+            sensitivity, noise = field.sensitivity or (math.nan,) * 2, field.noise_scale or (math.nan,) * 2
+            yield {
+                **_keys(number, cell),
+                "field": field.field,
+                "kind": field.kind,
+                "direction": field.direction,
+                "messages": field.messages,
+                "shape": field.shape,
+                "dtype": field.dtype,
+                "bytes": field.nbytes,
+                "mechanism": field.mechanism,
+                "exact": field.exact,
+                "secure": field.secure,
+                "adjacency": field.adjacency,
+                "unit": field.unit,
+                "group": field.group,
+                "sensitivity_low": sensitivity[0],
+                "sensitivity_high": sensitivity[1],
+                "noise_low": noise[0],
+                "noise_high": noise[1],
+                "note": field.note,
+            }
+
+
+def coverage_rows(record: RunRecord) -> Iterator[Row]:
+    """A row an attack that applies to what a cell sends."""
+    for number, cell in enumerate(record.cells):
+        for entry in cell.coverage:
+            yield {**_keys(number, cell), **entry.model_dump()}
+
+
+_NOTHING = Metric(value=None)
+
+
+def _keys(number: int, cell: CellRecord) -> Row:
+    return {
+        "cell": number,
+        "label": cell.label,
+        "method": cell.method,
+        "epsilon": cell.epsilon,
+        "delta": cell.delta,
+        "seed": cell.seed,
+    }
+
+
+def _findings(record: RunRecord) -> Iterator[tuple[Row, Finding]]:
+    for number, cell in enumerate(record.cells):
+        for place, finding in enumerate(cell.findings):
+            keys = _keys(number, cell) | {
+                "finding": place,
+                "audit": finding.audit,
+                "attack": finding.attack,
+                "source": finding.source,
+                "selection": finding.selection,
+            }
+            yield keys, finding
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

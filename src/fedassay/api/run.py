@@ -1,0 +1,163 @@
+"""A run as notebooks and other programs hold it: its record, as tables, figures and a decision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedassay.api import frames
+from fedassay.records.record import ErrorRecord, RunRecord
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from fedassay.api.plots import Plots
+    from fedassay.reports.decision.decision import Decision
+    from fedassay.reports.gate.judging import Outcome
+    from fedassay.reports.gate.policy import Policy
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A run: what `run`, `audit` and `load` give.
+
+    In a notebook it shows the decision. Its tables need pandas, its figures matplotlib; both come with
+    `pip install 'fedassay[notebook]'`.
+
+    Attributes:
+        record: The whole record, typed; everything else here follows from it.
+        folder: The run folder.
+    """
+
+    record: RunRecord
+    folder: Path
+
+    @property
+    def errors(self) -> tuple[ErrorRecord, ...]:
+        """What failed: the cell, the stage and the message. Other cells are unaffected."""
+        return self.record.errors
+
+    @property
+    def cells(self) -> pandas.DataFrame:
+        """One row a cell (a method entry at one epsilon, delta and seed): privacy, utility, bytes, seconds.
+
+        `cell` numbers the cells, in this and every other table.
+        """
+        return frames.frame(frames.cell_rows(self.record), frames.CELLS, "Run.cells")
+
+    @property
+    def findings(self) -> pandas.DataFrame:
+        """One row a finding: its verdict and reason, and what became of its controls.
+
+        `cell` and `finding` together number the findings; `metrics` has their figures.
+        """
+        return frames.frame(frames.finding_rows(self.record), frames.FINDINGS, "Run.findings")
+
+    @property
+    def metrics(self) -> pandas.DataFrame:
+        """One row a figure of a finding: value, 95 % interval, n, and the same figure without the attack."""
+        return frames.frame(frames.metric_rows(self.record), frames.METRICS, "Run.metrics")
+
+    @property
+    def ledger(self) -> pandas.DataFrame:
+        """One row a field that leaves the clients in a cell: its mechanism, noise, sensitivity and bytes."""
+        return frames.frame(frames.ledger_rows(self.record), frames.LEDGER, "Run.ledger")
+
+    @property
+    def coverage(self) -> pandas.DataFrame:
+        """One row an attack that applies to a cell: whether it was conclusive, or what would decide."""
+        return frames.frame(frames.coverage_rows(self.record), frames.COVERAGE, "Run.coverage")
+
+    @property
+    def plot(self) -> Plots:
+        """Figures of the run: `plot.tradeoff()`, `plot.epsilon()`, `plot.roc()`."""
+        from fedassay.api.plots import Plots
+
+        return Plots(self.record)
+
+    def pictures(self, audit: str | None = None, label: str | None = None) -> list[Axes]:
+        """Draw the run's picture grids: private images, and what was recovered of them.
+
+        Args:
+            audit: Only those of one audit.
+            label: Only those of one method entry.
+
+        Returns:
+            One Axes a grid; none where the run has no pictures, as after `redact`.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+            DataError: A picture is missing, or is not what the record says.
+        """
+        from fedassay.api.pictures import draw
+
+        return draw(self.record, self.folder, audit, label)
+
+    def recommend(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None) -> Decision:
+        """What a policy makes of the run: `answer` in a sentence, `recommended`, `options`, `steps`.
+
+        Args:
+            policy: As in `fedassay.check`; None: the one that ships and fits, `strict` for the run of a plan.
+
+        Raises:
+            PlanError: The policy is wrong.
+        """
+        from fedassay.reports.decision.decision import decide
+
+        return decide(self.record, self._policy(policy))
+
+    def check(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy) -> Outcome:
+        """Hold the run against a policy, rule by rule; see `fedassay.check`.
+
+        Raises:
+            PlanError: The policy is wrong.
+        """
+        from fedassay.reports.gate.judging import judged
+
+        return judged(self.record, self._policy(policy))
+
+    def report(
+        self,
+        format: Literal["html", "md", "json", "csv", "sarif", "junit", "evidence"] = "html",
+        output: str | os.PathLike[str] | None = None,
+        policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None,
+    ) -> Path:
+        """Write the run in one of the formats of `fedassay report`.
+
+        Args:
+            format: The format; `csv` and `evidence` are folders.
+            output: Where to; None: beside the record.
+            policy: What the decision holds it to, and SARIF and JUnit with it.
+
+        Returns:
+            What was written.
+
+        Raises:
+            PlanError: The policy is wrong, or the output cannot be written.
+        """
+        from fedassay.reports import write_report
+
+        held = None if policy is None else self._policy(policy)
+        return write_report(self.record, self.folder, format, None if output is None else Path(output), held)
+
+    def _policy(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None) -> Policy:
+        from fedassay.api.inputs import as_policy
+        from fedassay.reports.decision.standard import standard_policy
+
+        return standard_policy(self.record) if policy is None else as_policy(policy)
+
+    def __repr__(self) -> str:
+        """One line: how much there is, and the decision."""
+        cells = len(self.record.cells)
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        return f"Run({str(self.folder)!r}: {cells} cell{'s'[: cells != 1]}{failed}. {self.recommend().answer})"
+
+    def _repr_html_(self) -> str:
+        """The decision, for notebooks."""
+        from fedassay.reports.document.fragment import fragment
+
+        return fragment(self.record, self.recommend(), self.folder)
