@@ -195,6 +195,20 @@ def test_a_digest_of_a_plan_that_is_none(tmp_path: Path, content: bytes) -> None
         pass
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+@pytest.mark.parametrize("name", [".lock", ".cells/run.files", ".cells/plan.sha256"])
+def test_what_a_run_writes_to_first_is_a_file(tmp_path: Path, name: str, kind: str) -> None:
+    _a_run(tmp_path)
+    path = tmp_path / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero") if kind == "link" else path.mkdir()
+    with pytest.raises(PlanError), runfolder.claim(tmp_path, PLAN, resume=True, force=False):
+        pass
+
+
 @pytest.mark.parametrize("kind", ["pipe", "nesting", "sparse", "no text"])
 @pytest.mark.parametrize("name", ["x.json", "x.files", "plan.sha256"])
 def test_force_reads_nothing_that_a_run_does_not_write(tmp_path: Path, name: str, kind: str) -> None:

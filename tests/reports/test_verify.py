@@ -108,8 +108,8 @@ def _endless_picture(run: Path) -> None:
 
 def _one_file_by_many_names(run: Path) -> None:
     content = json.loads((run / STATEMENT).read_text())
-    first = content["subject"][0]
-    content["subject"] = [{**first, "name": "./" * i + first["name"]} for i in range(1000)]
+    record = next(each for each in content["subject"] if each["name"] == "record.json")
+    content["subject"] = [{**record, "name": "./" * i + "record.json"} for i in range(1000)]
     (run / STATEMENT).write_text(json.dumps(content))
 
 

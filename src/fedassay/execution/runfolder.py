@@ -92,6 +92,7 @@ def claim(
             f"that wrote them; allowed: another folder, or move them away"
         )
     make_folder(folder)
+    refuse_unusual(folder / ".lock")
     lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         try:

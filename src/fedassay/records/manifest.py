@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from fedassay.records.record import FILE, CellRecord, RunRecord, load_record
-from fedassay.support.atomic import make_folder
+from fedassay.support.atomic import make_folder, refuse_unusual
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json
 
@@ -50,11 +50,14 @@ def note(folder: Path, owner: str, names: Iterable[str]) -> None:
         folder: The run folder.
         owner: Key of the cell that they belong to, or `OF_THE_RUN`.
         names: Paths relative to the run folder, with `/`.
+
+    Raises:
+        PlanError: Something stands where they are noted that is no regular file.
     """
     make_folder(folder / CELLS)
-    handle = os.open(
-        folder / CELLS / f"{owner}.files", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
-    )
+    path = folder / CELLS / f"{owner}.files"
+    refuse_unusual(path)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         # A line end first as well: a process that was killed here may have left half a line.
         os.write(handle, ("\n" + "".join(f"{name}\n" for name in names)).encode())
