@@ -151,9 +151,9 @@ def _widths(message: Message, classes: int) -> Iterator[str]:
     moments = held.get("class_second_moments")
     if moments is not None and width is not None:
         rows = len(moments)
-        shapes = ((rows, width, width), (rows, width * (width + 1) // 2), (rows, width))
-        if moments.shape not in shapes:
-            listed = " or ".join(map(str, shapes))
+        allowed = ((rows, width, width), (rows, width * (width + 1) // 2), (rows, width))
+        if moments.shape not in allowed:
+            listed = " or ".join(map(str, allowed))
             yield f"class_second_moments have shape {moments.shape}; of this width: {listed}"
     for covariances, means in (("class_covariances", "class_means"), ("mixture_covariances", "mixture_means")):
         if covariances in held and means in held:
