@@ -173,6 +173,20 @@ def test_recorded_messages_are_audited(tmp_path: Path) -> None:
     assert run.recommend().policy == "messages"
 
 
+def test_kinds_that_nobody_declared_are_inferred_where_that_is_asked_for(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with fedassay.record(tmp_path / "captured", classes=10, undeclared="other") as recorder:
+        for client in range(2):
+            features = np.maximum(rng.normal(size=(8, 32)), 0)
+            recorder.sent(client, {"m": features.T @ features})
+    asked, unasked = (
+        fedassay.audit(tmp_path / "captured", tmp_path / str(infer), infer=infer, progress=False)
+        for infer in (True, False)
+    )
+    kinds = [{row.kind for row in run.record.cells[0].ledger} for run in (asked, unasked)]
+    assert kinds == [{"second_moment"}, {"other"}]
+
+
 def test_a_plan_of_an_adversary_may_be_a_mapping(tmp_path: Path) -> None:
     recorder = fedassay.record(tmp_path / "captured", classes=7)
     recorder.sent(0, np.ones((7, 64)))

@@ -112,6 +112,8 @@ def test_what_is_no_number_is_refused(wrong: object, tmp_path: Path) -> None:
 def test_wrong_declarations_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"kinds\.sums: given 'sums'; allowed: features"):
         fedassay.record(tmp_path, classes=3, kinds={"sums": "sums"})  # type: ignore[dict-item]
+    with pytest.raises(PlanError, match="undeclared: given 'sums'"):
+        fedassay.record(tmp_path, classes=3, undeclared="sums")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="classes: given 0"):
         fedassay.record(tmp_path, classes=0)
     with pytest.raises(PlanError, match="one of them"):

@@ -82,6 +82,7 @@ def audit(
     *,
     plan: Where | Mapping[str, Any] | None = None,
     again: Sequence[Where] = (),
+    infer: bool = False,
     base: Where | None = None,
     minutes: float = limits.CAPTURED_MINUTES,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -97,6 +98,7 @@ def audit(
         plan: Gives the attacker's images and the backbone: a file, or the same as a mapping. None: attacks that
             learn are not run.
         again: The same messages captured again, of the same records: they measure the noise.
+        infer: Read fields that declare no kind as what their arrays are, and say why.
         base: As in `run`.
         minutes: Refuse messages whose attacks are estimated to take longer.
         device: As in `run`.
@@ -122,6 +124,7 @@ def audit(
         quiet=not progress,
         minutes=minutes,
         again=tuple(Path(other) for other in again),
+        infer=infer,
     )
     adversary: Path | Scenario | None = None
     if isinstance(plan, Mapping):

@@ -136,11 +136,13 @@ class Recorder:
         folder: Where the transcript is written.
         method: Free text: the system and its version.
         claim: What is claimed about the clients' messages.
+        undeclared: The kind of arrays of which nothing was said.
     """
 
     folder: Path
     method: str
     claim: Claim
+    undeclared: FieldKind
     _kept: Kept = field(repr=False)
 
     def sent(self, sender: str | int, arrays: Any, round: int = 0, receiver: str | int = SERVER) -> None:
@@ -157,8 +159,8 @@ class Recorder:
         """
         if round < 0:
             raise PlanError(f"record: round: given {round}; allowed: 0 or more")
-        named = ((name, values, "parameters") for name, values in _named(arrays))
-        self._kept.keep(named, _party(sender), _party(receiver), round)  # type: ignore[arg-type]
+        named = ((name, values, self.undeclared) for name, values in _named(arrays))
+        self._kept.keep(named, _party(sender), _party(receiver), round)
 
     def summed(self, arrays: Any, clients: int, round: int = 0) -> None:
         """Keep the sum over clients that secure aggregation gives the server, which sees none of the parts.
@@ -200,6 +202,7 @@ def record(
     declared: Mapping[str, Declared] | None = None,
     method: str = "a system of your own",
     claim: Claim | None = None,
+    undeclared: FieldKind = "parameters",
 ) -> Recorder:
     """Record messages of your own system.
 
@@ -211,6 +214,7 @@ def record(
         declared: The same with how they are protected, for those that are.
         method: The system and its version.
         claim: What is claimed about the clients' messages.
+        undeclared: The kind of arrays of which nothing is said; `other` leaves it to `fedassay.audit(infer=True)`.
 
     Raises:
         PlanError: A kind that there is not, a name in `kinds` and `declared`, or no class.
@@ -230,15 +234,17 @@ def record(
     if classes < 1:
         raise PlanError(f"record: classes: given {classes}; allowed: 1 or more")
     known = get_args(FieldKind)
-    for name, kind in (kinds or {}).items():
+    for name, kind in {**(kinds or {}), "": undeclared}.items():
         if kind not in known:
-            raise PlanError(f"record: kinds.{name}: given {shown(kind)}; allowed: {', '.join(known)}")
+            where = f"kinds.{name}" if name else "undeclared"
+            raise PlanError(f"record: {where}: given {shown(kind)}; allowed: {', '.join(known)}")
+    for name, kind in (kinds or {}).items():
         if name in said:
             raise PlanError(f"record: {name}: given in kinds and in declared; allowed: one of them")
         said[name] = Declared(kind, exact("labels" if kind in _OF_LABELS else "records"))
     if (path / MANIFEST).exists():
         raise DataError(f"{path}: holds a transcript already; allowed: another folder")
-    return Recorder(path, method, NoClaim() if claim is None else claim, Kept(classes, said))
+    return Recorder(path, method, NoClaim() if claim is None else claim, undeclared, Kept(classes, said))
 
 
 def _party(name: str | int) -> str:
