@@ -63,9 +63,9 @@ def try_reading(
     """
     trial = Trial(gram, table)
     for sent, rows, ridge in zip(matrices, tables, ridges, strict=True):
-        whole = np.linalg.inv(sent) if gram == "inverse_gram" else sent
+        whole = np.asarray(np.linalg.inv(sent) if gram == "inverse_gram" else sent, dtype=np.float64)
         sums = rows @ whole if table == "ridge_weights" else rows
-        plain = whole - ridge * np.eye(len(whole)) if gram in _RIDGED else whole
+        plain = np.asarray(whole - ridge * np.eye(len(whole)) if gram in _RIDGED else whole, dtype=np.float64)
         values, vectors = np.linalg.eigh(plain)
         kept = values > max((1 if unit > HALF else 4) * rounding(whole, unit), 1e-7 * float(values[-1]))
         within = sums @ vectors

@@ -83,7 +83,7 @@ def rounding(matrix: Matrix, unit: float) -> float:
 
 def spectrum(matrix: Matrix, unit: float) -> Spectrum:
     """Read one matrix."""
-    values = np.linalg.eigvalsh(matrix)
+    values = np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64)
     near = rounding(matrix, unit)
     low, high = float(values[0]), float(values[-1])
     if low < -near:
@@ -136,7 +136,7 @@ def read_gram(sheet: Sheet, matrices: Sequence[Matrix]) -> Reading:
     words = "symmetric and positive definite without a multiple eigenvalue: at least as many records as features"
     if width > 2 and all(nonnegative(matrix) for matrix in matrices):
         return unsure(*_SUMMED, why=f"{words}; no entry is negative, as of features that are not")
-    if width > 2 and all(nonnegative(np.linalg.inv(matrix)) for matrix in matrices):
+    if width > 2 and all(nonnegative(np.asarray(np.linalg.inv(matrix), dtype=np.float64)) for matrix in matrices):
         return sure("inverse_gram", words, "no entry of its inverse is negative, as of features that are not")
     return unsure(*_SUMMED, "inverse_gram", why=words)
 
