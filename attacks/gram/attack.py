@@ -1,63 +1,58 @@
-"""Individual features and labels from a second moment, as FedCGS sends it.
+"""Individual features and labels from second moments, as FedCGS, AFL, Fed3R and others send them.
 
 A client that sends B = sum of f f^T over its records, and class sums A, sends its records' features one by one
-as long as they are fewer than the active features and its backbone ends in a rectifier: the rank of B is the
-number of records (so hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only
-non-negative features with that B and those sums. The same holds for the sum over several clients under secure
-aggregation while their records together are fewer than the features; for the difference of two messages of one
-sender (records that came or went between them), whatever the number that stayed; and, class by class, for means
-with full covariances (FedPFT with one component, CCVR).
+where its backbone ends in a rectifier: below the number of features the rank of B is the number of records (so
+hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only non-negative features
+with that B and those sums; from there on it still does while features have more zeros than freedom
+(`fedassay.attacks.gram.splitting`), counts or none (`count_search`). Signed and dense features are left with a
+rotation, which an attacker with images of its own seeks among features that look like its own (`rotation`).
+
+It is the same with a regularised moment and ridge weights (AFL), with the inverse of that, with second moments of
+single classes (GH-OFL), through a public projection, with the sum over several clients under secure aggregation,
+with the difference of two messages of one sender (records that came or went between them), whatever the number
+that stayed; and, class by class, with means and full covariances (FedPFT with one component, CCVR).
 
 Source: this project. Completely positive factorization by alternating projections is Groetzner and Duer 2020.
 
-Assumes: non-negative features with some exact or nearly exact zeros. Neither the backbone nor any record of the
-adversary's own is used.
+Assumes: non-negative features with some exact or nearly exact zeros, for which neither the backbone nor any record
+of the adversary's own is used; or records of its own, for others.
 
-A null result does not mean that second moments are safe: dense features are told apart only approximately, more
-records than features (or privacy noise) hide them from this attack, not from every one. `expected_error` says
-from the agreement of independent runs, without the truth, how far the vectors are to be trusted.
+A null result does not mean that second moments are safe: dense features are told apart only approximately, and
+what hides records from this attack (privacy noise, records beyond what counting allows) need not hide them from
+every one. `expected_error` says from the agreement of independent runs, without the truth, how far the vectors are
+to be trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
+from fedassay.attacks.gram.count_search import search
 from fedassay.attacks.gram.factorization import Factors, factorize
+from fedassay.attacks.gram.targets import Target, targets
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.gram import Gram, Matrix, Size, measure, obstacle
-from fedassay.exchange.statistics import gram_of, noise_of, roundoff, square, statistics_of
-from fedassay.exchange.transcript import Message
+from fedassay.exchange.gram import Gram, Size, obstacle, sizes, uncounted
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Ints, Parameters
+from fedassay.support.types import Parameters
 
 NAME = "gram_factorization"
 
+_UNKNOWN = Size(0, np.zeros(0, np.int64), 0, 0.0, 0.0, "rank")
 
-@dataclass(frozen=True)
-class Target:
-    """One Gram matrix to factor.
-
-    Attributes:
-        sender: Whose records it is made of.
-        what: What it was taken from, for the notes.
-        candidates: The statistics; more than one where a convention (n or n - 1) is not known, the one with the
-            larger second moment first: one that is too small is as easy to meet, one that is too large is not.
-    """
-
-    sender: str
-    what: str
-    candidates: tuple[Gram, ...]
+_UNCOUNTED = (
+    "the second moment has full rank: there are at least as many records as active features, and no number "
+    "of them that was tried leaves no negative entry"
+)
 
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
@@ -72,6 +67,9 @@ class GramFactorization(Parameters):
         gives=("vectors",),
         reads=(
             "second_moment",
+            "regularised_gram",
+            "inverse_gram",
+            "class_second_moments",
             ("class_means", "class_covariances", "class_counts"),
             ("mixture_means", "mixture_covariances", "class_counts"),
         ),
@@ -86,6 +84,8 @@ class GramFactorization(Parameters):
     """Largest number of records tried; 256 take about a minute on one core, 64 a second."""
     trust: float = Field(default=0.5, gt=0)
     """Vectors whose expected relative error is above it are counted as not recovered."""
+    gamma: float | None = Field(default=None, ge=0)
+    """Ridge of regularised moments, where it is known; else read off their eigenvalues."""
     differences: bool = True
     """Whether to factor the difference of two messages of the same sender as well."""
 
@@ -100,24 +100,23 @@ class GramFactorization(Parameters):
         Raises:
             NothingToReadError: The view holds no second moment or full covariance with a mean.
         """
-        targets = list(_targets(view))
-        if self.differences:
-            targets += list(_differences(view))
-        if not targets:
+        found = targets(view, gamma=self.gamma, differences=self.differences)
+        if not found:
             raise NothingToReadError(
                 "the view holds no second moment, and no full covariances with means and counts"
             )
         outcomes = []
         with knowledge.progress.step("factoring second moments") as advance:
-            for number, target in enumerate(targets):
-                advance(number, len(targets))
+            for number, target in enumerate(found):
+                advance(number, len(found))
                 outcomes.append(self._attack(target, knowledge))
-        return self._result(targets, outcomes)
+        return self._result(found, outcomes)
 
     def _attack(self, target: Target, knowledge: Knowledge) -> _Tried:
         best: _Tried | None = None
-        for gram in target.candidates:
-            size = measure(gram)
+        options = [(gram, size) for gram in target.candidates for size in sizes(gram)]
+        several = len(options) > len(target.candidates)
+        for gram, size in options:
             reason = obstacle(gram, size)
             if reason is None and size.total > self.max_records:
                 reason = f"{size.total} records are above max_records {self.max_records}"
@@ -125,19 +124,29 @@ class GramFactorization(Parameters):
                 best = best or _Tried(size, None, reason)
                 continue
             rng = knowledge.seeds.numpy("starts", target.sender, target.what)
-            factors = factorize(gram, size, rng, restarts=self.restarts, iterations=self.iterations)
+            searched, factors = self._factors(gram, size, rng)
+            if factors is None:
+                best = best or _Tried(size, None, _UNCOUNTED)
+                continue
             if best is None or best.factors is None or factors.residual < best.factors.residual:
-                best = _Tried(size, factors, "")
-            if factors.residual < max(10 * gram.unit, 0.01 / size.total):
+                best = _Tried(searched, factors, "")
+            if factors.residual < max(10 * gram.unit, 0.01 / searched.total) and not several:
                 break
-        assert best is not None
-        return best
+        return best or _Tried(_UNKNOWN, None, target.reason)
 
-    def _result(self, targets: list[Target], outcomes: list[_Tried]) -> AttackResult:
+    def _factors(self, gram: Gram, size: Size, rng: np.random.Generator) -> tuple[Size, Factors | None]:
+        """Vectors with a second moment, and how many; None where it has full rank and nothing says how many."""
+        tries = {"restarts": self.restarts, "iterations": self.iterations}
+        if not uncounted(gram, size):
+            return size, factorize(gram, size, rng, **tries)
+        found = search(gram, size, rng, most=self.max_records, **tries)
+        return (size, None) if found is None else found
+
+    def _result(self, found: list[Target], outcomes: list[_Tried]) -> AttackResult:
         vectors, labels, errors, owners, notes = [], [], [], [], []
         untried: dict[str, list[str]] = {}
-        recovered = np.zeros(len(targets))
-        for number, (target, tried) in enumerate(zip(targets, outcomes, strict=True)):
+        recovered = np.zeros(len(found))
+        for number, (target, tried) in enumerate(zip(found, outcomes, strict=True)):
             where = f"{target.sender}, {target.what}"
             if tried.factors is None:
                 untried.setdefault(tried.reason, []).append(where)
@@ -160,13 +169,13 @@ class GramFactorization(Parameters):
         widths = {part.shape[1] for part in vectors}
         if len(widths) > 1:
             raise NotRunError(f"second moments of different widths in one view: {sorted(widths)}")
-        found = np.concatenate(vectors) if owners else np.zeros((0, max(widths, default=0)))
+        together = np.concatenate(vectors) if owners else np.zeros((0, max(widths, default=0)))
         source = VectorSource(
             NAME,
-            found.astype(np.float32),
+            together.astype(np.float32),
             np.concatenate(labels).astype(np.int64) if owners else np.zeros(0, np.int64),
-            tuple(targets[owner].sender for owner in owners),
-            np.full(len(found), -1),
+            tuple(found[owner].sender for owner in owners),
+            np.full(len(together), -1),
         )
         return AttackResult(
             NAME,
@@ -179,10 +188,10 @@ class GramFactorization(Parameters):
                 "residual": np.array([np.nan if t.factors is None else t.factors.residual for t in outcomes]),
             },
             artifacts={
-                "vectors": found,
+                "vectors": together,
                 "target": np.array(owners, np.int64),
-                "senders": np.array([target.sender for target in targets]),
-                "sources": np.array([target.what for target in targets]),
+                "senders": np.array([target.sender for target in found]),
+                "sources": np.array([target.what for target in found]),
                 "reasons": np.array([tried.reason for tried in outcomes]),
             },
             notes=tuple(notes),
@@ -196,91 +205,3 @@ class _Tried:
     size: Size
     factors: Factors | None
     reason: str
-
-
-def _targets(view: View) -> Iterator[Target]:
-    for message in view.from_clients():
-        gram = gram_of(message, view.classes)
-        if gram is not None:
-            yield Target(message.sender, f"round {message.round}", (gram,))
-        yield from _class_targets(message, statistics_of(message, view.classes).order)
-
-
-def _class_targets(message: Message, order: Ints) -> Iterator[Target]:
-    """Means with full covariances, one Gram matrix a class."""
-    means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
-    if means is None or covariances is None:
-        means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
-        parts = message.of_kind("component_counts")
-        if parts is not None and (parts != 1).any():
-            return  # a component's share of the records is not whole
-    counts = message.of_kind("class_counts")
-    if means is None or covariances is None or counts is None or covariances.ndim < 2:
-        return
-    noise = [
-        max((noise_of(item) for item in message.fields.values() if item.kind in kinds), default=0.0)
-        for kinds in (("class_means", "mixture_means"), ("class_covariances", "mixture_covariances"))
-    ]
-    width = means.shape[1]
-    if covariances.ndim == 2 and (width == 1 or covariances.shape[1] != width * (width + 1) // 2):
-        return
-    for row, label in enumerate(order):
-        count = round(float(counts[row]))
-        if count < 1:
-            continue
-        mean, covariance = means[row].astype(np.float64), square(covariances[row])
-        # Fewer records than features leave the covariance singular, but for a floor that the sender added.
-        spectrum = np.linalg.eigvalsh(covariance)
-        if count <= width // 2:
-            covariance = covariance - float(np.median(spectrum[: width - count + 1])) * np.eye(width)
-        unit, known = roundoff(covariances), (mean * count)[None]
-        on_mean, on_spread = noise
-        grams = [
-            Gram(
-                weight * covariance + count * np.outer(mean, mean),
-                known,
-                np.array([count]),
-                order[row : row + 1],
-                unit,
-                float(np.hypot(weight * on_spread, count * on_mean * np.linalg.norm(mean))),
-            )
-            for weight in ((count, count - 1) if count > 1 else (count,))
-        ]
-        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams))
-
-
-def _differences(view: View) -> Iterator[Target]:
-    """What changed between consecutive messages of one sender: the records that came, or that went."""
-    last: dict[str, tuple[Message, Gram]] = {}
-    for message in view.from_clients():
-        gram = gram_of(message, view.classes)
-        if gram is None:
-            continue
-        before = last.get(message.sender)
-        last[message.sender] = (message, gram)
-        if before is None or before[1].second.shape != gram.second.shape:
-            continue
-        old, new = before[1], gram
-        change = new.second - old.second
-        norm = float(np.linalg.norm(change))
-        if norm == 0 or not np.array_equal(old.labels, new.labels):
-            continue
-        sign = 1.0 if np.trace(change) > 0 else -1.0
-        yield Target(
-            message.sender,
-            f"round {message.round} minus round {before[0].round}",
-            (
-                Gram(
-                    second=sign * change,
-                    sums=_minus(new.sums, old.sums, sign),
-                    counts=_minus(new.counts, old.counts, sign),
-                    labels=new.labels,
-                    unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
-                    noise=float(np.hypot(old.noise, new.noise)),
-                ),
-            ),
-        )
-
-
-def _minus(new: Matrix | None, old: Matrix | None, sign: float) -> Matrix | None:
-    return None if new is None or old is None else sign * (new - old)

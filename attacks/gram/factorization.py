@@ -16,6 +16,11 @@ whose projection is an orthogonal Procrustes problem (completely positive factor
 Reflection in place of projection and momentum take it from thousands of steps to hundreds, scaling every
 column of F to unit norm makes it converge where it otherwise stalls.
 
+With more records than their second moment has rank (more than features, n / d > 1, or repeated ones), R is tall;
+`fedassay.attacks.gram.splitting` seeks it, and `fedassay.attacks.gram.polishing` finds the last digits. By
+counting, that can succeed only while the non-zero entries of F are no more than the equations that say something:
+those of the upper triangle of B and of A over active columns that are not 0. Nothing else stops at n = d.
+
 Nothing proves that the factorization found is the true one. What stands in for a proof is that runs from
 independent random starts end in the same vectors; `Factors.expected_error` is made of that and of what is left
 of the constraint.
@@ -28,6 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.attacks.gram.polishing import Equations, polish
+from fedassay.attacks.gram.splitting import negative, split
 from fedassay.exchange.gram import Gram, Matrix, Size
 from fedassay.support.types import Ints
 
@@ -39,6 +46,12 @@ _ROUNDED = 1e-3  # runs that differ by less than rounding leaves agree, up to th
 _PATIENCE = 150
 _MOMENTUM = (0.5, 0.8)
 _SMALLEST = 1e-12
+_TALL_RESTARTS = 3
+_MET = 1e-10
+_LONGER = 2
+"""Steps of splitting for one of alternating projections."""
+_NEAR = 0.05
+"""Residual above which the active set is not the right one and polishing is in vain."""
 
 
 @dataclass(frozen=True)
@@ -76,25 +89,23 @@ def factorize(
         gram: The statistics.
         size: Of `measure`; `obstacle` must have nothing to say.
         rng: Source of the random starts.
-        restarts: Runs at most; at least 2, since agreement between runs is how success shows.
+        restarts: Runs at most. Agreement between runs is how success shows: after a single one it is infinite.
         iterations: Projections in a run at most.
-
-    Raises:
-        ValueError: Fewer than 2 restarts.
     """
-    if restarts < 2:
-        raise ValueError(f"factorize: at least 2 restarts are needed, given {restarts}")
     problem = _problem(gram, size)
     runs: list[tuple[float, Matrix]] = []
     agreement = np.full(size.total, np.inf)
-    for number in range(restarts):
-        runs.append(_project(problem, rng, iterations, _MOMENTUM[number % len(_MOMENTUM)]))
+    for number in range(min(restarts, _TALL_RESTARTS) if problem.tall else restarts):
+        run = _split if problem.tall else _project
+        runs.append(run(problem, rng, iterations, _MOMENTUM[number % len(_MOMENTUM)]))
         runs.sort(key=lambda run: run[0])
         if len(runs) > 1:
             first, second = (problem.unscaled(run[1]) for run in runs[:2])
             agreement = _agreement(first, second, problem.groups)
             if np.median(agreement) < max(AGREED, min(runs[0][0], _ROUNDED)):
                 break
+            if problem.tall and runs[1][0] < _MET:
+                break  # two solutions that differ: a third run cannot tell which one is true
     residual, best = runs[0]
     vectors = problem.unscaled(best)
     if size.noise > 0:
@@ -125,6 +136,36 @@ class _Problem:
     rest: Matrix
     groups: Ints
     labels: Ints
+
+    @property
+    def tall(self) -> bool:
+        """Whether there are more free directions than the scatter has rank."""
+        return self.basis.shape[1] > len(self.scatter) > 0
+
+    def nearest(self, factor: Matrix) -> Matrix:
+        """The nearest matrix with these means and this scatter (Procrustes)."""
+        return np.asarray(
+            self.means + self.basis @ (_polar(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
+        )
+
+    def near(self, factor: Matrix) -> Matrix:
+        """The same to about 8 digits and several times as fast, where R is tall."""
+        return np.asarray(
+            self.means
+            + self.basis @ (_polar_by_eigen(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
+        )
+
+    def start(self, rng: np.random.Generator) -> Matrix:
+        """A random matrix with these means and this scatter."""
+        turned = _polar(rng.standard_normal((self.basis.shape[1], len(self.scatter))))
+        return np.asarray(self.means + self.basis @ (turned @ self.scatter))
+
+    def equations(self) -> Equations:
+        """Second moment and sums in scaled columns."""
+        present = np.unique(self.groups) if (self.labels >= 0).all() else np.zeros(0, np.int64)
+        members = (present[:, None] == self.groups).astype(np.float64)
+        second = self.means.T @ self.means + self.scatter.T @ self.scatter
+        return Equations(second, members, members @ self.means)
 
     def unscaled(self, factor: Matrix) -> Matrix:
         """A scaled factor (n, k) as non-negative vectors (n, d)."""
@@ -175,22 +216,28 @@ def _polar(matrix: Matrix) -> Matrix:
     return np.asarray(left @ right)
 
 
+def _polar_by_eigen(matrix: Matrix) -> Matrix:
+    """The same for more rows than columns, M (M^T M)^(-1/2), from the smaller decomposition."""
+    values, vectors = np.linalg.eigh(matrix.T @ matrix)
+    if values[0] < 1e-10 * values[-1]:
+        return _polar(matrix)
+    return np.asarray(matrix @ ((vectors / np.sqrt(values)) @ vectors.T))
+
+
 def _project(
     problem: _Problem, rng: np.random.Generator, iterations: int, momentum: float
 ) -> tuple[float, Matrix]:
     """One run from a random start: the best residual and its scaled factor."""
-    basis, scatter = problem.basis, problem.scatter
-    if not len(scatter):
-        return _negative(problem.means), problem.means
-    factor = problem.means + basis @ (_polar(rng.standard_normal((basis.shape[1], len(scatter)))) @ scatter)
+    if not len(problem.scatter):
+        return negative(problem.means), problem.means
+    factor = problem.start(rng)
     previous, best, residual, since = factor, factor, np.inf, 0
     for _ in range(iterations):
         ahead = factor + momentum * (factor - previous)
         previous = factor
         # |x| is the reflection of x at the non-negative orthant, x - 2 min(x, 0).
-        rotation = _polar(basis.T @ (np.abs(ahead) @ scatter.T))
-        factor = problem.means + basis @ (rotation @ scatter)
-        left = _negative(factor)
+        factor = problem.nearest(np.abs(ahead))
+        left = negative(factor)
         since = 0 if left < 0.99 * residual else since + 1
         if left < residual:
             residual, best = left, factor
@@ -199,9 +246,14 @@ def _project(
     return residual, best
 
 
-def _negative(factor: Matrix) -> float:
-    norm = float(np.linalg.norm(factor))
-    return float(np.linalg.norm(np.minimum(factor, 0.0))) / norm if norm > 0 else 0.0
+def _split(problem: _Problem, rng: np.random.Generator, iterations: int, momentum: float) -> tuple[float, Matrix]:
+    """One run where R is tall, from a random start; it takes no momentum."""
+    del momentum
+    residual, best = split(problem.start(rng), problem.near, _LONGER * iterations)
+    if residual < _TOLERANCE or residual > _NEAR:
+        return residual, best
+    ends = [problem.nearest(each) for each in (best, polish(best, problem.equations()))]
+    return min(((negative(end), end) for end in ends), key=lambda run: run[0])
 
 
 def _agreement(first: Matrix, second: Matrix, groups: Ints) -> Matrix:

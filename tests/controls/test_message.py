@@ -11,7 +11,8 @@ import pytest
 
 from fedassay.attacks import message_algebra
 from fedassay.attacks.gram import factorization
-from fedassay.attacks.gram.attack import GramFactorization, _class_targets
+from fedassay.attacks.gram.attack import GramFactorization
+from fedassay.attacks.gram.targets import class_targets
 from fedassay.attacks.label_distribution import LabelDistribution
 from fedassay.attacks.message_algebra import MessageAlgebra
 from fedassay.audits.message.audit import MessageAudit
@@ -168,7 +169,7 @@ def test_noise_on_class_means_is_not_taken_for_signed_features() -> None:
         "counts": MessageField(np.array([1]), "class_counts", how),
         "ids": MessageField(np.array([0]), "class_ids", how),
     }
-    targets = list(_class_targets(Message(0, "client/0", SERVER, fields), np.array([0])))
+    targets = list(class_targets(Message(0, "client/0", SERVER, fields), np.array([0])))
     assert targets
     gram = targets[0].candidates[0]
     assert gram.noise > 1e-3

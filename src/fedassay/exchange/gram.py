@@ -7,7 +7,7 @@ Rounding in transport and privacy noise blur both: negative eigenvalues, which n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
+
+_WHOLE = 0.05
+"""How far a number of records may be from a whole one that it stands for."""
+
+_MOST_RANKS = 6
+"""Numbers of vectors tried at most where rounding leaves several open."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class Size:
         edge: Largest eigenvalue that rounding and noise alone would give.
         noise: Standard deviation of the noise, from the spectrum where it is not stated; 0 where rounding
             explains everything.
-        counted: Where the counts come from: `given`, `from_sums` (A_c B^+ A_c^T is n_c), or `rank`.
+        counted: Where the counts come from: `given`, `from_sums` (A_c B^+ A_c^T is n_c), `total` (counts are
+            given, sums to use them with are not), or `rank`.
     """
 
     rank: int
@@ -64,9 +71,20 @@ def measure(gram: Gram) -> Size:
     """Estimate how many vectors there are.
 
     Negative eigenvalues cannot come from vectors: they show how far rounding and noise reach. Among the
-    eigenvalues between that and what the transport's rounding may reach at most, the widest gap decides.
+    eigenvalues between that and what the transport's rounding may reach at most, class sums decide where they give
+    whole numbers of records, and else the widest gap.
     """
-    values: Matrix = np.asarray(np.linalg.eigvalsh(gram.second)[::-1])
+    return sizes(gram)[0]
+
+
+def sizes(gram: Gram) -> tuple[Size, ...]:
+    """Every number of vectors that eigenvalues in the reach of rounding leave open, the likeliest first.
+
+    One where rounding leaves none open, counts are sent, or class sums give whole counts at one rank alone: then
+    an eigenvalue more that rounding has lifted above its fellows changes nothing.
+    """
+    values, vectors = np.linalg.eigh(gram.second)
+    values, vectors = values[::-1], vectors[:, ::-1]
     width = len(values)
     rounding = 2 * gram.unit * float(np.sqrt((gram.second**2).sum(axis=1).max() / 3))
     floor = max(1.5 * -float(values[-1]), width * np.finfo(float).eps * abs(float(values[0])))
@@ -76,58 +94,89 @@ def measure(gram: Gram) -> Size:
     if noise == 0 and -values[-1] > 3 * max(rounding, width * np.finfo(float).eps * abs(float(values[0]))):
         noise = -float(values[-1]) / float(np.sqrt(2 * width))
     edge = max(floor, stated)
-    rank = _widest_gap(values, edge, max(edge, rounding))
-    counts, counted = _counts(gram, rank, noise)
-    total = int(counts.sum()) if counts.size else rank
-    return Size(rank, counts, total, max(edge, rounding), noise, counted)
+    ranks = _ranks(values, edge, max(edge, rounding))
+
+    def size(rank: int, counts: Ints, counted: str) -> Size:
+        total = int(counts.sum()) if counts.size else rank
+        return Size(rank, counts, total, max(edge, rounding), noise, counted)
+
+    given = _given(gram)
+    if given is not None:
+        return (size(ranks[0], given, "given"),)
+    squares = _squares(gram, values, vectors, max(ranks))
+    none = np.zeros(0, np.int64)
+    if squares is None:
+        total = 0 if gram.counts is None else round(float(np.maximum(gram.counts, 0).sum()))
+        if total >= ranks[0] > 0:
+            return (replace(size(ranks[0], none, "total"), total=total),)
+        return tuple(size(rank, none, "rank") for rank in ranks)
+    for rank in ranks if noise == 0 else ():
+        found = np.rint(squares[:, rank]).astype(np.int64)
+        # Equal vectors lower the rank but not the counts.
+        if float(np.abs(squares[:, rank] - found).max()) < _WHOLE and int(found.sum()) >= rank > 0:
+            return (size(rank, found, "from_sums"),)
+    open_ = []
+    for rank in ranks:
+        found = np.rint(squares[:, rank]).astype(np.int64)
+        whole = rank > 0 and int(found.sum()) == rank
+        open_.append(size(rank, found, "from_sums") if whole else size(rank, none, "rank"))
+    return tuple(open_)
 
 
-def _widest_gap(values: Matrix, low: float, high: float) -> int:
-    """Number of eigenvalues (descending) before the widest gap among those that may or may not be signal."""
+def _ranks(values: Matrix, low: float, high: float) -> list[int]:
+    """Numbers of eigenvalues (descending) that may be signal: those before the widest gaps first.
+
+    Args:
+        values: Eigenvalues.
+        low: What rounding and noise reach.
+        high: What they may reach at most.
+    """
     sure, possible = int((values > high).sum()), int((values > low).sum())
     if sure in (possible, 0):
-        return possible
+        return [possible]
     ends = np.arange(sure, min(possible, len(values) - 1) + 1)
     following = np.maximum(values[ends], low / 10)
-    return int(ends[np.argmax(values[ends - 1] / following)])
+    order = np.argsort(-values[ends - 1] / following, kind="stable")[:_MOST_RANKS]
+    return [int(rank) for rank in ends[order]]
 
 
-def _counts(gram: Gram, rank: int, noise: float) -> tuple[Ints, str]:
-    none = np.zeros(0, np.int64)
-    if gram.sums is None:
-        return none, "rank"
-    if gram.counts is not None:
-        found = np.rint(gram.counts).clip(min=0).astype(np.int64)
-        return (found, "given") if found.any() else (none, "rank")
-    if rank == 0:
-        return none, "rank"
-    values, vectors = np.linalg.eigh(gram.second)
-    whitened = gram.sums @ vectors[:, -rank:] / np.sqrt(values[-rank:])
-    squares = (whitened**2).sum(axis=1)
-    found = np.rint(squares).astype(np.int64)
-    # Equal vectors lower the rank but not the counts.
-    whole = noise == 0 and float(np.abs(squares - found).max()) < 0.05 and int(found.sum()) >= rank
-    return (found, "from_sums") if whole or int(found.sum()) == rank else (none, "rank")
+def _given(gram: Gram) -> Ints | None:
+    """Whole counts as sent, beside sums that they belong to; else None."""
+    if gram.sums is None or gram.counts is None:
+        return None
+    found = np.rint(gram.counts).clip(min=0).astype(np.int64)
+    return found if found.any() else None
+
+
+def _squares(gram: Gram, values: Matrix, vectors: Matrix, rank: int) -> Matrix | None:
+    """A_c B^+ A_c^T for every class (rows) at every rank from 0 to `rank`, or None without sums."""
+    if gram.sums is None or rank == 0:
+        return None
+    parts = (gram.sums @ vectors[:, :rank]) ** 2 / values[:rank]
+    return np.concatenate([np.zeros((len(parts), 1)), np.cumsum(parts, axis=1)], axis=1)
 
 
 def obstacle(gram: Gram, size: Size) -> str | None:
-    """Why the vectors cannot be sought at all, or None."""
-    live = int((np.diag(gram.second) > 0).sum())
+    """Why non-negative vectors cannot be sought at all, or None."""
     if size.total == 0 or (size.rank == 0 and size.noise > 0):
         return "no eigenvalue of the second moment stands out from noise and rounding"
-    groups = int((size.counts > 0).sum())
-    if size.total - groups > live:
-        return f"{size.total} records are more than the {live} features that are ever active can tell apart"
-    if size.counted == "rank" and size.rank >= live:
-        return (
-            f"the second moment has full rank {size.rank}: there are at least as many records as active features, "
-            f"how many is not known"
-        )
-    # Noise makes sums negative as well; a sum far below it is a signed feature.
-    if gram.sums is not None and size.noise == 0:
-        lowest = float(
-            (gram.sums / np.sqrt(np.maximum(np.diag(gram.second), np.finfo(float).tiny))).min(initial=0.0)
-        )
-        if lowest < -max(1e-6, 10 * gram.unit):
-            return "features are signed (class sums are negative); the factorization needs non-negative ones"
+    if is_signed(gram, size):
+        return "features are signed (class sums are negative); the factorization needs non-negative ones"
     return None
+
+
+def is_signed(gram: Gram, size: Size) -> bool:
+    """Whether class sums, or without them products of features, show that features are negative in places."""
+    # Noise makes sums negative as well; a sum far below it is a signed feature.
+    if size.noise > 0:
+        return False
+    lengths = np.sqrt(np.maximum(np.diag(gram.second), np.finfo(float).tiny))
+    limit = -max(1e-6, 10 * gram.unit)
+    if gram.sums is not None:
+        return float((gram.sums / lengths).min(initial=0.0)) < limit
+    return float((gram.second / np.outer(lengths, lengths)).min(initial=0.0)) < limit * np.sqrt(size.total)
+
+
+def uncounted(gram: Gram, size: Size) -> bool:
+    """Whether there may be more vectors than the rank says: it is full, and no counts say how many."""
+    return size.counted == "rank" and size.rank >= int((np.diag(gram.second) > 0).sum())

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.gram import Gram, Matrix, measure
+from fedassay.exchange.ridge import regularised, sums_from_weights
+from fedassay.exchange.ridge import symmetric as square
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
@@ -21,6 +23,8 @@ _BY_CHANCE = 0.01
 """Columns of class sums that may be expected to hold whole numbers without being counts."""
 _RESOLVED = 1e3
 """A type that is so much finer than the noise on a field leaves less than one entry in a thousand at 0."""
+_RIDGED = ("regularised_gram", "inverse_gram")
+"""Kinds of second moments that hold a ridge."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,6 @@ def statistics_of(message: Message, classes: int) -> Statistics:
     )
 
 
-def square(values: Floats) -> Matrix:
-    """A second moment as a symmetric matrix (d, d), from itself or from its packed lower triangle."""
-    whole = values.astype(np.float64)
-    return unpack_lower(whole) if whole.ndim == 1 else np.asarray((whole + whole.T) / 2)
-
-
 def roundoff(values: Floats) -> float:
     """Unit roundoff of the type of an array; 0 for integers."""
     return float(np.finfo(values.dtype).eps) / 2 if values.dtype.kind == "f" else 0.0
@@ -98,13 +96,26 @@ def field_of(message: Message, kind: str) -> tuple[str, MessageField] | None:
     return next(((name, item) for name, item in message.fields.items() if item.kind == kind), None)
 
 
-def gram_of(message: Message, classes: int) -> Gram | None:
-    """The second moment of a message with the sums and counts beside it, or None where it has none."""
+def gram_of(message: Message, classes: int, gamma: float | None = None) -> Gram | None:
+    """The second moment of a message with the sums and counts beside it, or None where it has none.
+
+    Args:
+        message: It may send the second moment as it is, or regularised, or the inverse of that.
+        classes: Number of classes C.
+        gamma: The ridge of a regularised moment; None: as the moment itself gives it, and None is returned where
+            it gives no more than an upper bound.
+    """
     found, own = field_of(message, "second_moment"), statistics_of(message, classes)
-    if found is None or own.second is None:
+    if found is not None and own.second is not None:
+        item = found[1]
+        return Gram(own.second, own.sums, own.counts, own.order, roundoff(item.values), noise_of(item))
+    ridge = regularised(message)
+    if ridge is None or (gamma is None and not ridge.certain):
         return None
-    item = found[1]
-    return Gram(own.second, own.sums, own.counts, own.order, roundoff(item.values), noise_of(item))
+    sums = own.sums if own.sums is not None else sums_from_weights(message, ridge.second)
+    noise = max((noise_of(item) for item in message.fields.values() if item.kind in _RIDGED), default=0.0)
+    plain = ridge.without(ridge.gamma if gamma is None else gamma)
+    return Gram(plain, sums, own.counts, own.order, ridge.unit, noise)
 
 
 def known_counts(message: Message, classes: int) -> tuple[Matrix, str] | None:
@@ -222,7 +233,9 @@ def _exact_counts(message: Message, classes: int) -> Iterator[Remark]:
 
 
 def _rank(message: Message, classes: int) -> Iterator[Remark]:
-    gram, found = gram_of(message, classes), field_of(message, "second_moment")
+    gram = gram_of(message, classes)
+    kinds = ("second_moment", *_RIDGED)
+    found = next((each for kind in kinds if (each := field_of(message, kind)) is not None), None)
     if gram is None or found is None:
         return
     size = measure(gram)

@@ -1,0 +1,198 @@
+"""Gram matrices in a view: second moments as sent, regularised, inverted or class by class; and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedassay.exchange.gram import Gram, Matrix
+from fedassay.exchange.ridge import regularised
+from fedassay.exchange.statistics import gram_of, noise_of, roundoff, square, statistics_of
+from fedassay.exchange.transcript import AGGREGATE, Message
+from fedassay.exchange.view import View
+from fedassay.support.types import Ints
+
+
+@dataclass(frozen=True)
+class Target:
+    """One Gram matrix to factor.
+
+    Attributes:
+        sender: Whose records it is made of.
+        what: What it was taken from, for the notes.
+        candidates: The statistics; more than one where a convention (n or n - 1) is not known, the one with the
+            larger second moment first: one that is too small is as easy to meet, one that is too large is not.
+            None where `reason` says why.
+        reason: Why the statistics do not follow from what is sent; empty where they do.
+    """
+
+    sender: str
+    what: str
+    candidates: tuple[Gram, ...]
+    reason: str = ""
+
+
+def targets(view: View, *, gamma: float | None, differences: bool) -> list[Target]:
+    """Everything in a view that can be factored.
+
+    Args:
+        view: What is seen.
+        gamma: The ridge of regularised moments, where it is known; None: as the moments give it, or as that of
+            another sender does, since a system gives all its clients the same.
+        differences: Whether to add what changed between consecutive messages of one sender.
+    """
+    shared = _shared_ridge(view) if gamma is None else gamma
+    ridges = [_ridge(message, gamma, shared) for message in view.from_clients()]
+    found = [
+        target
+        for message, ridge in zip(view.from_clients(), ridges, strict=True)
+        for target in _targets(message, ridge, view.classes)
+    ]
+    return found + (list(_differences(view, ridges)) if differences else [])
+
+
+def _shared_ridge(view: View) -> float | None:
+    """The ridge that single clients' moments are sure of, in the median; None where none is."""
+    ridges = [
+        ridge.gamma
+        for message in view.from_clients()
+        if message.sender != AGGREGATE and (ridge := regularised(message)) is not None and ridge.certain
+    ]
+    return float(np.median(ridges)) if ridges else None
+
+
+def _ridge(message: Message, gamma: float | None, shared: float | None) -> float | None:
+    """The ridge to take off a message's moment; None where only the moment itself can say."""
+    if gamma is not None:
+        return gamma
+    own = regularised(message)
+    return None if own is None or own.certain or message.sender == AGGREGATE else shared
+
+
+def _targets(message: Message, ridge: float | None, classes: int) -> Iterator[Target]:
+    what = f"round {message.round}"
+    gram = gram_of(message, classes, ridge)
+    if gram is not None:
+        yield Target(message.sender, what, (gram,))
+    elif (own := regularised(message)) is not None:
+        yield Target(
+            message.sender,
+            what,
+            (),
+            f"the ridge is at most {own.gamma:.4g}, and nothing says what it is: the second moment has full rank",
+        )
+    order = statistics_of(message, classes).order
+    yield from _class_moments(message, order)
+    yield from class_targets(message, order)
+
+
+def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
+    """Second moments of single classes, one Gram matrix each; diagonals hold no products of features."""
+    moments = message.of_kind("class_second_moments")
+    if moments is None or moments.ndim < 2:
+        return
+    own = statistics_of(message, len(order))
+    wide = None if own.sums is None else own.sums.shape[1]
+    side = moments.shape[1] if moments.ndim == 3 else (int(np.sqrt(8 * moments.shape[1] + 1)) - 1) // 2
+    if moments.ndim == 2 and (wide == moments.shape[1] or side * (side + 1) // 2 != moments.shape[1]):
+        return
+    noise = max((noise_of(i) for i in message.fields.values() if i.kind == "class_second_moments"), default=0.0)
+    for row, label in enumerate(order):
+        if not moments[row].any():
+            continue
+        yield Target(
+            message.sender,
+            f"round {message.round}, class {label}",
+            (
+                Gram(
+                    square(moments[row]),
+                    None if own.sums is None else own.sums[row : row + 1],
+                    None if own.counts is None else own.counts[row : row + 1],
+                    order[row : row + 1],
+                    roundoff(moments),
+                    noise,
+                ),
+            ),
+        )
+
+
+def class_targets(message: Message, order: Ints) -> Iterator[Target]:
+    """Means with full covariances, one Gram matrix a class."""
+    means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
+    if means is None or covariances is None:
+        means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
+        parts = message.of_kind("component_counts")
+        if parts is not None and (parts != 1).any():
+            return  # a component's share of the records is not whole
+    counts = message.of_kind("class_counts")
+    if means is None or covariances is None or counts is None or covariances.ndim < 2:
+        return
+    noise = [
+        max((noise_of(item) for item in message.fields.values() if item.kind in kinds), default=0.0)
+        for kinds in (("class_means", "mixture_means"), ("class_covariances", "mixture_covariances"))
+    ]
+    width = means.shape[1]
+    if covariances.ndim == 2 and (width == 1 or covariances.shape[1] != width * (width + 1) // 2):
+        return
+    for row, label in enumerate(order):
+        count = round(float(counts[row]))
+        if count < 1:
+            continue
+        mean, covariance = means[row].astype(np.float64), square(covariances[row])
+        # Fewer records than features leave the covariance singular, but for a floor that the sender added.
+        spectrum = np.linalg.eigvalsh(covariance)
+        if count <= width // 2:
+            covariance = covariance - float(np.median(spectrum[: width - count + 1])) * np.eye(width)
+        unit, known = roundoff(covariances), (mean * count)[None]
+        on_mean, on_spread = noise
+        grams = [
+            Gram(
+                weight * covariance + count * np.outer(mean, mean),
+                known,
+                np.array([count]),
+                order[row : row + 1],
+                unit,
+                float(np.hypot(weight * on_spread, count * on_mean * np.linalg.norm(mean))),
+            )
+            for weight in ((count, count - 1) if count > 1 else (count,))
+        ]
+        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams))
+
+
+def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
+    """What changed between consecutive messages of one sender: the records that came, or that went."""
+    last: dict[str, tuple[Message, Gram]] = {}
+    for message, ridge in zip(view.from_clients(), ridges, strict=True):
+        gram = gram_of(message, view.classes, ridge)
+        if gram is None:
+            continue
+        before = last.get(message.sender)
+        last[message.sender] = (message, gram)
+        if before is None or before[1].second.shape != gram.second.shape:
+            continue
+        old, new = before[1], gram
+        change = new.second - old.second
+        norm = float(np.linalg.norm(change))
+        if norm == 0 or not np.array_equal(old.labels, new.labels):
+            continue
+        sign = 1.0 if np.trace(change) > 0 else -1.0
+        yield Target(
+            message.sender,
+            f"round {message.round} minus round {before[0].round}",
+            (
+                Gram(
+                    second=sign * change,
+                    sums=_minus(new.sums, old.sums, sign),
+                    counts=_minus(new.counts, old.counts, sign),
+                    labels=new.labels,
+                    unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
+                    noise=float(np.hypot(old.noise, new.noise)),
+                ),
+            ),
+        )
+
+
+def _minus(new: Matrix | None, old: Matrix | None, sign: float) -> Matrix | None:
+    return None if new is None or old is None else sign * (new - old)

@@ -1,0 +1,130 @@
+"""What ridge regression and Gaussian heads send holds Gram matrices too: the same records come back from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedassay.contracts.attack import AttackResult
+from fedassay.exchange.gram import measure
+from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.release import exact
+from fedassay.exchange.ridge import regularised
+from fedassay.exchange.statistics import gram_of
+from fedassay.mixtures.packed import pack_lower
+from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
+
+Matrix = NDArray[np.float64]
+
+
+def sent(fields: dict[FieldKind, Matrix], dtype: Any = np.float64, sender: str = "client/0") -> Message:
+    made = {kind: MessageField(values.astype(dtype), kind, exact()) for kind, values in fields.items()}
+    return Message(0, sender, SERVER, made)
+
+
+def ridged(
+    features: Matrix, labels: NDArray[np.int64], gamma: float, dtype: Any = np.float64, **names: Any
+) -> Message:
+    """As AFL sends it: W = A C^-1 and C = X^T X + gamma I."""
+    member = (labels[:, None] == np.arange(CLASSES)).astype(float)
+    second = features.T @ features + gamma * np.eye(features.shape[1])
+    weights = np.linalg.solve(second, features.T @ member).T
+    return sent({"ridge_weights": weights, "regularised_gram": pack_lower(second)}, dtype, **names)
+
+
+def labelled_right(result: AttackResult, features: Matrix, labels: NDArray[np.int64]) -> bool:
+    found = result.vectors[0].labels
+    nearest = [int(np.linalg.norm(features - vector, axis=1).argmin()) for vector in vectors(result)]
+    return bool((found == labels[nearest]).all())
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 100.0])
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-6), (np.float32, 1e-3)])
+def test_ridge_weights_and_a_regularised_moment_give_records_labels_and_counts(
+    gamma: float, dtype: Any, limit: float
+) -> None:
+    features, labels = sparse(16)
+    message = ridged(features, labels, gamma, dtype)
+    result = attacked(message)
+    assert errors(vectors(result), features).max() < limit
+    assert labelled_right(result, features, labels)
+    gram = gram_of(message, CLASSES)
+    assert gram is not None
+    assert measure(gram).counts.tolist() == np.bincount(labels).tolist()
+
+
+def test_the_ridge_is_the_multiple_eigenvalue_or_that_of_an_inactive_feature() -> None:
+    features, labels = sparse(12)
+    for active in (True, False):
+        features[:, 5] = 1.0 if active else 0.0
+        found = regularised(ridged(features, labels, 3.7))
+        assert found is not None
+        assert found.certain
+        assert found.gamma == pytest.approx(3.7, rel=1e-9)
+
+
+def test_at_full_rank_the_ridge_is_only_bounded() -> None:
+    features, labels = sparse(80, width=32)
+    message = ridged(features, labels, 1.0)
+    found = regularised(message)
+    assert found is not None
+    assert not found.certain
+    assert found.gamma > 1.0
+    assert gram_of(message, CLASSES) is None
+    assert "the ridge is at most" in attacked(message).notes[0]
+
+
+def test_a_full_client_has_the_ridge_of_a_small_one_or_of_the_plan() -> None:
+    features, labels = sparse(44, width=32, zeros=0.85)
+    few, some = sparse(9, width=32, seed=1)
+    full, small = ridged(features, labels, 1.0), ridged(few, some, 1.0, sender="client/1")
+    for result in (attacked(full, small), attacked(full, gamma=1.0)):
+        assert np.isfinite(result.scores["residual"][0]), result.notes
+        assert result.scores["residual"][0] < 1e-4
+
+
+@pytest.mark.parametrize("gamma", [0.1, 10.0])
+def test_the_inverse_of_a_second_moment_is_one(gamma: float) -> None:
+    features, labels = sparse(10)
+    member = (labels[:, None] == np.arange(CLASSES)).astype(float)
+    inverse = np.linalg.inv(features.T @ features + gamma * np.eye(features.shape[1]))
+    result = attacked(sent({"inverse_gram": inverse, "class_sums": member.T @ features}))
+    assert errors(vectors(result), features).max() < 1e-6
+    assert labelled_right(result, features, labels)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("with_sums", [True, False])
+def test_second_moments_of_classes_are_factored_one_by_one(packed: bool, with_sums: bool) -> None:
+    features, labels = sparse(24)
+    groups = [features[labels == label] for label in range(CLASSES)]
+    moments = np.stack([pack_lower(g.T @ g) if packed else g.T @ g for g in groups])
+    fields: dict[FieldKind, Matrix] = {"class_second_moments": moments}
+    if with_sums:
+        fields["class_sums"] = np.stack([g.sum(axis=0) for g in groups])
+    result = attacked(sent(fields))
+    assert errors(vectors(result), features).max() < 1e-6
+    assert len(result.artifacts["sources"]) == CLASSES
+
+
+def test_diagonals_of_class_moments_hold_no_gram_matrix() -> None:
+    features, labels = sparse(24)
+    groups = [features[labels == label] for label in range(CLASSES)]
+    fields: dict[FieldKind, Matrix] = {
+        "class_second_moments": np.stack([(g**2).sum(axis=0) for g in groups]),
+        "class_sums": np.stack([g.sum(axis=0) for g in groups]),
+        "second_moment": features.T @ features,
+    }
+    assert len(attacked(sent(fields)).artifacts["sources"]) == 1
+
+
+def test_a_constant_feature_does_not_matter() -> None:
+    """Fed3R appends a feature that is 1: B and the class sums then hold the counts."""
+    features, labels = sparse(12)
+    features = np.concatenate([features, np.ones((12, 1))], axis=1)
+    member = (labels[:, None] == np.arange(CLASSES)).astype(float)
+    result = attacked(sent({"second_moment": features.T @ features, "class_sums": member.T @ features}))
+    assert errors(vectors(result), features).max() < 1e-6
