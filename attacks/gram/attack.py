@@ -33,13 +33,14 @@ from pydantic import Field
 
 from fedassay.attacks.gram.count_search import search
 from fedassay.attacks.gram.factorization import Factors, factorize
+from fedassay.attacks.gram.rotation import components_of, own_features, rotated, turnable
 from fedassay.attacks.gram.targets import Target, targets
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.gram import Gram, Size, obstacle, sizes, uncounted
+from fedassay.exchange.gram import Gram, Size, is_signed, obstacle, sizes, uncounted
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
@@ -48,6 +49,9 @@ from fedassay.support.types import Parameters
 NAME = "gram_factorization"
 
 _UNKNOWN = Size(0, np.zeros(0, np.int64), 0, 0.0, 0.0, "rank")
+
+_LOOSE = 0.05
+"""Median expected error above which vectors without negative entries may be others than the true ones."""
 
 _UNCOUNTED = (
     "the second moment has full rank: there are at least as many records as active features, and no number "
@@ -109,15 +113,19 @@ class GramFactorization(Parameters):
         with knowledge.progress.step("factoring second moments") as advance:
             for number, target in enumerate(found):
                 advance(number, len(found))
-                outcomes.append(self._attack(target, knowledge))
+                outcomes.append(self._attack(target, view, knowledge))
         return self._result(found, outcomes)
 
-    def _attack(self, target: Target, knowledge: Knowledge) -> _Tried:
+    def _attack(self, target: Target, view: View, knowledge: Knowledge) -> _Tried:
         best: _Tried | None = None
         options = [(gram, size) for gram in target.candidates for size in sizes(gram)]
         several = len(options) > len(target.candidates)
         for gram, size in options:
             reason = obstacle(gram, size)
+            turned = self._turned(gram, size, view, knowledge) if is_signed(gram, size) else None
+            if turned is not None:
+                best = best or _Tried(size, turned, "")
+                continue
             if reason is None and size.total > self.max_records:
                 reason = f"{size.total} records are above max_records {self.max_records}"
             if reason is not None:
@@ -128,11 +136,31 @@ class GramFactorization(Parameters):
             if factors is None:
                 best = best or _Tried(size, None, _UNCOUNTED)
                 continue
+            factors = self._denser(factors, gram, searched, view, knowledge)
             if best is None or best.factors is None or factors.residual < best.factors.residual:
                 best = _Tried(searched, factors, "")
             if factors.residual < max(10 * gram.unit, 0.01 / searched.total) and not several:
                 break
         return best or _Tried(_UNKNOWN, None, target.reason)
+
+    def _turned(self, gram: Gram, size: Size, view: View, knowledge: Knowledge) -> Factors | None:
+        """Vectors by the rotation that makes them look like the attacker's own; None where it has none."""
+        if not turnable(gram, size):
+            return None
+        own = own_features(view, knowledge.attacker, len(gram.second))
+        if own is None:
+            return None
+        rng = knowledge.seeds.numpy("rotation", str(size.total))
+        return rotated(gram, size, components_of(own, 0), rng)
+
+    def _denser(self, factors: Factors, gram: Gram, size: Size, view: View, knowledge: Knowledge) -> Factors:
+        """The factors, or rotated ones where runs do not agree, for want of zeros, and these do better."""
+        if np.median(factors.expected_error) < _LOOSE:
+            return factors
+        turned = self._turned(gram, size, view, knowledge)
+        if turned is None or np.median(turned.expected_error) > np.median(factors.expected_error):
+            return factors
+        return turned
 
     def _factors(self, gram: Gram, size: Size, rng: np.random.Generator) -> tuple[Size, Factors | None]:
         """Vectors with a second moment, and how many; None where it has full rank and nothing says how many."""

@@ -52,7 +52,12 @@ def search(
         tried = factorize(together, trial, rng, restarts=1, iterations=max(1, iterations // 2))
         if tried.residual < max(_FEASIBLE, 10 * gram.unit):
             found = factorize(together, trial, rng, restarts=restarts, iterations=iterations)
-            return trial, replace(found, labels=_labels(found.vectors, gram))
+            labels = _labels((found if found.residual < tried.residual else tried).vectors, gram)
+            if (labels < 0).any():
+                return trial, replace(found, labels=labels)
+            counts = (labels[:, None] == gram.labels).sum(axis=0)
+            known = replace(size, counts=counts, total=total, counted="searched")
+            return known, factorize(gram, known, rng, restarts=restarts, iterations=iterations)
     return None
 
 

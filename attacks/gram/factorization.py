@@ -101,7 +101,7 @@ def factorize(
         runs.sort(key=lambda run: run[0])
         if len(runs) > 1:
             first, second = (problem.unscaled(run[1]) for run in runs[:2])
-            agreement = _agreement(first, second, problem.groups)
+            agreement = agreement_of(first, second, problem.groups)
             if np.median(agreement) < max(AGREED, min(runs[0][0], _ROUNDED)):
                 break
             if problem.tall and runs[1][0] < _MET:
@@ -151,8 +151,7 @@ class _Problem:
     def near(self, factor: Matrix) -> Matrix:
         """The same to about 8 digits and several times as fast, where R is tall."""
         return np.asarray(
-            self.means
-            + self.basis @ (_polar_by_eigen(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
+            self.means + self.basis @ (_polar_by_eigen(self.basis.T @ (factor @ self.scatter.T)) @ self.scatter)
         )
 
     def start(self, rng: np.random.Generator) -> Matrix:
@@ -256,7 +255,7 @@ def _split(problem: _Problem, rng: np.random.Generator, iterations: int, momentu
     return min(((negative(end), end) for end in ends), key=lambda run: run[0])
 
 
-def _agreement(first: Matrix, second: Matrix, groups: Ints) -> Matrix:
+def agreement_of(first: Matrix, second: Matrix, groups: Ints) -> Matrix:
     """Relative distance of each vector of `first` to its counterpart in `second`, matched within groups."""
     from scipy.optimize import linear_sum_assignment
 

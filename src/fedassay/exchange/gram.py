@@ -116,9 +116,11 @@ def sizes(gram: Gram) -> tuple[Size, ...]:
         if float(np.abs(squares[:, rank] - found).max()) < _WHOLE and int(found.sum()) >= rank > 0:
             return (size(rank, found, "from_sums"),)
     open_ = []
+    live = int((np.diag(gram.second) > 0).sum())
     for rank in ranks:
         found = np.rint(squares[:, rank]).astype(np.int64)
-        whole = rank > 0 and int(found.sum()) == rank
+        # At full rank the squares are lower bounds of the counts, whatever they add up to.
+        whole = 0 < rank < live and int(found.sum()) == rank
         open_.append(size(rank, found, "from_sums") if whole else size(rank, none, "rank"))
     return tuple(open_)
 
@@ -161,7 +163,10 @@ def obstacle(gram: Gram, size: Size) -> str | None:
     if size.total == 0 or (size.rank == 0 and size.noise > 0):
         return "no eigenvalue of the second moment stands out from noise and rounding"
     if is_signed(gram, size):
-        return "features are signed (class sums are negative); the factorization needs non-negative ones"
+        return (
+            "features are signed (class sums are negative): the factorization needs non-negative ones, and a "
+            "search for the rotation that is left needs records of the attacker's own"
+        )
     return None
 
 

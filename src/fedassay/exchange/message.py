@@ -22,6 +22,7 @@ classes, P the number of classes in `class_ids`, S the total number of mixture c
 | `regularised_gram` | (d, d) or (d(d+1)/2,) | sum of f f^T plus gamma on the diagonal |
 | `inverse_gram` | (d, d) or (d(d+1)/2,) | inverse of a `regularised_gram` |
 | `ridge_weights` | (P, d) | class sums times the inverse of the `regularised_gram` beside them |
+| `projection` | (w, d) | public matrix R, of the server: what clients send speaks of R^T f, f of width w |
 | `head` | any | weights of the global classifier head |
 | `parameters` | any | weights of a trained model |
 | `magnitude_mean` | (H, W, C) | mean Fourier magnitude of the sender's images |
@@ -59,6 +60,7 @@ FieldKind = Literal[
     "regularised_gram",
     "inverse_gram",
     "ridge_weights",
+    "projection",
     "head",
     "parameters",
     "magnitude_mean",

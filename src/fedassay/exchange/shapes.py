@@ -35,6 +35,7 @@ _SIDES = {
     "class_sums": 2,
     "class_means": 2,
     "ridge_weights": 2,
+    "projection": 2,
 }
 GRAMS = ("second_moment", "regularised_gram", "inverse_gram")
 """Kinds that are one symmetric matrix, whole or as its lower triangle."""

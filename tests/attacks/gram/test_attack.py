@@ -157,11 +157,11 @@ def test_what_came_between_two_messages_comes_back_whatever_stayed() -> None:
     features, labels = sparse(80, width=48)
     first, second = (message(features[:n], labels[:n], number=r) for r, n in ((0, 74), (1, 80)))
     for messages in ((first, second), (message(features, labels), message(features[:74], labels[:74], number=1))):
-        result = attacked(*messages)
+        result = attacked(*messages, max_records=40)
         assert errors(vectors(result), features[74:]).max() < 1e-6
         assert result.vectors[0].labels.tolist() == sorted(labels[74:])
-    assert "74 records are more than" in result.notes[0] or "80 records are more than" in result.notes[0]
-    with_none = attacked(first, second, differences=False)
+    assert "records are above max_records" in result.notes[0]
+    with_none = attacked(first, second, differences=False, max_records=40)
     assert not with_none.vectors
 
 
@@ -213,7 +213,6 @@ def test_little_noise_is_averaged_out() -> None:
     ("features", "reason"),
     [
         (np.random.default_rng(0).normal(size=(6, 32)), "signed"),
-        (sparse(60, width=24)[0], "more than the 24 features"),
         (sparse(20)[0], "above max_records 18"),
     ],
 )
@@ -222,12 +221,6 @@ def test_what_cannot_be_done_is_said(features: Matrix, reason: str) -> None:
     assert not result.vectors
     assert reason in result.notes[0]
     assert np.isnan(result.scores["recovered"]).all()
-
-
-def test_full_rank_without_counts_is_refused() -> None:
-    features, labels = sparse(60, width=24)
-    result = attacked(message(features, labels, leave_out=("N",)))
-    assert "full rank" in result.notes[0]
 
 
 def test_a_view_without_second_moments_is_not_attacked() -> None:

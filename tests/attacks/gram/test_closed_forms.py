@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 from fedassay.contracts.attack import AttackResult
 from fedassay.exchange.gram import measure
@@ -15,7 +16,6 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.ridge import regularised
 from fedassay.exchange.statistics import gram_of
 from fedassay.mixtures.packed import pack_lower
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 Matrix = NDArray[np.float64]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 from fedassay.exchange.gram import Gram, measure, sizes
 from fedassay.exchange.message import SERVER, Message, MessageField
 from fedassay.exchange.release import exact
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 Matrix = NDArray[np.float64]
 UNIT = 2.0**-24
 
 
 def lifted(n: int, seed: int, by: float) -> tuple[Matrix, NDArray[np.int64], Matrix, Matrix]:
-    """Features, labels, class sums and a float32 second moment with one eigenvalue above the rounding of the others.
+    """Features, labels, class sums and a float32 second moment with one eigenvalue above the others' rounding.
 
     Accumulation in float32 does that to features that have much in common: its errors are not independent.
     """
