@@ -1,81 +1,72 @@
-"""How many vectors a second moment of full rank is made of, where nothing sent says it.
+"""How many vectors of each class a second moment of full rank is made of, where nothing sent says it.
 
-With n at least the number of active features, the rank says nothing of n. What does is feasibility: with the sum
-of all vectors known, n vectors without negative entries exist for the true n and not for much smaller ones, since
-fewer vectors have fewer entries to meet the same equations with. 1^T P 1 = t B^+ t^T <= n, P the projection on the
-column space of F and t the sum of all, is where the search starts; the smallest n that leaves no negative part is
-taken.
-
-Labels follow afterwards: the indicators Y with Y^T F = A are nearly non-negative least squares of A on F.
+With n at least the number of active features, the rank says nothing of n. But with P the projection on the column
+space of F (n, d), 1_c the indicator of class c and 1 their sum, A_c B^+ A_c^T = 1_c^T P 1_c is at most n_c, and
+1^T P 1 at most n; features that are not negative have much in common with 1, so that the second bound is often n
+itself when rounded up. What decides is feasibility: with wrong counts no vectors are without negative entries, or
+only with more records than there are. Counts that the bounds allow are tried, the smallest totals first and of one
+total those first that share it out as the bounds do.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations_with_replacement, islice
 
 import numpy as np
 
 from fedassay.attacks.gram.factorization import Factors, factorize
 from fedassay.exchange.gram import Gram, Size
+from fedassay.support.types import Ints
 
-MOST_TRIALS = 16
-"""Numbers of vectors tried at most."""
+MOST_TRIALS = 24
+"""Counts tried at most."""
 
-_FEASIBLE = 1e-5
-_EXPLAINED = 1e-3
-"""Relative distance of the sums over found labels to class sums, up to which the labels are believed."""
+_MOST_SHARES = 2000
+_FEASIBLE = 1e-6
 
 
 def search(
     gram: Gram, size: Size, rng: np.random.Generator, *, restarts: int, iterations: int, most: int
 ) -> tuple[Size, Factors] | None:
-    """The smallest number of vectors that can be without negative entries, and those vectors.
+    """The likeliest counts with which no entry has to be negative, and the vectors.
 
     Args:
-        gram: With sums; those of classes are added up.
+        gram: With class sums.
         size: Of `measure`, of full rank.
         rng: Source of random starts.
         restarts: See `factorize`.
         iterations: See `factorize`.
-        most: Largest number tried.
+        most: Largest total tried.
 
     Returns:
-        None where no number tried is feasible, or there is no sum.
+        None where no counts tried are feasible, or there are no sums.
     """
     if gram.sums is None:
         return None
-    together = replace(gram, sums=gram.sums.sum(axis=0, keepdims=True), labels=np.zeros(1, np.int64), counts=None)
-    first = _least(together, size)
-    for total in range(first, min(first + MOST_TRIALS, most + 1)):
-        trial = replace(size, counts=np.array([total]), total=total, counted="searched")
-        tried = factorize(together, trial, rng, restarts=1, iterations=max(1, iterations // 2))
+    for counts in islice(_allowed(gram, size, most), MOST_TRIALS):
+        trial = replace(size, counts=counts, total=int(counts.sum()), counted="searched")
+        tried = factorize(gram, trial, rng, restarts=1, iterations=iterations)
         if tried.residual < max(_FEASIBLE, 10 * gram.unit):
-            found = factorize(together, trial, rng, restarts=restarts, iterations=iterations)
-            labels = _labels((found if found.residual < tried.residual else tried).vectors, gram)
-            if (labels < 0).any():
-                return trial, replace(found, labels=labels)
-            counts = (labels[:, None] == gram.labels).sum(axis=0)
-            known = replace(size, counts=counts, total=total, counted="searched")
-            return known, factorize(gram, known, rng, restarts=restarts, iterations=iterations)
+            return trial, factorize(gram, trial, rng, restarts=restarts, iterations=iterations)
     return None
 
 
-def _least(gram: Gram, size: Size) -> int:
-    """A lower bound of the number of vectors: the rank, and t B^+ t^T."""
+def _allowed(gram: Gram, size: Size, most: int) -> Iterator[Ints]:
+    """Counts that the bounds allow, the likeliest first."""
     assert gram.sums is not None
     values, vectors = np.linalg.eigh(gram.second)
-    along = gram.sums[0] @ vectors[:, -size.rank :]
-    return max(size.rank, math.ceil(float((along**2 / values[-size.rank :]).sum()) - 0.01))
-
-
-def _labels(vectors: np.ndarray, gram: Gram) -> np.ndarray:
-    """The label of each vector whose class sums come out as sent, shape (n,); -1 for all where they do not."""
-    from scipy.optimize import nnls
-
-    assert gram.sums is not None
-    shares = np.stack([nnls(vectors.T, sums)[0] for sums in np.maximum(gram.sums, 0.0)])
-    chosen = shares.argmax(axis=0)
-    members = (np.arange(len(gram.sums))[:, None] == chosen).astype(np.float64)
-    off = float(np.linalg.norm(members @ vectors - gram.sums)) / max(float(np.linalg.norm(gram.sums)), 1e-300)
-    return np.asarray(gram.labels[chosen]) if off < _EXPLAINED else np.full(len(vectors), -1)
+    along = gram.sums @ vectors[:, -size.rank :] / np.sqrt(values[-size.rank :])
+    bounds = (along**2).sum(axis=1)
+    present = np.flatnonzero(bounds > 1e-6)
+    least = np.ceil(bounds - 0.01).astype(np.int64)
+    first = max(size.rank, int(least.sum()), math.ceil(float((along.sum(axis=0) ** 2).sum()) - 0.01))
+    for total in range(first, min(most, first + MOST_TRIALS) + 1):
+        shares = bounds * total / bounds.sum()
+        ways = []
+        for extra in islice(combinations_with_replacement(present, total - int(least.sum())), _MOST_SHARES):
+            counts = least + np.bincount(np.array(extra, np.int64), minlength=len(least))
+            ways.append((float(((counts - shares) ** 2).sum()), counts))
+        yield from (counts for _, counts in sorted(ways, key=lambda way: way[0])[: MOST_TRIALS // 3])

@@ -21,7 +21,7 @@ import numpy as np
 from fedassay.exchange.gram import Matrix
 
 _TOLERANCE = 1e-13
-_PATIENCE = 400
+_PATIENCE = 800
 """Steps without a better residual before a run is given up: it is not monotone."""
 
 

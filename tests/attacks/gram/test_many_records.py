@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.attacks.gram.test_attack import CLASSES, attacked, errors, message, sparse, vectors
 
 from fedassay.attacks.gram.factorization import factorize
 from fedassay.attacks.gram.polishing import Equations, polish
 from fedassay.exchange.gram import Gram, measure, obstacle, uncounted
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, message, sparse, vectors
 
 Matrix = NDArray[np.float64]
 RNG = np.random.default_rng
@@ -45,7 +45,7 @@ def test_counts_that_nobody_sends_are_searched_for() -> None:
 
 
 def test_what_counting_does_not_allow_is_not_believed() -> None:
-    """With few zeros many non-negative matrices have this moment and these sums, and runs end in different ones."""
+    """With few zeros many non-negative matrices have this moment and these sums: runs end in different ones."""
     features, labels = sparse(24, width=16, zeros=0.2)
     statistics = gram(features, labels)
     equations = 16 * 17 // 2 + CLASSES * 16
