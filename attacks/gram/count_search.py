@@ -25,6 +25,7 @@ MOST_TRIALS = 24
 """Counts tried at most."""
 
 _MOST_SHARES = 2000
+_STARTS = 3
 _FEASIBLE = 1e-6
 
 
@@ -48,7 +49,7 @@ def search(
         return None
     for counts in islice(_allowed(gram, size, most), MOST_TRIALS):
         trial = replace(size, counts=counts, total=int(counts.sum()), counted="searched")
-        tried = factorize(gram, trial, rng, restarts=1, iterations=iterations)
+        tried = factorize(gram, trial, rng, restarts=_STARTS, iterations=iterations)
         if tried.residual < max(_FEASIBLE, 10 * gram.unit):
             return trial, factorize(gram, trial, rng, restarts=restarts, iterations=iterations)
     return None

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Subject
 from fedassay.audits.message import exposed
+from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
 from fedassay.audits.message.truth import (
     Matrix,
@@ -202,7 +203,12 @@ def _finding(
             limit=partial(_limit, len(truths), known),
         ),
         Figures(
-            {**figures, "expected_error": _expected(result), "largest_recovered": reach},
+            {
+                **figures,
+                "expected_error": _expected(result),
+                "largest_recovered": reach,
+                **certified(result, truths, context),
+            },
             baseline,
             assumptions(context),
         ),

@@ -1,0 +1,104 @@
+"""Which recovered vectors to trust, decided on control clients before the truth of the audited ones is joined.
+
+A factorization says of each vector what error it expects. What expected error is small enough is fitted on control
+clients, of which the truth is known: the largest threshold t such that
+
+    (n / (n + 1)) mean over clients of sup over s <= t of FDP(s)  +  1 / (n + 1)  <=  alpha,
+
+FDP(s) the share of wrong vectors among those of a client whose expected error is at most s. For an audited client
+that is exchangeable with the n control clients, the expected share of wrong vectors among those certified is then
+at most alpha (conformal risk control; Angelopoulos, Bates, Fisch, Lei and Schuster 2024, theorem 1, with the loss
+made monotone). The client is the unit: its vectors stand and fall together. At alpha = .1 that takes 9 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.records.record import Metric, unmeasured
+
+Matrix = NDArray[np.float64]
+
+FALSE_DISCOVERIES = 0.1
+"""Expected share of wrong vectors among certified ones."""
+
+WRONG = 0.1
+"""Relative error above which a certified vector is wrong: it is no longer nearly the record's."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """One client's vectors.
+
+    Attributes:
+        expected: Expected error of each vector, from what can be seen without the truth, shape (k,).
+        errors: True relative error of each, infinite where it is no record's, shape (k,).
+    """
+
+    expected: Matrix
+    errors: Matrix
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Up to which expected error a vector is trusted.
+
+    Attributes:
+        threshold: Vectors whose expected error is at most that are certified; below 0: none are.
+        clients: Control clients that it was fitted on.
+    """
+
+    threshold: float
+    clients: int
+
+    def certified(self, expected: Matrix) -> NDArray[np.bool_]:
+        """Which vectors are certified."""
+        return np.asarray(expected <= self.threshold)
+
+
+def fit(controls: Sequence[Recovered], alpha: float = FALSE_DISCOVERIES) -> Certificate:
+    """The largest threshold at which control clients keep the expected share of wrong vectors at alpha."""
+    size = len(controls)
+    if size == 0 or 1 / (size + 1) > alpha + 1e-12:
+        return Certificate(-1.0, size)
+    levels = np.unique(np.concatenate([control.expected for control in controls]))
+    best = -1.0
+    worst = np.zeros(size)
+    for level in levels[np.isfinite(levels)]:
+        worst = np.maximum(worst, [_false_share(control, float(level)) for control in controls])
+        if (float(worst.sum()) + 1) / (size + 1) > alpha + 1e-12:
+            break
+        best = float(level)
+    return Certificate(best, size)
+
+
+def _false_share(client: Recovered, level: float) -> float:
+    taken = client.expected <= level
+    return float((client.errors[taken] > WRONG).mean()) if taken.any() else 0.0
+
+
+def certificate_metrics(certificate: Certificate, audited: Recovered) -> dict[str, Metric]:
+    """How many vectors were certified, and how many of them were wrong, once the truth is joined."""
+    needed = round(1 / FALSE_DISCOVERIES) - 1
+    if certificate.clients < needed:
+        why = (
+            f"certificates at a false-discovery rate of {FALSE_DISCOVERIES:g} take {needed} control clients, and "
+            f"there are {certificate.clients}"
+        )
+        return {"certified": unmeasured(why), "certified_wrong": unmeasured(why)}
+    taken = certificate.certified(audited.expected)
+    wrong, size = int((audited.errors[taken] > WRONG).sum()), int(taken.sum())
+    fitted = (
+        f"expected error at most {max(certificate.threshold, 0):.2g}, from {certificate.clients} control clients"
+    )
+    found = {"certified": Metric(value=float(size), n=len(taken), reason=fitted)}
+    if size == 0:
+        return {**found, "certified_wrong": unmeasured("no vector was certified")}
+    ends = clopper_pearson(wrong, size)
+    share = Metric(value=wrong / size, low=float(ends.low), high=float(ends.high), n=size, reason=fitted)
+    return {**found, "certified_wrong": share}

@@ -1,0 +1,98 @@
+"""Certificates of recovered vectors in an audit: control clients like audited ones, through the same attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.message import exposed
+from fedassay.audits.message.certificates import Certificate, Recovered, certificate_metrics, fit
+from fedassay.audits.message.truth import encoder
+from fedassay.audits.simulation import control_seeds
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext
+from fedassay.data.records import Records, joined
+from fedassay.exchange.transcript import AGGREGATE
+from fedassay.records.record import Metric, unmeasured
+from fedassay.support.errors import NotRunError
+
+CLIENTS = 12
+"""Control clients that a certificate is fitted on; 9 are the fewest that allow one at a rate of .1."""
+
+Matrix = NDArray[np.float64]
+
+
+def certified(result: AttackResult, truths: Mapping[str, Records], context: AttackedContext) -> dict[str, Metric]:
+    """How many of the audited vectors are certified, and how many of those are wrong.
+
+    Control clients are as large as audited ones drawn at random, class by class, so that an audited client drawn
+    at random is like them; they are drawn from the control role one by one and may share records.
+
+    Args:
+        result: Of the attack on the audited messages.
+        truths: Records of each sender.
+        context: The cell's.
+    """
+    encode = encoder(context)
+    if encode is None or not result.vectors or not truths:
+        return {}
+    largest = max(len(records) for records in truths.values())
+    if largest > len(context.control):
+        why = f"the control role has {len(context.control)} records, the largest client {largest}"
+        return {name: unmeasured(why) for name in ("certified", "certified_wrong")}
+    try:
+        certificate = _fitted(list(truths.values()), context)
+    except NotRunError as error:
+        return {name: unmeasured(str(error)) for name in ("certified", "certified_wrong")}
+    audited = [_recovered(result, sender, records, encode) for sender, records in truths.items()]
+    return certificate_metrics(certificate, _together(audited))
+
+
+def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate:
+    held = [records for records in audited if len(records)]
+    sizes = sorted(len(records) for records in held)
+    form = f"{context.privacy.adjacency}/{context.view.threat.model_dump_json()}/{sizes}"
+    key = f"certificate/{context.method_key}/{context.attack_key}/{form}"
+    kept = context.workplace.shared.get(key)
+    if isinstance(kept, Certificate):
+        return kept
+    rng = control_seeds(context, "message", "certificate").numpy()
+    wanted = [held[number] for number in rng.integers(0, len(held), CLIENTS)]
+    readings = exposed.also_faintly_noised(exposed.alike(context, wanted), context)
+    controls = []
+    for reading in readings:
+        encode = encoder(replace(context, outcome=reading.exposure.outcome))
+        if encode is None:
+            continue
+        # Where only sums are seen, a run holds one client, and its sum is that client's.
+        together = any(str(name) == AGGREGATE for name in reading.result.artifacts.get("senders", ()))
+        owners = (joined(AGGREGATE, reading.clients),) if together else reading.clients
+        controls += [_recovered(reading.result, owner.name, owner, encode) for owner in owners]
+    made = context.workplace.shared[key] = fit(controls)
+    return made
+
+
+def _recovered(
+    result: AttackResult, sender: str, records: Records, encode: Callable[[Records], Matrix]
+) -> Recovered:
+    """The vectors of one sender, each with its distance to the nearest record of that sender."""
+    names = np.array(result.vectors[0].senders if result.vectors else (), np.str_)
+    own = np.flatnonzero(names == sender)
+    vectors = np.asarray(result.artifacts.get("vectors", np.zeros((0, 0))), np.float64)
+    expected = np.asarray(result.scores.get("expected_error", np.zeros(0)), np.float64)
+    features = encode(records)
+    norms = np.linalg.norm(features, axis=1)
+    features, norms = features[norms > 0], norms[norms > 0]
+    if not len(own) or not len(features) or vectors.shape[1] != features.shape[1]:
+        return Recovered(expected[own], np.full(len(own), np.inf))
+    apart = np.stack([np.linalg.norm(features - vector, axis=1) / norms for vector in vectors[own]])
+    return Recovered(expected[own], apart.min(axis=1))
+
+
+def _together(parts: Sequence[Recovered]) -> Recovered:
+    return Recovered(
+        np.concatenate([part.expected for part in parts]), np.concatenate([part.errors for part in parts])
+    )

@@ -1,0 +1,62 @@
+"""Certificates keep the expected share of wrong vectors, whatever expected errors are worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedassay.audits.message.certificates import FALSE_DISCOVERIES, Recovered, certificate_metrics, fit
+
+
+def clients(number: int, rng: np.random.Generator, informative: float) -> list[Recovered]:
+    """Clients whose vectors are all wrong or mostly right; expected errors say so as far as informative."""
+    made = []
+    for _ in range(number):
+        size = int(rng.integers(1, 12))
+        bad = rng.random() < 0.3
+        errors = np.where(rng.random(size) < (0.8 if bad else 0.02), 0.5, 1e-6)
+        expected = np.exp(informative * np.log(errors) + rng.normal(0, 1, size))
+        made.append(Recovered(expected, errors))
+    return made
+
+
+@pytest.mark.parametrize("informative", [0.0, 0.1, 1.0])
+def test_the_expected_share_of_wrong_vectors_is_kept(informative: float) -> None:
+    rng = np.random.default_rng(0)
+    shares = []
+    for _ in range(150):
+        certificate = fit(clients(12, rng, informative))
+        (audited,) = clients(1, rng, informative)
+        taken = certificate.certified(audited.expected)
+        shares.append(float((audited.errors[taken] > 0.1).mean()) if taken.any() else 0.0)
+    spread = float(np.std(shares)) / np.sqrt(len(shares))
+    assert np.mean(shares) < FALSE_DISCOVERIES + 2 * spread
+
+
+def test_expected_errors_that_say_something_certify_what_is_right() -> None:
+    rng = np.random.default_rng(1)
+    certificate = fit(clients(30, rng, 1.0))
+    everything = clients(50, rng, 1.0)
+    right = np.concatenate([certificate.certified(each.expected)[each.errors < 0.1] for each in everything])
+    assert right.mean() > 0.8
+
+
+def test_fewer_than_nine_clients_certify_nothing() -> None:
+    perfect = [Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9
+    assert fit(perfect).threshold == 1e-9
+    assert fit(perfect[:8]).threshold < 0
+    metrics = certificate_metrics(fit(perfect[:8]), perfect[0])
+    assert metrics["certified"].value is None
+    assert "take 9 control clients" in metrics["certified"].reason
+
+
+def test_what_was_certified_is_counted_with_an_interval() -> None:
+    certificate = fit([Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9)
+    metrics = certificate_metrics(certificate, Recovered(np.array([1e-10, 1e-9, 0.5]), np.array([1e-9, 0.5, 0.5])))
+    assert metrics["certified"].value == 2
+    assert metrics["certified_wrong"].value == 0.5
+    assert metrics["certified_wrong"].high is not None
+
+
+def test_wrong_vectors_in_every_control_client_certify_nothing() -> None:
+    assert fit([Recovered(np.array([1e-9]), np.array([0.5]))] * 20).threshold < 0
