@@ -67,6 +67,8 @@ KINDS: tuple[FieldKind, ...] = (
     "class_means",
     "class_covariances",
     "second_moment",
+    "regularised_gram",
+    "inverse_gram",
     "mixture_means",
 )
 """Kinds of fields that some rule reads."""
@@ -125,8 +127,13 @@ APPLIES: Mapping[str, Applies] = {
     ),
     "differences": lambda messages: sum(map(_counted, messages)) > 1,
     "exact_counts": _any(_declared_counts),
-    "derivable_counts": _any(lambda message: _without_counts(message) and _sends("class_sums")(message)),
-    "rank": _any(_sends("second_moment")),
+    "derivable_counts": _any(
+        lambda message: (
+            _without_counts(message)
+            and (_sends("class_sums")(message) or _sends("ridge_weights", "regularised_gram")(message))
+        )
+    ),
+    "rank": _any(_sends("second_moment|regularised_gram|inverse_gram")),
     "redundant_field": _any(_noised("class_counts", "class_sums")),
     "missing_noise": _any(_noised("class_counts", "class_sums", "second_moment")),
     "unprotected_field": any_protected,

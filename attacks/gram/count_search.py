@@ -10,7 +10,6 @@ total those first that share it out as the bounds do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations_with_replacement, islice
@@ -18,7 +17,7 @@ from itertools import combinations_with_replacement, islice
 import numpy as np
 
 from fedassay.attacks.gram.factorization import Factors, factorize
-from fedassay.exchange.gram import Gram, Size
+from fedassay.exchange.gram import Gram, Size, least
 from fedassay.support.types import Ints
 
 MOST_TRIALS = 24
@@ -57,17 +56,13 @@ def search(
 
 def _allowed(gram: Gram, size: Size, most: int) -> Iterator[Ints]:
     """Counts that the bounds allow, the likeliest first."""
-    assert gram.sums is not None
-    values, vectors = np.linalg.eigh(gram.second)
-    along = gram.sums @ vectors[:, -size.rank :] / np.sqrt(values[-size.rank :])
-    bounds = (along**2).sum(axis=1)
+    bounds, first = least(gram, size)
     present = np.flatnonzero(bounds > 1e-6)
-    least = np.ceil(bounds - 0.01).astype(np.int64)
-    first = max(size.rank, int(least.sum()), math.ceil(float((along.sum(axis=0) ** 2).sum()) - 0.01))
+    fewest = np.ceil(bounds - 0.01).astype(np.int64)
     for total in range(first, min(most, first + MOST_TRIALS) + 1):
         shares = bounds * total / bounds.sum()
         ways = []
-        for extra in islice(combinations_with_replacement(present, total - int(least.sum())), _MOST_SHARES):
-            counts = least + np.bincount(np.array(extra, np.int64), minlength=len(least))
+        for extra in islice(combinations_with_replacement(present, total - int(fewest.sum())), _MOST_SHARES):
+            counts = fewest + np.bincount(np.array(extra, np.int64), minlength=len(fewest))
             ways.append((float(((counts - shares) ** 2).sum()), counts))
         yield from (counts for _, counts in sorted(ways, key=lambda way: way[0])[: MOST_TRIALS // 3])

@@ -49,6 +49,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.shapes import GRAMS
 from fedassay.exchange.statistics import square
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
@@ -105,8 +106,12 @@ def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Findin
 
 def _largest_below(context: AttackedContext) -> list[Records]:
     """The largest client whose number of records a second moment can show: fewer than half its width."""
-    moments = (message.of_kind("second_moment") for message in context.view.from_clients())
-    widths = [len(square(moment)) for moment in moments if moment is not None]
+    widths = [
+        len(square(item.values))
+        for message in context.view.from_clients()
+        for item in message.fields.values()
+        if item.kind in GRAMS
+    ]
     most = min(widths) // 2 if widths else len(context.control)
     owners = (joined(AGGREGATE, context.clients),) if summed_only(context.view) else context.clients
     return sorted((client for client in owners if 0 < len(client) <= most), key=len)[-1:]

@@ -47,7 +47,10 @@ MOST_SIZES = 4
 _LIMITED = "max_records"
 """In the reason why the attack did not try a message that the plan's parameter forbids."""
 
-_SIGNED = "the factorization needs features that are not negative, and this backbone's are signed"
+_SIGNED = (
+    "this backbone's features are signed: the factorization needs features that are not negative, and a search for "
+    "the rotation that is left needs sums without noise and records of the attacker's own"
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedassay.exchange.gram import Gram, measure, obstacle
+from fedassay.exchange.gram import Gram, least, measure, obstacle, uncounted
 from fedassay.exchange.message import Message
 from fedassay.exchange.shapes import GRAMS
 from fedassay.exchange.statistics import gram_of
@@ -29,6 +29,9 @@ _FACTORS = 60 / 256**3
 
 _STACKS = {"class_covariances", "class_second_moments", "mixture_covariances"}
 """Kinds that are one symmetric matrix, or its diagonal, a class or component."""
+
+_SEARCHED = 8
+"""Factorizations that a search for counts takes, to an order of magnitude."""
 
 _MOST_FACTORED = 256
 """Records beyond which `gram_factorization` does not try."""
@@ -82,7 +85,14 @@ def _factoring(gram: Gram) -> float:
         size = measure(gram)
     except np.linalg.LinAlgError:
         return 0.0  # numbers that overflow: the attack meets the same, and says so
-    return 0.0 if obstacle(gram, size) or size.total > _MOST_FACTORED else _FACTORS * size.total**3
+    if obstacle(gram, size):
+        return 0.0
+    total, tries = size.total, 1
+    if uncounted(gram, size):
+        if gram.sums is None:
+            return 0.0
+        total, tries = least(gram, size)[1], _SEARCHED
+    return 0.0 if total > _MOST_FACTORED else tries * _FACTORS * total**3
 
 
 def _factoring_classes(message: Message) -> float:

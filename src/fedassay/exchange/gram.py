@@ -19,6 +19,7 @@ Matrix = NDArray[np.float64]
 _WHOLE = 0.05
 """How far a number of records may be from a whole one that it stands for."""
 
+_ROUNDED = 0.01
 _MOST_RANKS = 6
 """Numbers of vectors tried at most where rounding leaves several open."""
 
@@ -185,3 +186,20 @@ def is_signed(gram: Gram, size: Size) -> bool:
 def uncounted(gram: Gram, size: Size) -> bool:
     """Whether there may be more vectors than the rank says: it is full, and no counts say how many."""
     return size.counted == "rank" and size.rank >= int((np.diag(gram.second) > 0).sum())
+
+
+def least(gram: Gram, size: Size) -> tuple[Matrix, int]:
+    """Lower bounds of the numbers of records of each class, A_c B^+ A_c^T, and of all, where the rank is full.
+
+    Args:
+        gram: With sums.
+        size: Of `measure`.
+    """
+    assert gram.sums is not None
+    values, vectors = np.linalg.eigh(gram.second)
+    kept = slice(len(values) - size.rank, len(values))
+    along = gram.sums @ vectors[:, kept] / np.sqrt(values[kept])
+    bounds = np.asarray((along**2).sum(axis=1))
+    total = float((along.sum(axis=0) ** 2).sum())
+    whole = int(np.ceil(bounds - _ROUNDED).sum())
+    return bounds, max(size.rank, whole, int(np.ceil(total - _ROUNDED)))
