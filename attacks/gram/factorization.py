@@ -140,7 +140,7 @@ class _Problem:
     @property
     def tall(self) -> bool:
         """Whether there are more free directions than the scatter has rank."""
-        return self.basis.shape[1] > len(self.scatter) > 0
+        return bool(self.basis.shape[1] > len(self.scatter) > 0)
 
     def nearest(self, factor: Matrix) -> Matrix:
         """The nearest matrix with these means and this scatter (Procrustes)."""

@@ -176,11 +176,14 @@ def is_signed(gram: Gram, size: Size) -> bool:
     # Noise makes sums negative as well; a sum far below it is a signed feature.
     if size.noise > 0:
         return False
-    lengths = np.sqrt(np.maximum(np.diag(gram.second), np.finfo(float).tiny))
+    # Columns that rounding has left nothing of say nothing.
+    solid = np.diag(gram.second) > size.edge
+    lengths = np.sqrt(np.diag(gram.second)[solid])
     limit = -max(1e-6, 10 * gram.unit)
     if gram.sums is not None:
-        return float((gram.sums / lengths).min(initial=0.0)) < limit
-    return float((gram.second / np.outer(lengths, lengths)).min(initial=0.0)) < limit * np.sqrt(size.total)
+        return bool((gram.sums[:, solid] / lengths).min(initial=0.0) < limit)
+    cosines = gram.second[np.ix_(solid, solid)] / np.outer(lengths, lengths)
+    return bool(cosines.min(initial=0.0) < limit * np.sqrt(size.total))
 
 
 def uncounted(gram: Gram, size: Size) -> bool:

@@ -96,6 +96,15 @@ def test_the_inverse_of_a_second_moment_is_one(gamma: float) -> None:
     assert labelled_right(result, features, labels)
 
 
+def test_columns_that_rounding_has_eaten_are_not_taken_for_signed_ones() -> None:
+    """A large ridge leaves nothing of a feature that is hardly ever active, and its sums are anything."""
+    features, labels = sparse(12)
+    features[:, :8] *= 1e-5
+    result = attacked(ridged(features, labels, 1e4, np.float32))
+    assert result.vectors, result.notes
+    assert np.median(errors(vectors(result), features)) < 1e-2
+
+
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("with_sums", [True, False])
 def test_second_moments_of_classes_are_factored_one_by_one(packed: bool, with_sums: bool) -> None:
