@@ -94,7 +94,7 @@ def own_features(view: View, own: Records | None, width: int) -> Matrix | None:
 
 def components_of(features: Matrix, seed: int) -> Components:
     """Independent components of the attacker's features (m, d), one for every `PER_COMPONENT` of them at most."""
-    key = (sha256(np.ascontiguousarray(features)).digest(), seed)
+    key = (sha256(features.tobytes()).digest(), seed)
     if key not in _known:
         if len(_known) > 1:
             _known.clear()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedassay.exchange.gram import Gram, Matrix
-from fedassay.exchange.ridge import regularised
-from fedassay.exchange.statistics import gram_of, noise_of, roundoff, square, statistics_of
+from fedassay.exchange.ridge import regularised, square
+from fedassay.exchange.statistics import gram_of, noise_of, roundoff, statistics_of
 from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
 from fedassay.support.types import Ints

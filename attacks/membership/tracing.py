@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.feature_sources import message_mixtures
-from fedassay.exchange.statistics import field_of, known_counts, noise_of, roundoff, square, statistics_of
+from fedassay.exchange.ridge import square
+from fedassay.exchange.statistics import field_of, known_counts, noise_of, roundoff, statistics_of
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.mixtures.packed import Family, Mixtures, pack_lower
 from fedassay.mixtures.sampling import log_density

@@ -49,8 +49,8 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource, sources
+from fedassay.exchange.ridge import square
 from fedassay.exchange.shapes import GRAMS
-from fedassay.exchange.statistics import square
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError

@@ -48,8 +48,8 @@ _LIMITED = "max_records"
 """In the reason why the attack did not try a message that the plan's parameter forbids."""
 
 _SIGNED = (
-    "this backbone's features are signed: the factorization needs features that are not negative, and a search for "
-    "the rotation that is left needs sums without noise and records of the attacker's own"
+    "this backbone's features are signed: the factorization needs features that are not negative, and a search "
+    "for the rotation that is left needs sums without noise and records of the attacker's own"
 )
 
 

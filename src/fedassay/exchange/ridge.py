@@ -42,7 +42,7 @@ class Regularised:
         return np.asarray(self.second - gamma * np.eye(len(self.second)))
 
 
-def symmetric(values: Floats) -> Matrix:
+def square(values: Floats) -> Matrix:
     """A symmetric matrix (d, d), from itself or from its packed lower triangle, in float64."""
     whole = values.astype(np.float64)
     return unpack_lower(whole) if whole.ndim == 1 else np.asarray((whole + whole.T) / 2)
@@ -52,11 +52,11 @@ def regularised(message: Message) -> Regularised | None:
     """The regularised second moment of a message, as sent or from its inverse; None where it holds none."""
     sent = _first(message, "regularised_gram")
     if sent is not None:
-        return _read(symmetric(sent.values), _unit(sent), _noise(sent))
+        return _read(square(sent.values), _unit(sent), _noise(sent))
     sent = _first(message, "inverse_gram")
     if sent is None:
         return None
-    values, vectors = np.linalg.eigh(symmetric(sent.values))
+    values, vectors = np.linalg.eigh(square(sent.values))
     if not len(values) or values[0] <= 0:
         return None  # rounding or noise has left no inverse
     # An error of relative size u in C^-1 is one of u (largest / smallest eigenvalue) in C.

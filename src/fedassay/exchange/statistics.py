@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.gram import Gram, Matrix, measure
-from fedassay.exchange.ridge import regularised, sums_from_weights
-from fedassay.exchange.ridge import symmetric as square
+from fedassay.exchange.ridge import regularised, square, sums_from_weights
 from fedassay.exchange.transcript import AGGREGATE, Message, MessageField
 from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints

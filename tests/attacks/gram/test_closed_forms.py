@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gram_messages import CLASSES, attacked, errors, sparse, vectors
 from numpy.typing import NDArray
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 from fedassay.contracts.attack import AttackResult
 from fedassay.exchange.gram import measure

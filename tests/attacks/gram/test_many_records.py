@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gram_messages import CLASSES, attacked, errors, message, sparse, vectors
 from numpy.typing import NDArray
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, message, sparse, vectors
 
 from fedassay.attacks.gram.factorization import factorize
 from fedassay.attacks.gram.polishing import Equations, polish

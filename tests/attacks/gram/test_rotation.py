@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gram_messages import CLASSES, KNOWLEDGE, errors, message, vectors
 from numpy.typing import NDArray
-from tests.attacks.gram.test_attack import CLASSES, KNOWLEDGE, errors, message, vectors
 
 from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.attacks.gram.rotation import components_of

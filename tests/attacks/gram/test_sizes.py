@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gram_messages import CLASSES, attacked, errors, sparse, vectors
 from numpy.typing import NDArray
-from tests.attacks.gram.test_attack import CLASSES, attacked, errors, sparse, vectors
 
 from fedassay.exchange.gram import Gram, measure, sizes
 from fedassay.exchange.message import SERVER, Message, MessageField
