@@ -26,14 +26,19 @@ def test_moments_are_square_or_packed_and_as_wide_as_sums(kind: FieldKind) -> No
     assert "of width 5, the class sums" in str(problem({kind: (15,), "ridge_weights": (3, 4)}))
 
 
-def test_ridge_weights_have_a_column_a_class() -> None:
-    assert "a column a class, (5, 3)" in str(problem({"ridge_weights": (5, 2)}))
+def test_ridge_weights_have_a_row_a_class() -> None:
+    assert "first side must be 3" in str(problem({"ridge_weights": (2, 5)}))
     assert "must have 2 sides" in str(problem({"ridge_weights": (5,)}))
 
 
+def test_a_projection_is_a_matrix() -> None:
+    assert problem({"projection": (8, 5)}) is None
+    assert "must have 2 sides" in str(problem({"projection": (8,)}))
+
+
 def test_second_moments_of_classes() -> None:
-    assert problem({"class_second_moments": (3, 5, 5), "class_sums": (3, 5)}) is None
-    assert problem({"class_second_moments": (3, 15), "class_sums": (3, 5)}) is None
+    for shape in ((3, 5, 5), (3, 15), (3, 5)):
+        assert problem({"class_second_moments": shape, "class_sums": (3, 5)}) is None
     assert "first side must be 3" in str(problem({"class_second_moments": (2, 15)}))
-    assert "must be (P, d, d)" in str(problem({"class_second_moments": (3, 14)}))
-    assert "are of width 5" in str(problem({"class_second_moments": (3, 15), "class_sums": (3, 4)}))
+    assert "of this width" in str(problem({"class_second_moments": (3, 14), "class_sums": (3, 5)}))
+    assert "of this width" in str(problem({"class_second_moments": (3, 15), "class_sums": (3, 4)}))
