@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from gram_messages import CLASSES, attacked, errors, sparse, vectors
+from gram_messages import CLASSES, KNOWLEDGE, attacked, errors, sparse, vectors
 from numpy.typing import NDArray
 
+from fedassay.attacks.gram.attack import GramFactorization
 from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.method import Method, MethodInput
 from fedassay.exchange.gram import measure
 from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import exact
 from fedassay.exchange.ridge import regularised
 from fedassay.exchange.statistics import gram_of
+from fedassay.exchange.view import ThreatModel, view
+from fedassay.methods.closed_forms.afl import AFL
+from fedassay.methods.closed_forms.fed3r import Fed3R
+from fedassay.methods.closed_forms.gh_ofl import GHOFL
 from fedassay.mixtures.packed import pack_lower
 
 Matrix = NDArray[np.float64]
@@ -137,3 +144,19 @@ def test_a_constant_feature_does_not_matter() -> None:
     member = (labels[:, None] == np.arange(CLASSES)).astype(float)
     result = attacked(sent({"second_moment": features.T @ features, "class_sums": member.T @ features}))
     assert errors(vectors(result), features).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"),
+    [(AFL(transport="float64"), 1e-6), (AFL(), 1e-2), (Fed3R(), 1e-2), (GHOFL(), 1e-6)],
+    ids=["afl", "afl in float32", "fed3r", "gh_ofl"],
+)
+def test_the_methods_own_messages_give_records_away(
+    make_task: Callable[..., MethodInput], method: Method, limit: float
+) -> None:
+    task = make_task(clients=2, records=24)
+    seen = view(method.run(task).transcript, ThreatModel())
+    result = GramFactorization().run(seen, KNOWLEDGE)
+    features = np.concatenate([client.features for client in task.clients]).astype(np.float64)
+    found = vectors(result)[:, : features.shape[1]]
+    assert np.median([np.linalg.norm(found - row, axis=1).min() / np.linalg.norm(row) for row in features]) < limit
