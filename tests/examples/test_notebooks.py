@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples" / "notebooks").glob("*.ipynb"))
-SLOW = {"first_audit", "epsilon_sweep"}
+SLOW = {"epsilon_sweep"}
 LARGEST = 400_000
 """Bytes of a notebook, outputs included."""
 

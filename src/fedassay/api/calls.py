@@ -200,8 +200,8 @@ def read_plan(plan: Where) -> dict[str, Any]:
 
     Example:
         >>> plan = read_plan("configs/quickstart.yaml")
-        >>> plan["data"]["name"]
-        'digits'
+        >>> plan["name"]
+        'quickstart'
         >>> plan["data"]["limit"] = 300
     """
     from fedassay.console import plan_file
