@@ -85,8 +85,8 @@ def test_at_full_rank_the_ridge_is_only_bounded() -> None:
 
 
 def test_a_full_client_has_the_ridge_of_a_small_one_or_of_the_plan() -> None:
-    features, labels = sparse(44, width=32, zeros=0.85)
-    few, some = sparse(9, width=32, seed=1)
+    features, labels = sparse(20, width=16, zeros=0.75, seed=2)
+    few, some = sparse(5, width=16, seed=1)
     full, small = ridged(features, labels, 1.0), ridged(few, some, 1.0, sender="client/1")
     for result in (attacked(full, small), attacked(full, gamma=1.0)):
         assert np.isfinite(result.scores["residual"][0]), result.notes
