@@ -15,7 +15,7 @@ from fedassay.records.record import Limit, Metric, Picture, Series, TapeAnswer
 WORSE = 0.025
 """Level, not corrected, at which a result is worse than its baseline: the tail of a two-sided 95 % interval."""
 
-FAINT = 0.25
+FAINT = 0.1
 """Share of what the attack gains on raw features that it must gain in the release's own shape."""
 
 NEAR_COPY = 40.0
