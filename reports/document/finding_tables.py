@@ -195,6 +195,6 @@ def controls_sentence(record: RunRecord) -> str:
             "not flagged."
         )
     return (
-        f"{outcomes.count(True)} of {len(outcomes)} controls came out as they must. {bad} did not, and what they "
+        f"{outcomes.count(True)} of {len(outcomes)} controls came out as they must. {bad} did not: what they "
         "guard is inconclusive."
     )

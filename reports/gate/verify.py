@@ -78,7 +78,7 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
         DataError: There is no record, or record, statement or envelope cannot be read.
         PlanError: The key cannot be read.
     """
-    if key is not None and not key.is_file():
+    if key is not None and not os.path.lexists(key):
         raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
     folder = run if run.is_dir() else run.parent
     record = load_record(folder)

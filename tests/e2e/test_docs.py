@@ -104,7 +104,7 @@ def test_the_blocks_of_a_page_are_well_formed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_plans_and_policies_of_a_page_are_accepted(page: Path, tmp_path: Path) -> None:
-    from fedassay.execution.captured import _scenario
+    from fedassay.execution.captured import scenario_of_adversary
     from fedassay.reports.gate.policy import load_policy
 
     for block in _blocks(page):
@@ -112,7 +112,7 @@ def test_plans_and_policies_of_a_page_are_accepted(page: Path, tmp_path: Path) -
         path = tmp_path / "block.yaml"
         path.write_text(block.code, encoding="utf-8")
         if "data" in content and "name" in content:
-            _scenario(path)
+            scenario_of_adversary(content, tmp_path, str(path))
         elif {"maximum", "exact_fields", "forbidden_verdicts"} & content.keys():
             load_policy(path)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedassay.api.inputs import as_policy, as_scenario
 from fedassay.api.run import Run
 from fedassay.support import limits
+from fedassay.support.devices import Device
 from fedassay.support.errors import DataError, PlanError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def run(
     base: Where | None = None,
     engine: Literal["local", "ray"] = "local",
     jobs: int = 1,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     resume: bool = False,
     force: bool = False,
     redact: bool = False,
@@ -85,7 +86,7 @@ def audit(
     infer: bool = False,
     base: Where | None = None,
     minutes: float = limits.CAPTURED_MINUTES,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     force: bool = False,
     redact: bool = False,
     progress: bool = True,

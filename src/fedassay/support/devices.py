@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fedassay.support.errors import PlanError
 
@@ -32,6 +32,9 @@ _UNIT = 4 * 2**30
 _MOST = 32
 _SHARE = 4
 """One part in so many of a card's memory: what a batch may take, and what training data may."""
+
+Device = Literal["auto", "cpu", "cuda"]
+"""What a caller may ask for."""
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
