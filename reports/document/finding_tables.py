@@ -196,5 +196,5 @@ def controls_sentence(record: RunRecord) -> str:
         )
     return (
         f"{outcomes.count(True)} of {len(outcomes)} controls came out as they must. {bad} did not: what they "
-        "guard is inconclusive."
+        "guard is undecided."
     )

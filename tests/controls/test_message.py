@@ -117,6 +117,7 @@ def test_noise_stops_the_factorization(make_task: MakeTask, make_context: MakeCo
     assert finding.metrics["fraction_recovered"].value == 0.0
 
 
+@pytest.mark.slow
 def test_clients_beyond_what_the_attack_recovers_are_not_concluded_about(
     make_task: MakeTask, make_context: MakeContext
 ) -> None:
