@@ -12,11 +12,10 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.heads.gaussian import statistics
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, without_bias
+from fedassay.methods.closed_forms.ridge_sums import noised_ridge_sums
 from fedassay.methods.closed_forms.statistics import (
-    GROUP,
     FeatureMap,
     JointNoise,
     Matrix,
@@ -30,7 +29,6 @@ from fedassay.methods.closed_forms.statistics import (
 )
 from fedassay.mixtures.packed import pack_lower, to_transport, unpack_lower
 from fedassay.privacy import reruns
-from fedassay.privacy.mechanisms import release_ridge_sums
 from fedassay.privacy.sensitivities import ridge_sums as ridge_sums_sensitivity
 from fedassay.support.types import Parameters
 
@@ -88,7 +86,7 @@ class AFL(Parameters):
         )
 
     def _message(self, client: Records, noise: JointNoise | None, task: MethodInput) -> Message:
-        sums, gram = _statistics(client, noise, task)
+        gram, sums = noised_ridge_sums(client, FeatureMap(), noise, task)
         regularised = gram + self.gamma * np.eye(len(gram))
         # Noise may leave the matrix indefinite, but hardly ever singular: W carries the noised sums all the same.
         weights = np.linalg.solve(regularised, sums.T).T
@@ -135,17 +133,3 @@ def _regular(plain: Matrix, sent: Matrix, transport: np.dtype[np.floating]) -> b
     """Whether the Gram matrix without its ridge has more in every direction than rounding in transport leaves."""
     values = np.linalg.eigvalsh(plain)
     return bool(values[0] > len(plain) * float(np.finfo(transport).eps) * np.abs(sent).max())
-
-
-def _statistics(client: Records, noise: JointNoise | None, task: MethodInput) -> tuple[Matrix, Matrix]:
-    """X^T Y as class sums (C, d), and X^T X, noised where the run is private."""
-    if noise is None:
-        own = statistics(client.features, client.labels, task.classes)
-        return own.sums, own.second
-    return release_ridge_sums(
-        client.features,
-        client.labels,
-        task.classes,
-        sigmas=(noise.scale, noise.scale),
-        noise=task.door(client.name, 0, GROUP),
-    )

@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,30 +167,14 @@ def class_sums(
     records: int = 3,
 ) -> Experiment:
     """FedPFT where counts are private: count, sum and second-moment sum of every class, `records` in all."""
-
-    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
-        return s.class_sums(
-            dim,
-            adjacency=adjacency,
-            classes=classes,
-            family=family,
-            nonnegative=nonnegative,
-            weights=(weights[0], weights[1], weights[2]),
-        )
-
-    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Sums:
-        return m.release_class_sums(
-            x,
-            y,
-            classes,
-            sigmas=(scales[0], scales[1], scales[2]),
-            noise=FreeNoise(rng),
-            family=family,
-            nonnegative=nonnegative,
-            size=(r,),
-        )
-
-    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows, _second(family, True)))
+    asked: dict[str, Any] = {"classes": classes, "family": family, "nonnegative": nonnegative}
+    return _joint(
+        partial(s.class_sums, dim, adjacency=adjacency, **asked),
+        partial(m.release_class_sums, **asked),
+        records,
+        sigmas,
+        (flat_rows, flat_rows, _second(family, True)),
+    )
 
 
 def shared_sums(
@@ -201,28 +187,14 @@ def shared_sums(
     records: int = 3,
 ) -> Experiment:
     """FedCGS: (N, A, B) of one client of `records` records, jointly."""
-
-    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
-        return s.shared_sums(
-            dim,
-            adjacency=adjacency,
-            classes=classes,
-            nonnegative=nonnegative,
-            weights=(weights[0], weights[1], weights[2]),
-        )
-
-    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.Sums:
-        return m.release_shared_sums(
-            x,
-            y,
-            classes,
-            sigmas=(scales[0], scales[1], scales[2]),
-            noise=FreeNoise(rng),
-            nonnegative=nonnegative,
-            size=(r,),
-        )
-
-    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows, _second("full", True)))
+    asked: dict[str, Any] = {"classes": classes, "nonnegative": nonnegative}
+    return _joint(
+        partial(s.shared_sums, dim, adjacency=adjacency, **asked),
+        partial(m.release_shared_sums, **asked),
+        records,
+        sigmas,
+        (flat_rows, flat_rows, _second("full", True)),
+    )
 
 
 def count_sums(
@@ -235,30 +207,14 @@ def count_sums(
     records: int = 3,
 ) -> Experiment:
     """FedNCM and FedCOF: (N, A) of one client of `records` records, jointly."""
-
-    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
-        return s.count_sums(
-            dim,
-            adjacency=adjacency,
-            classes=classes,
-            nonnegative=nonnegative,
-            weights=(weights[0], weights[1]),
-        )
-
-    def release(
-        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
-    ) -> tuple[Floats, Floats]:
-        return m.release_count_sums(
-            x,
-            y,
-            classes,
-            sigmas=(scales[0], scales[1]),
-            noise=FreeNoise(rng),
-            nonnegative=nonnegative,
-            size=(r,),
-        )
-
-    return _experiment(sensitivity, records, sigmas, release, (flat_rows, flat_rows))
+    asked: dict[str, Any] = {"classes": classes, "nonnegative": nonnegative}
+    return _joint(
+        partial(s.count_sums, dim, adjacency=adjacency, **asked),
+        partial(m.release_count_sums, **asked),
+        records,
+        sigmas,
+        (flat_rows, flat_rows),
+    )
 
 
 def ridge_sums(
@@ -272,30 +228,14 @@ def ridge_sums(
     records: int = 3,
 ) -> Experiment:
     """Ridge regression: (A, B) of one client of `records` records, jointly."""
-
-    def sensitivity(weights: tuple[float, ...]) -> WorstCase:
-        return s.ridge_sums(
-            dim,
-            adjacency=adjacency,
-            classes=classes,
-            constant=constant,
-            nonnegative=nonnegative,
-            weights=(weights[0], weights[1]),
-        )
-
-    def release(x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int) -> m.RidgeSums:
-        return m.release_ridge_sums(
-            x,
-            y,
-            classes,
-            sigmas=(scales[0], scales[1]),
-            noise=FreeNoise(rng),
-            constant=constant,
-            nonnegative=nonnegative,
-            size=(r,),
-        )
-
-    return _experiment(sensitivity, records, sigmas, release, (flat_rows, _second("full", True)))
+    asked: dict[str, Any] = {"classes": classes, "constant": constant, "nonnegative": nonnegative}
+    return _joint(
+        partial(s.ridge_sums, dim, adjacency=adjacency, **asked),
+        partial(m.release_ridge_sums, **asked),
+        records,
+        sigmas,
+        (flat_rows, _second("full", True)),
+    )
 
 
 def beside_constant(experiment: Experiment) -> Experiment:
@@ -353,6 +293,23 @@ def _experiment(
         return Experiment(worst_pair(bare, n), math.inf, sigmas, release, flatten)
     worst = sensitivity(tuple(1 / sigma if sigma > 0 else 0.0 for sigma in sigmas))
     return Experiment(worst_pair(worst, n), worst.sensitivity, sigmas, release, flatten)
+
+
+def _joint(
+    worst: Callable[..., WorstCase],
+    mechanism: Callable[..., tuple[Floats, ...]],
+    n: int,
+    sigmas: tuple[float, ...],
+    flatten: tuple[Flatten, ...],
+) -> Experiment:
+    """A joint release: its sensitivity takes `weights`, and the mechanism features, labels and `sigmas`."""
+
+    def release(
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats, ...]:
+        return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng), size=(r,))
+
+    return _experiment(lambda weights: worst(weights=weights), n, sigmas, release, flatten)
 
 
 def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:
