@@ -20,7 +20,7 @@ coins drawn anew after the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,7 +232,7 @@ def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -
 def _mislabelled(records: Records, classes: int, rng: np.random.Generator) -> Records:
     """The records under labels that are not theirs."""
     labels = (records.labels + rng.integers(1, classes, size=len(records))) % classes
-    return Records("canaries", records.images, labels.astype(np.int64), lambda _images: records.features)
+    return replace(records.relabelled(labels), name="canaries")
 
 
 def _network(

@@ -20,12 +20,15 @@ class Records:
         images: Shape (n, H, W, C), uint8.
         labels: Shape (n,).
         extract: Computes the features of `images`; called once, when they are first needed.
+        groups: Shape (n,): whom each record is of, numbers that mean the same person everywhere in a run.
+            None: each record is of a person of its own.
     """
 
     name: str
     images: Images
     labels: Ints
     extract: Callable[[Images], Floats] = field(repr=False, compare=False)
+    groups: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,11 +52,12 @@ class Records:
             self.images[chosen],
             self.labels[chosen],
             lambda _images: self.features[chosen],
+            None if self.groups is None else self.groups[chosen],
         )
 
     def relabelled(self, labels: Ints) -> Records:
         """The same images under other labels, shape (n,)."""
-        return Records(self.name, self.images, labels.astype(np.int64), lambda _images: self.features)
+        return Records(self.name, self.images, labels.astype(np.int64), lambda _images: self.features, self.groups)
 
     def among(self, *others: Records) -> Bools:
         """Which records have an image that one of the others has, too, shape (n,)."""
@@ -66,10 +70,15 @@ class Records:
 
 
 def joined(name: str, parts: Sequence[Records]) -> Records:
-    """Several sets of records as one owner's, in order; features are computed at most once for each part."""
+    """Several sets of records as one owner's, in order; features are computed at most once for each part.
+
+    Groups are kept where every part has them; otherwise each record is of a person of its own.
+    """
+    groups = [part.groups for part in parts if part.groups is not None]
     return Records(
         name,
         np.concatenate([part.images for part in parts]),
         np.concatenate([part.labels for part in parts]),
         lambda _images: np.concatenate([part.features for part in parts]),
+        np.concatenate(groups) if len(groups) == len(parts) else None,
     )

@@ -163,4 +163,4 @@ def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:
 
 
 def _records(name: str, images: ImageSet, extract: Callable[[Images], Floats]) -> Records:
-    return Records(name, images.images, images.labels, extract)
+    return Records(name, images.images, images.labels, extract, images.groups)
