@@ -16,6 +16,7 @@ from fedassay.support import limits
 from fedassay.support.errors import DataError, FedassayError, PlanError, first_line, is_out_of_memory
 from fedassay.support.signals import Stopped, stop_in_order
 from fedassay.support.terminal import (
+    LONGEST_MESSAGE,
     Amount,
     Output,
     guard_standard_error,
@@ -26,9 +27,6 @@ from fedassay.support.terminal import (
     say_problem,
 )
 from fedassay.support.text import cut
-
-_LONGEST_MESSAGE = 2_000
-"""Characters of an error; what it quotes may be of any length."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -44,7 +42,7 @@ def main() -> None:
         plain = False if "NO_COLOR" in os.environ else None
         code = cli.main(prog_name="fedassay", standalone_mode=False, color=plain)
     except FedassayError as error:
-        say(cut(f"fedassay: {error}", _LONGEST_MESSAGE), err=True)
+        say(cut(f"fedassay: {error}", LONGEST_MESSAGE), err=True)
         sys.exit(2)
     except click.exceptions.Abort:
         say(f"fedassay: stopped; {_kept()}", err=True)

@@ -95,7 +95,8 @@ def test_a_few_records_are_held_by_heart(name: str, make_task: MakeTask) -> None
     method = _made(name)
     assert isinstance(method, Exposes)
     outcome = method.exposed().run(task)
-    assert min(_told(outcome, task)) > 0.9
+    # Of ten labels that were dealt at random nine are told by chance once in a hundred million times.
+    assert min(_told(outcome, task)) >= 0.9
 
 
 def _told(outcome: Outcome, task: MethodInput) -> list[float]:

@@ -152,7 +152,8 @@ def test_wrong_input_is_2_and_one_message_and_nothing_else(
     done = command(*arguments)
     assert done.code == 2, done
     assert done.out == ""
-    assert done.err.startswith("fedassay: ") or "\nError: " in done.err
+    assert done.err.startswith("fedassay: ")
+    assert done.err.count("\n") == 1
     assert "Traceback" not in done.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

@@ -15,7 +15,10 @@ from types import TracebackType
 import click
 
 from fedassay.support.errors import PlanError
-from fedassay.support.text import plain, plain_json, plain_lines
+from fedassay.support.text import cut, plain, plain_json, plain_lines
+
+LONGEST_MESSAGE = 2_000
+"""Characters of an error; what it quotes may be of any length."""
 
 _STREAMS = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 
@@ -45,10 +48,17 @@ def say_json(document: str) -> None:
 
 
 def say_problem(error: click.ClickException) -> None:
-    """Print what click says about a wrong command line."""
-    buffer = io.StringIO()
-    error.show(buffer)
-    say_lines(buffer.getvalue().removesuffix("\n"), err=True)
+    """Print what is wrong with a command line: one line, or the help where nothing was asked for."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or isinstance(error, click.exceptions.NoArgsIsHelpError):
+        buffer = io.StringIO()
+        error.show(buffer)
+        say_lines(buffer.getvalue().removesuffix("\n"), err=True)
+        return
+    root, _, command = context.command_path.partition(" ")
+    words = " ".join(error.format_message().split()).removesuffix(".")
+    where = f"{root}: {command}: " if command else f"{root}: "
+    say(cut(f"{where}{words}; {context.command_path} --help says what is allowed", LONGEST_MESSAGE), err=True)
 
 
 def is_stream(output: Path | None) -> bool:
