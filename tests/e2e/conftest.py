@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# The scripts of this folder are imported by name.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 _THREE_CELLS = """
 name: three-cells

@@ -6,16 +6,12 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import fedassay
 
 from fedassay.records.record import load_record
-
-# Runs the command line in a fresh interpreter; HOOK breaks it at a chosen place.
-RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
 
 PLAN = """
 name: harms
@@ -31,13 +27,6 @@ methods:
 attacks: [label_distribution: {}]
 audits: [message: {}]
 """
-
-
-def fedassay(*args: str | Path, hook: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    code = RUN.format(hook=hook, args=[str(arg) for arg in args])
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=cwd, encoding="utf-8"
-    )
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -42,9 +42,7 @@ def fedassay(*args: str | Path, home: Path, **environment: str) -> subprocess.Co
     """The command line, with a cache and a folder of temporary files of its own."""
     (home / "tmp").mkdir(exist_ok=True)
     given = {**os.environ, "FEDASSAY_CACHE": str(home / "cache"), "TMPDIR": str(home / "tmp"), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "fedassay", *map(str, args)], capture_output=True, text=True, check=False, env=given
-    )
+    return forked.fedassay(*args, environment=given)
 
 
 class Search:

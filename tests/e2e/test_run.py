@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from fedassay.exchange.transcript import load_transcript
@@ -37,19 +37,14 @@ audits:
 resources: {threads: 1}
 """
 
-# Runs the command line in a fresh interpreter; HOOK lets a test break it at a chosen place.
-RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
-
 
 def fedassay(
     *args: str | Path, hook: str = "", cwd: Path | None = None, cache: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    code = RUN.format(hook=hook, args=[str(arg) for arg in args])
     # The plan alone says how many threads a cell has.
     variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     variables |= {} if cache is None else {"FEDASSAY_CACHE": str(cache)}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=variables)
+    return forked.fedassay(*args, hook=hook, cwd=cwd, environment=variables)
 
 
 @pytest.fixture(scope="module")
