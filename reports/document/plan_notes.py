@@ -40,6 +40,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
         limit = f", {data['limit']} records" if data.get("limit") else ""
         whose = "Adversary's data" if captured else "Data"
         out.append((whose, f"{data.get('name', '?')}{limit}"))
+    if isinstance(plan.get("scaled"), int | float):
+        out.append(("Scaled", f"to {short(plan['scaled'])} of the plan as it was written"))
     if clients:
         words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
         if clients.get("partition") == "dirichlet":
