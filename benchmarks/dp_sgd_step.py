@@ -7,9 +7,9 @@ The check comes first: every record's gradient, gradient norm and part of a weig
 alone, computed by autograd on the very network that is trained. Ours is
 `fedassay.nets.dp_sgd.generators.train_generator_privately`, which samples, clips, adds noise and averages
 weights, once with each engine (`dp_sgd.engine`: `fast` is the row's, `opacus` stands beside it); the peer is
-GradSampleModule and DPOptimizer in a bare loop. All four build the network and take steps on batches of the same size,
-in runs that alternate; a step's time is the median over the steps of all runs without the first two of each, in which
-ours checks its gradients.
+GradSampleModule and DPOptimizer in a bare loop. All four build the network and take steps on batches of the same
+size, in runs that alternate; a step's time is the median over the steps of all runs without the first two of each,
+in which ours checks its gradients.
 """
 
 from __future__ import annotations

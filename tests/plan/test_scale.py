@@ -12,8 +12,8 @@ from fedassay.plan.resolve import load_scenario, resolve
 from fedassay.plan.scale import CLIENTS, PER_CLASS, RECORDS, scaled
 from fedassay.plan.schema import Plan, parse_plan
 from fedassay.plan.sizes import sizes_of
-from fedassay.reports.document.plan_notes import facts
 from fedassay.records.record import RunRecord
+from fedassay.reports.document.plan_notes import facts
 from fedassay.support.errors import PlanError
 
 PLAN: dict[str, Any] = {

@@ -1,13 +1,13 @@
-"""A plan made smaller by one factor: what is too large for a machine is run small, exactly as it would be run large.
+"""A plan made smaller by one factor: what is too large for a machine is run small, as it would be run large.
 
 `fedassay run PLAN --scale 0.01` multiplies what a run's time grows with, and nothing else:
 
-- records: `data.limit` becomes the factor's share of the training images, at least `RECORDS` and `PER_CLASS` of each
-  class in the private role. The limit also holds for a test set of the data set's own.
+- records: `data.limit` becomes the factor's share of the training images, but keeps `RECORDS` and `PER_CLASS` of
+  each class in the private role. The limit also holds for a test set of the data set's own.
 - `clients.count`, at least `CLIENTS`; where clients are domains it stays.
 - `seeds`: the first of them, at least one.
-- epochs, rounds and steps of methods and attacks, by the names of their keys (`FLOORS`); batches, rates, epsilon, delta,
-  partition and audits stay.
+- epochs, rounds and steps of methods and attacks, by the names of their keys (`FLOORS`). Batches, rates, epsilon,
+  delta, partition and audits stay.
 - width: at or below the factors of `SMALLER`, networks of a paper's size give way to this project's small ones.
 
 The result is a plan like any other, whose `scaled` says what was done to it; its record and pages say so too.
@@ -34,6 +34,7 @@ CLIENTS = 5
 FLOORS: dict[str, int] = {
     "epochs": 1,
     "local_epochs": 1,
+    "head_epochs": 1,
     "distillation_epochs": 1,
     "rounds": 2,
     "generator_steps": 2,
@@ -47,6 +48,8 @@ SMALLER: dict[tuple[str, str], tuple[tuple[float, str], ...]] = {
     ("preset", "paper_short"): ((0.05, "tiny"), (0.25, "small")),
     ("preset", "resnet16"): ((0.25, "small"),),
     ("bodies", "resnet16"): ((0.25, "cnn"),),
+    ("bodies", "resnet16_group"): ((0.25, "cnn"),),
+    ("decoder", "residual"): ((0.25, "convolutions"),),
 }
 """By key and value: at or below a factor, what stands in its place."""
 
@@ -61,8 +64,8 @@ def scaled(plan: Plan, factor: float, base: Path, where: str) -> Plan:
         where: The plan, for errors.
 
     Raises:
-        PlanError: A wrong factor, a plan that was scaled before, a component that is wrong, or images whose number is
-            not known without reading them.
+        PlanError: A wrong factor, a plan that was scaled before, a component that is wrong, or images whose number
+            is not known without reading them.
     """
     if not (0 < factor <= 1):
         raise PlanError(f"--scale {factor:g}: allowed: above 0, and at most 1")
@@ -91,8 +94,8 @@ def words_of_scale(plan: Plan) -> tuple[str, ...]:
     if plan.scaled is None:
         return ()
     return (
-        f"scaled by {plan.scaled:g}: at most {plan.data.limit} training images, {plan.clients.count} clients, and as "
-        "few epochs, rounds and steps as that leaves; figures of the plan as it was written may be others",
+        f"scaled by {plan.scaled:g}: at most {plan.data.limit} training images, {plan.clients.count} clients, and "
+        "as few epochs, rounds and steps as that leaves; figures of the plan as it was written may be others",
     )
 
 

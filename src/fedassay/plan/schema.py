@@ -204,7 +204,8 @@ class Plan(Parameters):
     resources: Resources = Resources()
     """What a cell may take of the machine, or of a cluster's machines."""
     scaled: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
-    """The factor by which `--scale` has made the plan smaller; it changes nothing more. `null`: it is as written."""
+    """The factor by which `--scale` has made the plan smaller; it changes nothing more. `null`: it is as
+    written."""
 
     def __hash__(self) -> int:
         """A key of caches. Equality also looks at the entries, which are dictionaries and have no hash."""
