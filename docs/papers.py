@@ -231,8 +231,9 @@ def digest(record: RunRecord, measured: str) -> dict[str, Any]:
     command = [str(part) for part in record.environment.get("command", [])]
     given = [_without_folders(after) for part, after in pairwise(command) if part == "--set"]
     figures: dict[str, list[float]] = {}
+    several = {cell.label for cell in record.cells for other in record.cells if _apart(cell, other)}
     for cell in record.cells:
-        epsilon = "" if cell.epsilon == float("inf") else f" at {cell.epsilon:g}"
+        epsilon = f" at {cell.epsilon:g}" if cell.label in several else ""
         value = _figure(cell, measured)
         if value is not None:
             figures.setdefault(cell.label + epsilon, []).append(float(value))
@@ -246,6 +247,11 @@ def digest(record: RunRecord, measured: str) -> dict[str, Any]:
         "figures": {label: round(sum(each) / len(each), 4) for label, each in figures.items()},
         "errors": len(record.errors),
     }
+
+
+def _apart(cell: CellRecord, other: CellRecord) -> bool:
+    """Whether two cells are one entry at two epsilons."""
+    return cell.label == other.label and cell.epsilon != other.epsilon
 
 
 def _without_folders(assignment: str) -> str:
@@ -302,8 +308,9 @@ def _of_plan(name: str, about: Mapping[str, Any], run: Mapping[str, Any] | None)
         ours = figures.get(label)
         there = order.get(label)
         shown = "" if ours is None else f"{ours:.3f}" if run["measured"] == "ssim" else f"{100 * ours:.1f}"
-        # Places in an order that a figure without a table shows are no figures.
-        rows.append(f"| {label} | {'' if there is None or there in (1, 2, 3) else f'{there:g}'} | {shown} |")
+        # Of a figure without a table the order is known, and no numbers.
+        known = "" if there is None or about.get("places") else f"{there:g}"
+        rows.append(f"| {label} | {known} | {shown} |")
     rows.append("")
     compared = agreement(order, {label: value for label, value in figures.items()})
     if compared != "nothing to compare":

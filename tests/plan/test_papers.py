@@ -139,6 +139,6 @@ def test_a_digest_names_no_folder(papers: ModuleType) -> None:
         "clients": 5,
         "minutes": 1.0,
         "measured": "accuracy",
-        "figures": {"fedavg at 10": 0.5},
+        "figures": {"fedavg": 0.5},
         "errors": 0,
     }
