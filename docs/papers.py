@@ -74,7 +74,7 @@ def _difference(setting: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
             return (
                 ""
                 if there == setting["count"]
-                else f"{words}: in the paper {setting['count']} ({where}), here {there}."
+                else f"{words}: {setting['count']} in the paper ({where}), here {there}."
             )
         if not values:
             return "" if setting.get("optional") else _said(setting, "no key for it")
@@ -89,7 +89,7 @@ def _said(setting: Mapping[str, Any], here: str) -> str:
     words, where = setting["setting"], setting["where"]
     if setting["value"] is None:
         return f"{words}: the paper does not say ({where}), here {here}{aside}."
-    return f"{words}: in the paper {_text(setting['value'])} ({where}), here {here}{aside}."
+    return f"{words}: {_text(setting['value'])} in the paper ({where}), here {here}{aside}."
 
 
 def _missing_methods(setting: Mapping[str, Any], plan: Mapping[str, Any]) -> str:

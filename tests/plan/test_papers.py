@@ -62,22 +62,22 @@ def test_what_is_the_papers_is_not_listed(papers: ModuleType, setting: dict[str,
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ({"key": "clients.count", "value": 50}, "it: in the paper 50 (table 1), here 10."),
-        ({"key": "seeds", "count": 3}, "it: in the paper 3 (table 1), here 2."),
+        ({"key": "clients.count", "value": 50}, "it: 50 in the paper (table 1), here 10."),
+        ({"key": "seeds", "count": 3}, "it: 3 in the paper (table 1), here 2."),
         (
             {"key": "methods.fedavg.bodies", "value": ["resnet16"]},
-            "it: in the paper resnet16 (table 1), here cnn.",
+            "it: resnet16 in the paper (table 1), here cnn.",
         ),
         (
             {"key": "methods.fedavg.optimizer.name", "value": "sgd"},
-            "it: in the paper sgd (table 1), here no key for it.",
+            "it: sgd in the paper (table 1), here no key for it.",
         ),
         ({"key": "clients.alpha", "value": None}, "it: the paper does not say (table 1), here 0.1."),
-        ({"value": "all", "here": "half"}, "it: in the paper all (table 1), here half."),
+        ({"value": "all", "here": "half"}, "it: all in the paper (table 1), here half."),
         ({"methods": {"FedKT": "fedkt", "FedAvg": "fedavg"}}, "it: without FedKT (table 1)."),
         (
             {"key": ["methods.fedavg.rounds", "methods.fedpft.head.rate"], "every": True, "value": 5},
-            "it: in the paper 5 (table 1), here 5, 0.0001.",
+            "it: 5 in the paper (table 1), here 5, 0.0001.",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_changed_plan_changes_its_head(papers: ModuleType, tmp_path: Path) -> 
     other = tmp_path / path.name
     other.write_text(text.replace("count: 10", "count: 7"), encoding="utf-8")
     made = papers.head(paper, name, other)
-    assert "- clients: in the paper 10 (section 4), here 7." in made
+    assert "- clients: 10 in the paper (section 4), here 7." in made
     assert papers.with_head(text, made).startswith(made)
     assert papers.with_head(text, made).endswith(text[text.index("name: feddiff_table3") :])
 

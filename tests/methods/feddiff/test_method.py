@@ -230,6 +230,16 @@ def test_the_published_composition_of_fmf_is_refuted(make_task: MakeTask) -> Non
     assert not seen.negative.above
 
 
+def test_either_engine_of_dp_sgd_sends_the_same_weights(make_task: MakeTask) -> None:
+    task = make_task(clients=1, epsilon=10.0, records=30)
+    weights = []
+    for engine in ("fast", "opacus"):
+        outcome = _quick(dp_sgd={"epochs": 1, "draws": 2, "engine": engine}, labels="exact").run(task)
+        weights.append(outcome.transcript.messages[0].fields["weights"].values)
+    assert np.abs(weights[0] - weights[1]).max() < 1e-3
+    assert np.abs(weights[0]).max() > 0.1
+
+
 def test_per_coordinate_is_for_pydp() -> None:
     with pytest.raises(ValidationError, match="per_coordinate given with fmf gaussian"):
         _quick(fmf="gaussian", fmf_composition="per_coordinate")

@@ -85,7 +85,7 @@ class OpacusSums:
                 parameter.grad_sample = self._of_records(parameter, records, draws)  # type: ignore[attr-defined]
                 if check:
                     _check(name, parameter)
-            self._optimizer.clip_and_accumulate()  # type: ignore[no-untyped-call]
+            self._optimizer.clip_and_accumulate()
             return {
                 name: each.summed_grad.detach()  # type: ignore[attr-defined]
                 for name, each in self._parameters.items()
@@ -101,7 +101,7 @@ class OpacusSums:
         from opacus import GradSampleModule
 
         try:
-            return GradSampleModule(self._network, loss_reduction="sum")  # type: ignore[no-untyped-call]
+            return GradSampleModule(self._network, loss_reduction="sum")
         except NotImplementedError as error:
             raise PlanError(f"dp_sgd.engine: opacus does not take this network ({error}); allowed: fast") from None
 
