@@ -110,11 +110,11 @@ def values_at(plan: Mapping[str, Any], keys: str | Sequence[str], *, every: bool
     found: list[Any] = []
     for key in [keys] if isinstance(keys, str) else keys:
         head, *path = key.split(".")
-        if head == "methods":
+        if head in ("methods", "attacks", "audits"):
             name, *path = path
             found += [
                 value
-                for entry in plan["methods"]
+                for entry in plan[head]
                 for own in (next(iter(entry)),)
                 if name in ("*", own, entry[own].get("label"))
                 if (value := _down(entry[own], path)) is not _MISSING
