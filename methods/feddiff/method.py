@@ -35,7 +35,7 @@ from fedassay.methods.feddiff.private import (
     Fmf,
     make_budget,
 )
-from fedassay.methods.feddiff.pydp_law import pydp_experiment
+from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
 from fedassay.methods.feddiff.server import (
     DiffusionGenerator,
     GlobalClassifier,
@@ -383,7 +383,7 @@ class FedDiff(Parameters):
         if budget.magnitude > 0:
             clip = self._clip(task)
             found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
-        if budget.coordinates and adjacency == "add_remove":
+        if budget.coordinates and can_be_observed(task.privacy, budget.coordinates):
             bounds = pydp_bounds(task.clients[0].images)
             found["mean magnitude"] = pydp_experiment(budget.each, budget.coordinates, bounds)
         return found

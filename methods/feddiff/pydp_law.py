@@ -4,7 +4,7 @@ PyDP makes one release in about a hundredth of a second, and an observed bound n
 Its algorithm is short (Google's differential privacy library, `bounded-mean.h`, with bounds given): of n values
 in [low, high] with the middle c,
 
-    mean = c + (sum of (value - c) + Laplace((high - low) / epsilon)) / max(1, n + Laplace(2 / epsilon)),
+    mean = c + (sum of (value - c) + Laplace((high - low) / epsilon)) / max(1, round(n + Laplace(2 / epsilon))),
 
 clamped to [low, high]: half of epsilon for the sum, whose sensitivity is (high - low) / 2, and half for the number
 of records. A test holds this law against PyDP's own releases.
@@ -12,9 +12,13 @@ of records. A test holds this law against PyDP's own releases.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, flat_rows
 from fedassay.privacy.sensitivities import Neighbours
 
@@ -41,8 +45,18 @@ def drawn_means(
     low, high = bounds
     middle, shape = (low + high) / 2, (*size, values.shape[1])
     sums = (values - middle).sum(axis=0) + rng.laplace(0.0, (high - low) / epsilon, shape)
-    counts = np.maximum(1.0, len(values) + rng.laplace(0.0, 2 / epsilon, shape))
+    counts = np.maximum(1.0, np.rint(len(values) + rng.laplace(0.0, 2 / epsilon, shape)))
     return np.asarray(np.clip(middle + sums / counts, low, high), dtype=np.float64)
+
+
+def can_be_observed(target: PrivacyTarget, coordinates: int) -> bool:
+    """Whether bounds from `pydp_experiment` mean anything under a claim.
+
+    They are of a sum over coordinates whose clamped noise must be nearly normal, also in the positive control,
+    which has a tenth of the noise that the claim needs: an epsilon of each of at most 2 there.
+    """
+    needed = 10 * mu_of(target.epsilon, target.delta)
+    return target.adjacency == "add_remove" and needed <= math.sqrt(min(coordinates, COORDINATES))
 
 
 def pydp_experiment(epsilon: float, coordinates: int, bounds: tuple[float, float]) -> Experiment:

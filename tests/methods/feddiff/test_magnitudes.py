@@ -131,11 +131,11 @@ def test_what_is_unlike_the_mean_is_dropped() -> None:
 
 @pytest.mark.parametrize(("rows", "epsilon"), [(1, 0.5), (1, 5.0), (40, 1.0)])
 def test_the_law_of_pydp_is_pydps(rows: int, epsilon: float) -> None:
-    """2,000 of PyDP's means against as many drawn here; the ends, where means are clamped, are counted apart."""
-    bounds, columns = (0.0, 16.0), 2000
+    """PyDP's means against as many drawn here; the ends, where means are clamped, are counted apart."""
+    bounds, columns = (0.0, 16.0), 10_000
     values = np.tile(np.linspace(0, 12, rows)[:, None], (1, columns))
     theirs = pydp_means(values, epsilon, bounds)
     ours = drawn_means(values, epsilon, bounds, np.random.default_rng(0))
     assert ks_2samp(theirs, ours).pvalue > 1e-4
     for end in bounds:
-        assert abs((theirs == end).mean() - (ours == end).mean()) < 0.06
+        assert abs((theirs == end).mean() - (ours == end).mean()) < 0.03
