@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.plan.schema import DELTA_WORDS, RESERVED, STANDARD, Plan, explain
 from fedassay.support.errors import PlanError
@@ -139,18 +141,24 @@ def _entries(
 
 def _changes(kind: ComponentKind, name: str, own: Mapping[str, Any], factor: float, where: str) -> dict[str, Any]:
     """What becomes of a component's parameters, defaults included; what stays is left out."""
-    from pydantic import ValidationError
-
     component = declared(kind, name).component
     try:
         whole = component.model_validate(own)
     except ValidationError as error:
         raise PlanError(explain(error, component, where)) from None
-    values = whole.model_dump(mode="json", by_alias=True)
+    values = _as_written(whole)
     if values.get("sampler") == "ddpm" and values.get("steps") is None:
         # `null` is the number of steps that the model was trained with.
         values["steps"] = DDPM_STEPS
     return _scaled_values(values, factor)
+
+
+def _as_written(value: Any) -> Any:
+    """Parameters under the keys of a plan, every default among them (a dump may leave some out)."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {field.alias or name: _as_written(getattr(value, name)) for name, field in fields.items()}
+    return [_as_written(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 DDPM_STEPS = 1000
@@ -165,7 +173,8 @@ def _scaled_values(values: Mapping[str, Any], factor: float) -> dict[str, Any]:
             if inner := _scaled_values(value, factor):
                 found[key] = inner
         elif key in FLOORS and isinstance(value, int):
-            found[key] = _shrunk(value, factor, FLOORS[key])
+            if (fewer := _shrunk(value, factor, FLOORS[key])) != value:
+                found[key] = fewer
         elif (smaller := _smaller(key, value, factor)) != value:
             found[key] = smaller
     return found
