@@ -109,6 +109,7 @@ def prepare(
             "description": backbone.description,
             "width": backbone.width,
             "fingerprint": backbone.fingerprint,
+            "preprocessing": backbone.preprocessing,
         },
     }
     return Prepared(
@@ -135,6 +136,7 @@ def _backbone_request(plan: Plan, roles: Roles, seed: int, device: str, base: Pa
         seed=seed,
         device=device,
         base=base,
+        preprocessing=plan.backbone.preprocessing(),
     )
 
 

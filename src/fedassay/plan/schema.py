@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from fedassay.backbones.preprocessing import Interpolation, Preprocessing
 from fedassay.data.roles import Role
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
@@ -36,6 +37,8 @@ RESERVED = ("label", "epsilon", "delta", "adjacency")
 _BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
 
 Epsilon = Annotated[Extended, Field(gt=0)]
+Mean = Annotated[float, Field(allow_inf_nan=False)]
+Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
@@ -146,10 +149,26 @@ class BackboneSpec(Parameters):
     name: str = "small_cnn"
     """The network, as `fedassay list backbones` names it."""
     weights: str | None = None
-    """`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. `null`: the network's
-    own choice. Not every network takes every one."""
+    """`public`: trained on the public split. `random`. `imagenet_v1` or `imagenet_v2`: torchvision's
+    `IMAGENET1K_V1` or `IMAGENET1K_V2`. `imagenet`: the one that the installed torchvision takes for the best. Or
+    the path of a file. `null`: the network's own choice. Not every network takes every one."""
     input_size: int | None = Field(default=None, ge=1, le=limits.IMAGE_SIDE)
-    """Side in pixels that images are resized to; `null`: the network's own."""
+    """Side in pixels that images are resized to; with `crop`, their shorter side; `null`: the network's own."""
+    crop: int | None = Field(default=None, ge=1, le=limits.IMAGE_SIDE)
+    """Side in pixels of the square that is cut out of the middle after resizing; `null`: the network's own, which
+    for most is none: images are resized to squares."""
+    interpolation: Interpolation | None = None
+    """How images are resized; `null`: the network's own, which for most is `bilinear`."""
+    mean: Mean | tuple[Mean, ...] | None = None
+    """Subtracted from images in [0, 1]: one number a channel (red, green, blue), or one for all; `null`, like
+    `std`: what the network was trained with."""
+    std: Deviation | tuple[Deviation, ...] | None = None
+    """Divided by after that; given with `mean`."""
+
+    def preprocessing(self) -> Preprocessing:
+        """What the section says of preprocessing beside `input_size`."""
+        mean, std = ((value,) if isinstance(value, float) else value for value in (self.mean, self.std))
+        return Preprocessing(mean, std, self.crop, self.interpolation)
 
 
 class SimilaritySpec(Parameters):

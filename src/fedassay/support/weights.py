@@ -122,26 +122,32 @@ def hub_file(url: str) -> Path:
         DataError: The download failed, or the file is not the published one.
     """
     name = Path(urlparse(url).path).name
-    match = re.search(r"-([0-9a-f]{8,64})\.", name)
+    digits = published_digits(url)
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     if not path.exists():
         try:
             # Without digits in its name nothing could be held against the file.
-            if match is None:
+            if digits is None:
                 raise DataError("its name does not hold its SHA-256")
-            download(path, [url], match[1])
+            download(path, [url], digits)
         except DataError as error:
             raise DataError(
                 f"weights {name}: not in torch's hub folder, and {_first_line(error)}; "
                 f"allowed: place the file from {url} in $TORCH_HOME/hub/checkpoints (by default "
                 "~/.cache/torch/hub/checkpoints)"
             ) from None
-    if match is not None and not _sha256(path).startswith(match[1]):
+    if digits is not None and not sha256_of(path).startswith(digits):
         raise DataError(
             f"weights {name} in torch's hub folder: not the published file (its SHA-256 does not begin with "
-            f"{match[1]}); delete it, or place the file from {url} there"
+            f"{digits}); delete it, or place the file from {url} there"
         )
     return path
+
+
+def published_digits(url: str) -> str | None:
+    """The first digits of a published file's SHA-256, which its name ends in; None where it does not."""
+    match = re.search(r"-([0-9a-f]{8,64})\.", Path(urlparse(url).path).name)
+    return None if match is None else match[1]
 
 
 def _check_header(path: Path) -> None:
@@ -189,7 +195,8 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(listed[:_NAMED]) + more
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
