@@ -303,6 +303,9 @@ def test_names_agree_with_torchvisions_own_list() -> None:
 
 
 def test_the_registered_backbones() -> None:
-    names = ["cifar_resnet20", "cifar_resnet56", "pixels", "small_cnn", "small_cnn_rectified", "squeezenet1_1"]
-    assert list(entries("backbone")) == names
+    names = """
+        cifar_resnet20 cifar_resnet56 clip_vit_b_32 mae_vit_b_16 open_clip_vit_b_32 pixels small_cnn
+        small_cnn_rectified squeezenet1_1
+    """
+    assert list(entries("backbone")) == names.split()
     assert all(entry.summary for entry in entries("backbone").values())
