@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.data.images import ImageSet, LoadedData
+from fedassay.data.images import ImageSet, LoadedData, are_pictures
 from fedassay.data.sampling import stratified_sample
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
@@ -27,7 +27,7 @@ MAX_CLASSES = 10_000
 MANY_CLASSES = 100
 """From so many classes on, there must be two records a class on average: else they are numbers, not classes."""
 
-Source = Literal["root", "path", "labels", "file_column", "label_column"]
+Source = Literal["root", "path", "labels", "file_column", "label_column", "features"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class DataRequest:
         labels: CSV of labels of an `image_folder`; None: its folders are the classes.
         file_column: Column of file names in it; None: it is found.
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
+        features: Archive of features that were computed elsewhere; None: a backbone computes them.
     """
 
     name: str
@@ -76,6 +77,7 @@ class DataRequest:
     labels: Path | None = None
     file_column: str | None = None
     label_column: str | int | None = None
+    features: Path | None = None
 
 
 def load(request: DataRequest) -> LoadedData:
@@ -90,7 +92,12 @@ def load(request: DataRequest) -> LoadedData:
     """
     check_request(request)
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
-    data = loader(request)
+    # Features are of all records: a limit is drawn after them.
+    data = loader(request if request.features is None else dataclasses.replace(request, limit=None))
+    if request.features is not None and data.train.features is None:
+        from fedassay.data.features import with_features
+
+        data = with_features(data, request)
     if request.size is not None:
         data = dataclasses.replace(
             data,
@@ -122,9 +129,15 @@ def check_request(request: DataRequest) -> None:
 
 
 def resized(images: ImageSet, size: int) -> ImageSet:
-    """The same records as `size` x `size` images."""
+    """The same records as `size` x `size` images.
+
+    Raises:
+        PlanError: There are no images.
+    """
     if images.image_shape[:2] == (size, size):
         return images
+    if not images.pictures:
+        raise PlanError(f"data.size: {size} given, but there are features and no images; leave it out")
     from PIL import Image
 
     channels = images.image_shape[2]
@@ -175,6 +188,7 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
         "file_column": request.file_column,
         "label_column": request.label_column,
     }
+    # Features may stand beside any data set.
     for key, value in given.items():
         if value is not None and key not in allowed:
             takes = ", ".join(allowed) or f"none of {', '.join(given)}"
@@ -196,12 +210,12 @@ def check_usable(records: ImageSet, image: tuple[int, int, int], where: str) -> 
     height, width, channels = image
     if len(records) == 0:
         raise DataError(f"{where}: holds no images")
-    if min(height, width) < MIN_SIDE:
+    if are_pictures(image) and min(height, width) < MIN_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
             "(the window of SSIM)"
         )
-    if max(height, width) > MAX_SIDE:
+    if are_pictures(image) and max(height, width) > MAX_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: up to {MAX_SIDE}x{MAX_SIDE}, to which "
             "data.size resizes them"
