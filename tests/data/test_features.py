@@ -36,7 +36,9 @@ def _arrays(**changes: Any) -> dict[str, Any]:
     return {name: array for name, array in (arrays | changes).items() if array is not None}
 
 
-def _load(folder: Path, name: str = "features", limit: int | None = None, **changes: Any) -> LoadedData:
+def _load(
+    folder: Path, name: str = "precomputed_features", limit: int | None = None, **changes: Any
+) -> LoadedData:
     np.savez(folder / "mine.npz", **_arrays(**changes))
     return load(DataRequest(name, None, None, limit, 0, folder, features=Path("mine.npz")))
 
@@ -73,7 +75,7 @@ def test_features_alone_are_records_that_differ_where_they_do(tmp_path: Path) ->
 def test_a_limit_takes_features_and_images_of_the_same_records(tmp_path: Path) -> None:
     whole, some = (
         _load(tmp_path),
-        load(DataRequest("features", None, None, 30, 0, tmp_path, features=Path("mine.npz"))),
+        load(DataRequest("precomputed_features", None, None, 30, 0, tmp_path, features=Path("mine.npz"))),
     )
     assert len(some.train) == 30
     assert some.train.features is not None
@@ -142,7 +144,12 @@ def test_features_of_other_records_are_refused(case: str, tmp_path: Path) -> Non
 def _plan(**data: Any) -> dict[str, Any]:
     return {
         "name": "p",
-        "data": {"name": "features", "features": "mine.npz", "split": {"private": 0.5, "attacker": 0.4}} | data,
+        "data": {
+            "name": "precomputed_features",
+            "features": "mine.npz",
+            "split": {"private": 0.5, "attacker": 0.4},
+        }
+        | data,
         "clients": {"count": 2, "partition": "iid"},
         "methods": [{"fedcgs": {}}],
     }
@@ -154,14 +161,17 @@ def _check(content: dict[str, Any], folder: Path) -> None:
     check_images(plan, folder)
 
 
+_NARROW = {"name": "precomputed_features", "features": "narrow.npz"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (_plan() | {"backbone": {"name": "pixels"}}, "backbone: given, but data.features stands in its place"),
         (_plan(features=None, split={"private": 0.5, "public": 0.4}), "data.features: not given"),
-        (_plan(path="x"), "data.path: x given, but data set features takes features"),
+        (_plan(path="x"), "data.path: x given, but data set precomputed_features takes features"),
         (_plan(name="cifar10"), "features has 60 rows, but cifar10 has 50,000 training records"),
-        (_plan(attacker_from={"name": "features", "features": "narrow.npz"}), "attacker_from.features: 4 columns"),
+        (_plan(attacker_from=_NARROW), "attacker_from.features: 4 columns"),
         (_plan(attacker_from={"name": "digits"}), "one given without the other"),
     ],
     ids=["backbone", "no file", "path", "rows", "width", "attacker without"],
@@ -207,7 +217,7 @@ def test_what_needs_images_says_so_and_the_rest_is_audited(tmp_path: Path) -> No
     np.savez(tmp_path / "mine.npz", features=features, labels=labels)
     plan: dict[str, Any] = {
         "name": "p",
-        "data": {"name": "features", "features": "mine.npz"},
+        "data": {"name": "precomputed_features", "features": "mine.npz"},
         "clients": {"count": 2, "partition": "iid"},
         "methods": [{"fedcgs": {"epsilon": [10.0]}}, "fedavg"],
         "attacks": ["message_algebra", "feature_diffusion", "feature_inversion"],

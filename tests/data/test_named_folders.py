@@ -174,6 +174,30 @@ def test_domains_can_be_left_out_and_a_limit_is_drawn_before_reading(tmp_path: P
     assert np.array_equal(told.data.train.domains, data.train.domains)
 
 
+def test_some_classes_of_a_data_set(tmp_path: Path) -> None:
+    """Only their files are decoded, and a limit is drawn of these."""
+    _food101(tmp_path)
+    _write(tmp_path / "food-101" / "images" / "crepes" / "1.jpg", "no image")
+    for part in ("train", "test"):
+        path = tmp_path / "food-101" / "meta" / f"{part}.json"
+        _write(path, json.dumps(json.loads(path.read_text()) | {"crepes": ["crepes/1"]}))
+    request = _request("food101", tmp_path, classes=("waffles", "apple_pie"), limit=2)
+    data, told = load(request), outline(request)
+    assert data.train.class_names == ("apple_pie", "waffles")
+    assert data.train.labels.tolist() == [0, 1]
+    assert told is not None
+    assert told.data.train.class_names == data.train.class_names
+    with pytest.raises(
+        PlanError, match=r"data\.classes: 'pizza' given; allowed: .* of apple_pie, crepes, waffles"
+    ):
+        outline(_request("food101", tmp_path, classes=("waffles", "pizza")))
+    digits = load(DataRequest("digits", None, None, None, 0, tmp_path, classes=("7", "3")))
+    whole = load(DataRequest("digits", None, None, None, 0, tmp_path)).train
+    kept = np.isin(whole.labels, (3, 7))
+    assert np.array_equal(digits.train.images, whole.images[kept])
+    assert np.array_equal(digits.train.labels, (whole.labels[kept] == 7).astype(int))
+
+
 @pytest.mark.parametrize("name", _MADE)
 def test_what_is_not_there_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(

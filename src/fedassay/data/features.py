@@ -1,9 +1,9 @@
 """Features that were computed elsewhere: `data.features`, an archive that stands in place of a backbone.
 
 Beside a data set of images, row i of `features` is training record i and row i of `test_features` test record i,
-in the order in which the data set gives them. On its own (the data set `features`) the archive brings labels as
-well, and images where there are any. Without images, records are told apart by their features: the bytes of these
-stand where images would.
+in the order in which the data set gives them. On its own (the data set `precomputed_features`) the archive brings
+labels as well, and images where there are any. Without images, records are told apart by their features: the
+bytes of these stand where images would.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def outline_of_features(request: DataRequest) -> Outline:
     """What the archive's headers and labels tell; no feature and no image is read.
 
     Raises:
-        PlanError: As `features`.
-        DataError: As `features`, apart from values that are not finite.
+        PlanError: As `precomputed_features`.
+        DataError: As `precomputed_features`, apart from values that are not finite.
     """
     with _opened(request) as archive:
         sets = [_outline(archive, part, names) for names in [_classes(archive)] for part in _parts(archive)]
@@ -49,8 +49,8 @@ def outline_of_features(request: DataRequest) -> Outline:
         return Outline(LoadedData(sets[0], sets[1] if len(sets) > 1 else None, f"file {archive.where}"), image)
 
 
-@register("dataset", "features", size=outline_of_features)
-def features(request: DataRequest) -> LoadedData:
+@register("dataset", "precomputed_features", size=outline_of_features)
+def precomputed_features(request: DataRequest) -> LoadedData:
     """Features of your own (`data.features`, an .npz: features, labels; images and groups where there are any).
 
     `features` is (n, d) of floating-point numbers, `labels` (n,) whole numbers, which are numbered anew in
@@ -131,7 +131,7 @@ def width_of(request: DataRequest) -> int:
 
 def _path(request: DataRequest) -> Path:
     if request.features is None:
-        raise PlanError("data.features: not given; data set features needs the path of an .npz file")
+        raise PlanError("data.features: not given; data set precomputed_features needs the path of an .npz file")
     return find(request.features, request.base, "data.features")
 
 

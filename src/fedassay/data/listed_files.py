@@ -165,9 +165,14 @@ def of_lists(root: Path, rows: Iterable[tuple[str, int]], where: str) -> list[Pi
 
 
 def _limited(listed: Listed, request: DataRequest) -> Listed:
-    """Draw before reading, so that a limit also limits what is decoded."""
+    """Draw before reading, so that a limit and a choice of classes also limit what is decoded."""
     if not listed.train:
         raise DataError(f"{listed.root.name}: holds no images; allowed: the data set as it is published")
+    if request.classes is not None and request.features is None:
+        kept = [number for number, name in enumerate(listed.classes) if name in request.classes]
+        train, test = ([each for each in part if each.label in kept] for part in (listed.train, listed.test))
+        # Where no name is one of the classes, that is said of all of them.
+        listed = replace(listed, train=train, test=test) if train else listed
     if request.limit is None:
         return listed
     return replace(

@@ -27,6 +27,9 @@ MAX_CLASSES = 10_000
 MANY_CLASSES = 100
 """From so many classes on, there must be two records a class on average: else they are numbers, not classes."""
 
+_NAMED = 20
+"""How many classes an error names before it counts the rest."""
+
 Source = Literal["root", "path", "labels", "file_column", "label_column", "features"]
 
 
@@ -65,6 +68,7 @@ class DataRequest:
         file_column: Column of file names in it; None: it is found.
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
         features: Archive of features that were computed elsewhere; None: a backbone computes them.
+        classes: Names of the classes that are kept; None: all.
     """
 
     name: str
@@ -78,6 +82,13 @@ class DataRequest:
     file_column: str | None = None
     label_column: str | int | None = None
     features: Path | None = None
+    classes: tuple[str, ...] | None = None
+
+    def unlimited(self) -> DataRequest:
+        """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
+        if self.features is None and self.classes is None:
+            return self
+        return dataclasses.replace(self, limit=None)
 
 
 def load(request: DataRequest) -> LoadedData:
@@ -92,12 +103,13 @@ def load(request: DataRequest) -> LoadedData:
     """
     check_request(request)
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
-    # Features are of all records: a limit is drawn after them.
-    data = loader(request if request.features is None else dataclasses.replace(request, limit=None))
+    data = loader(request.unlimited())
     if request.features is not None and data.train.features is None:
         from fedassay.data.features import with_features
 
         data = with_features(data, request)
+    if request.classes is not None:
+        data = only_classes(data, request.classes)
     if request.size is not None:
         data = dataclasses.replace(
             data,
@@ -166,6 +178,26 @@ def check_bytes(shape: tuple[int, ...], where: str) -> None:
             f"{where}: {shape[0]:,} images of {shape[1]}x{shape[2]} pixels take {needed / limits.GIB:,.1f} GiB; "
             f"allowed: {limits.ARRAY_BYTES / limits.GIB:.0f} GiB, such as with data.limit or a smaller data.size"
         )
+
+
+def only_classes(data: LoadedData, names: tuple[str, ...]) -> LoadedData:
+    """The records of some classes, which keep their order.
+
+    Raises:
+        PlanError: There is no class of one of these names.
+    """
+    known = data.train.class_names
+    if unknown := next((name for name in names if name not in known), None):
+        listed = ", ".join(known[:_NAMED]) + (f" and {len(known) - _NAMED} more" if len(known) > _NAMED else "")
+        raise PlanError(f"data.classes: {unknown!r} given; allowed: names of classes, of {listed}")
+    kept = np.array([number for number, name in enumerate(known) if name in names], dtype=np.int64)
+
+    def of(records: ImageSet) -> ImageSet:
+        found = records.take(np.isin(records.labels, kept))
+        labels = np.searchsorted(kept, found.labels).astype(np.int64)
+        return dataclasses.replace(found, labels=labels, class_names=tuple(known[number] for number in kept))
+
+    return dataclasses.replace(data, train=of(data.train), test=None if data.test is None else of(data.test))
 
 
 def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -11,7 +10,7 @@ import numpy as np
 from fedassay.data.domains import leave_out
 from fedassay.data.features import check_features, width_of
 from fedassay.data.images import LoadedData, are_pictures
-from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited
+from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes
 from fedassay.data.official_roles import check_official
 from fedassay.data.outline import Outline
 from fedassay.data.partition import check_clients
@@ -51,6 +50,7 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         labels=None if source.labels is None else Path(source.labels).expanduser(),
         file_column=source.file_column,
         label_column=source.label_column,
+        classes=source.classes,
         features=None if source.features is None else Path(source.features).expanduser(),
     )
 
@@ -66,11 +66,12 @@ def outline(request: DataRequest) -> Outline | None:
     if not callable(read):
         return None
     check_request(request)
-    # Features are of all records: a limit is drawn after them.
-    whole: Outline = read(request if request.features is None else replace(request, limit=None))
+    whole: Outline = read(request.unlimited())
     data, image = whole.data, whole.image
     if request.features is not None:
         check_features(request, data.source, len(data.train), None if data.test is None else len(data.test))
+    if request.classes is not None:
+        data = only_classes(data, request.classes)
     if request.size is not None and not are_pictures(image):
         raise PlanError(f"data.size: {request.size} given, but there are features and no images; leave it out")
     if request.size is not None:

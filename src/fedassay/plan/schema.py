@@ -116,6 +116,8 @@ class ImageSource(Parameters):
     """Column of that CSV that holds the labels, or number of a column of an `npz`'s labels where a record has
     several (the first is 0); `null`: the only one, or that called `label`."""
 
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Names of the classes that are kept, as the data set has them; `null`: all."""
     features: str | None = None
     """An .npz of features that were computed elsewhere, one row a record in the data set's order, which stand in
     place of `backbone`; `null`: the backbone computes them."""

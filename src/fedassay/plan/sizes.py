@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fedassay.backbones.base import BackboneSize
@@ -22,6 +23,7 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
     """
     known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
     if isinstance(known, DataSize):
+        known = _of_classes(known, plan.data.classes)
         image, classes = known.image, known.classes
         if plan.data.size is not None:
             image = (plan.data.size, plan.data.size, image[2])
@@ -54,6 +56,15 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
         width=backbone[0],
         backbone=backbone[1],
     )
+
+
+def _of_classes(known: DataSize, classes: tuple[str, ...] | None) -> DataSize:
+    """The size of a part of a data set, as if all of its classes had as many records."""
+    if classes is None:
+        return known
+    share = min(1.0, len(set(classes)) / known.classes)
+    records, test = (round(share * count) for count in (known.records, known.test))
+    return replace(known, records=records, test=test, classes=round(share * known.classes))
 
 
 def _published_roles(plan: Plan, known: DataSize) -> RoleSizes:
