@@ -235,3 +235,7 @@ def test_what_needs_images_says_so_and_the_rest_is_audited(tmp_path: Path) -> No
         "this needs images, and data.features brought features alone; allowed: images beside them"
     ]
     assert fedavg.utility == {}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "none: features computed elsewhere" in page
+    assert "The network that computed the features is taken to be public" in page
+    assert "small_cnn" not in page

@@ -115,6 +115,11 @@ def test_shares_of_more_than_there_is_are_refused(own: Path) -> None:
         parse_plan(_plan(data={"split": {"private": 1.0, "attacker": 1.0, "test": 0.1}}), "plan")
     with pytest.raises(PlanError, match=r"data\.split: .*sum to 1\.9"):
         parse_plan(_plan(data={"roles": "drawn", "split": {"private": 1.0, "attacker": 0.9}}), "plan")
+    alone = parse_plan(_plan(data={"split": {"private": 1.0, "attacker": 0.5}}), "plan")
+    with pytest.raises(
+        PlanError, match=r"split\.test: no records; .*of the 120 records of .*, whose test set is the"
+    ):
+        check_images(alone, own)
     np.savez(own / "mine.npz", x=np.zeros((30, 8, 8), np.uint8), y=np.arange(30) % 3)
     with pytest.raises(PlanError, match=r"official given, but file mine\.npz has no test set"):
         check_images(parse_plan(_plan(), "plan"), own)
@@ -153,3 +158,7 @@ def test_accuracy_is_measured_where_the_plan_says(own: Path, evaluate: str, coun
     assert _facts(run)["evaluated_on"] == {"records": evaluate, "count": count}
     assert sum(_facts(run)["client_records"]) == clients
     assert {cell.utility["accuracy_n"] for cell in run.record.cells} == {count}
+    page = (own / "out" / "report.html").read_text()
+    assert "the clients hold its test set" in page
+    assert ("on the clients&#39; own records, which they trained on" in page) == (evaluate == "own")
+    assert ("held out of the clients&#39; own" in page) == (evaluate == "held_out")

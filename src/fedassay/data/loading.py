@@ -11,10 +11,12 @@ from typing import Literal
 
 import numpy as np
 
+from fedassay.data.feature_archive import with_features
 from fedassay.data.images import ImageSet, LoadedData, are_pictures
 from fedassay.data.sampling import stratified_sample
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import find
 from fedassay.support.registry import lookup
 
 MIN_SIDE = 7
@@ -105,9 +107,7 @@ def load(request: DataRequest) -> LoadedData:
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
     data = loader(request.unlimited())
     if request.features is not None and data.train.features is None:
-        from fedassay.data.features import with_features
-
-        data = with_features(data, request)
+        data = with_features(data, find(request.features, request.base, "data.features"))
     if request.classes is not None:
         data = only_classes(data, request.classes)
     if request.size is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from fedassay.data.domains import leave_out
-from fedassay.data.features import check_features, width_of
+from fedassay.data.feature_archive import check_features, width_of
 from fedassay.data.images import LoadedData, are_pictures
 from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes
 from fedassay.data.official_roles import check_official
@@ -18,6 +18,7 @@ from fedassay.data.roles import Role, check_shares
 from fedassay.data.sampling import apportion
 from fedassay.plan.schema import DataSpec, ImageSource, Plan
 from fedassay.support.errors import PlanError
+from fedassay.support.paths import find
 from fedassay.support.registry import entries, size_of
 from fedassay.support.seeds import Seeds
 
@@ -69,7 +70,9 @@ def outline(request: DataRequest) -> Outline | None:
     whole: Outline = read(request.unlimited())
     data, image = whole.data, whole.image
     if request.features is not None:
-        check_features(request, data.source, len(data.train), None if data.test is None else len(data.test))
+        check_features(
+            _features(request), data.source, len(data.train), None if data.test is None else len(data.test)
+        )
     if request.classes is not None:
         data = only_classes(data, request.classes)
     if request.size is not None and not are_pictures(image):
@@ -119,7 +122,7 @@ def _check_features(plan: Plan, base: Path, seeds: Seeds) -> None:
     request, other = request_of(plan.data, base, seeds), plan.data.attacker_from
     known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
     if request.features is not None and isinstance(known, DataSize):
-        check_features(request, plan.data.name, known.records, known.test or None)
+        check_features(_features(request), plan.data.name, known.records, known.test or None)
     if other is None:
         return
     theirs = request_of(other, base, seeds)
@@ -127,8 +130,15 @@ def _check_features(plan: Plan, base: Path, seeds: Seeds) -> None:
         raise PlanError(
             "data.features, data.attacker_from.features: one given without the other; allowed: both or neither"
         )
-    if request.features is not None and (ours := width_of(request)) != (width := width_of(theirs)):
+    if request.features is not None and (ours := width_of(_features(request))) != (
+        width := width_of(_features(theirs))
+    ):
         raise PlanError(f"data.attacker_from.features: {width} columns given, data.features has {ours}")
+
+
+def _features(request: DataRequest) -> Path:
+    assert request.features is not None
+    return find(request.features, request.base, "data.features")
 
 
 def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:
@@ -172,10 +182,12 @@ def _check_roles(plan: Plan, found: Outline) -> None:
         if share > 0 and sizes._asdict()[role] == 0:
             raise PlanError(f"data.split.{role}: {share:g} of {total} is no record; allowed: a larger share")
     if sizes.test == 0:
-        raise PlanError(
-            f"data.split.test: no records; allowed: a share above 0 of the {total}, which have no test set of "
-            "their own"
+        why = (
+            "whose test set is the clients'"
+            if plan.data.roles == "official"
+            else "which have no test set of their own"
         )
+        raise PlanError(f"data.split.test: no records; allowed: a share above 0 of the {total}, {why}")
     check_clients(sizes.private, plan.clients.count, plan.clients.alpha, plan.clients.min_records)
     if plan.clients.partition == "domains" and found.data.train.domains is None:
         raise PlanError(f"clients.partition: domains given, but {found.data.source} has none")

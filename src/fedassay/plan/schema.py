@@ -349,6 +349,8 @@ class Scenario:
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, as it goes into the record."""
         out = self.plan.model_dump(mode="json")
+        if self.plan.data.features is not None:
+            del out["backbone"]  # the features stand in its place
         for key, parts in (("methods", self.methods), ("attacks", self.attacks), ("audits", self.audits)):
             out[key] = [
                 {

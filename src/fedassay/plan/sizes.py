@@ -8,11 +8,12 @@ from pathlib import Path
 from fedassay.backbones.base import BackboneSize
 from fedassay.backbones.torchvision_models import MEASURED
 from fedassay.contracts.sizes import Sizes
-from fedassay.data.features import width_of
+from fedassay.data.feature_archive import width_of
 from fedassay.data.loading import DataSize
 from fedassay.plan.own_images import RoleSizes, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import FedassayError
+from fedassay.support.paths import find
 from fedassay.support.registry import entries, size_of
 
 
@@ -41,7 +42,7 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
         return backbone
     if plan.data.features is not None:
         try:
-            backbone = width_of(request_of(plan.data, base, data_seeds(plan.seeds[0]))), 0.0
+            backbone = width_of(find(plan.data.features, base, "data.features")), 0.0
         except FedassayError as error:
             return str(error)
     return Sizes(
