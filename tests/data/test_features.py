@@ -114,6 +114,10 @@ _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "float images": ({"images": np.zeros((60, 8, 9))}, r"images holds float64 \(60, 8, 9\); allowed: uint8"),
     "test of another width": ({"test_features": np.ones((9, 4))}, "test_features has 4 columns, features 5"),
     "half of a test set": ({"test_labels": None}, "has no array test_labels"),
+    "no images": (
+        {"images": np.zeros((60, 1, 20, 1), np.uint8), "test_images": np.zeros((9, 1, 20, 1), np.uint8)},
+        "images are one pixel high",
+    ),
     "images of one set": ({"test_images": None}, "has only one of images and test_images"),
 }
 

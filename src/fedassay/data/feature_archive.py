@@ -39,6 +39,8 @@ def with_features(data: LoadedData, path: Path) -> LoadedData:
     Raises:
         DataError: The file is missing or broken, or its rows are not those of the data set.
     """
+    if not data.train.pictures:
+        raise DataError(f"{data.source}: images are one pixel high; allowed: larger ones")
     with opened(path) as archive:
         check_rows(archive, data.source, len(data.train), None if data.test is None else len(data.test))
         train = _joined(archive, "", data.train)
@@ -150,6 +152,8 @@ def image_of(archive: Archive, name: str) -> tuple[int, int, int, int]:
             f"{archive.where}: {name} holds {header.dtype} {shape}; allowed: uint8 (n, height, width) or (n, "
             "height, width, 1 or 3)"
         )
+    if shape[1] < 2:
+        raise DataError(f"{archive.where}: {name} are one pixel high; allowed: images, or none")
     return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
 
 

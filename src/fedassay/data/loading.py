@@ -116,7 +116,7 @@ def load(request: DataRequest) -> LoadedData:
             train=resized(data.train, request.size),
             test=None if data.test is None else resized(data.test, request.size),
         )
-    check_usable(data.train, data.train.image_shape, data.source)
+    check_usable(data.train, data.train.image_shape, data.source, features=request.features is not None)
     if request.limit is None:
         return data
     return dataclasses.replace(
@@ -227,27 +227,29 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
             raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
 
 
-def check_usable(records: ImageSet, image: tuple[int, int, int], where: str) -> None:
+def check_usable(records: ImageSet, image: tuple[int, int, int], where: str, *, features: bool = False) -> None:
     """Refuse sets that nothing can be measured on.
 
     Args:
         records: The training set; its images are not looked at.
         image: Height, width and channels of its images.
         where: The data set, for errors.
+        features: Features were computed elsewhere, so that there need be no images.
 
     Raises:
         DataError: No records, images smaller than `MIN_SIDE` or larger than `MAX_SIDE`, fewer than two classes,
             more than `MAX_CLASSES`, or labels that are no classes.
     """
     height, width, channels = image
+    pictures = are_pictures(image) or not features
     if len(records) == 0:
         raise DataError(f"{where}: holds no images")
-    if are_pictures(image) and min(height, width) < MIN_SIDE:
+    if pictures and min(height, width) < MIN_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
             "(the window of SSIM)"
         )
-    if are_pictures(image) and max(height, width) > MAX_SIDE:
+    if pictures and max(height, width) > MAX_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: up to {MAX_SIDE}x{MAX_SIDE}, to which "
             "data.size resizes them"

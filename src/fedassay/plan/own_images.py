@@ -79,7 +79,7 @@ def outline(request: DataRequest) -> Outline | None:
         raise PlanError(f"data.size: {request.size} given, but there are features and no images; leave it out")
     if request.size is not None:
         image = (request.size, request.size, image[2])
-    check_usable(data.train, image, data.source)
+    check_usable(data.train, image, data.source, features=request.features is not None)
     if request.limit is not None:
         train = limited(data.train, request.limit, request.seed)
         test = None if data.test is None else limited(data.test, request.limit, request.seed)
