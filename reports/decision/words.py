@@ -73,7 +73,9 @@ def _public(record: RunRecord) -> list[str]:
             f"{shares['public']:,} records, {share:.0%} of the data set, are taken to be public"
             + (", and the backbone was trained on them." if weights == "public" else ".")
         )
-    if weights not in {None, "public", "random"}:
+    if (plan.get("data") or {}).get("features"):
+        out.append("The network that computed the features is taken to be public and to hold no private record.")
+    elif weights not in {None, "public", "random"}:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
     if shares.get("attacker"):
         out.append(f"The adversary is given {shares['attacker']:,} records of the same distribution.")

@@ -20,6 +20,13 @@ def plan_of(record: RunRecord) -> dict[str, Any]:
     return record.plan if isinstance(record.plan, dict) else {}
 
 
+_MEASURED = {
+    "own": "on the clients' own records, which they trained on",
+    "held_out": "on records that were held out of the clients' own",
+}
+"""Where accuracy is measured, if not on the test role."""
+
+
 def name_of(record: RunRecord) -> str:
     """The run's name."""
     return str(plan_of(record).get("name", "unnamed run"))
@@ -39,14 +46,19 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
         whose = "Adversary's data" if captured else "Data"
-        out.append((whose, f"{data.get('name', '?')}{limit}"))
+        official = "; the clients hold its test set" if data.get("roles") == "official" else ""
+        out.append((whose, f"{data.get('name', '?')}{limit}{official}"))
     if clients:
         words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
         if clients.get("partition") == "dirichlet":
             alpha = clients.get("alpha", "?")
             words += f" (α = {short(alpha) if isinstance(alpha, int | float) else alpha})"
         out.append(("Clients", words))
-    if backbone:
+        if clients.get("evaluate") in _MEASURED:
+            out.append(("Accuracy", _MEASURED[clients["evaluate"]]))
+    if data.get("features"):
+        out.append(("Backbone", "none: features computed elsewhere"))
+    elif backbone:
         weights = backbone.get("weights")
         out.append(("Backbone", f"{backbone.get('name', '?')}{f', {weights} weights' if weights else ''}"))
     if threat:
@@ -84,7 +96,9 @@ def assumptions(record: RunRecord) -> list[str]:
     plan = plan_of(record)
     out = []
     weights = _part(plan, "backbone").get("weights")
-    if weights == "public":
+    if _part(plan, "data").get("features"):
+        out.append("The network that computed the features is taken to be public and to hold no private record.")
+    elif weights == "public":
         out.append("The backbone is trained on the public split: those records are taken to be public.")
     elif weights not in {None, "random"}:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
+
+NO_PICTURES = "this needs images, and data.features brought features alone; allowed: images beside them"
+"""Why something cannot be done where only features are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +27,7 @@ class ImageSet:
         domain_names: One name per domain.
         groups: (n,) int64; records of one number belong together, and no two roles share a group. None: each
             record is its own.
+        features: (n, d) float32, computed elsewhere; None: a backbone computes them of the images.
 
     Raises:
         ValueError: Shapes or types are others than these, or a label has no name.
@@ -34,6 +39,7 @@ class ImageSet:
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     groups: NDArray[np.int64] | None = None
+    features: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -43,6 +49,8 @@ class ImageSet:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
         if self.groups is not None and (self.groups.dtype != np.int64 or self.groups.shape != (len(self.images),)):
             raise ValueError(f"groups are {_describe(self.groups)}; must be int64 ({len(self.images)},)")
+        if self.features is not None and (self.features.ndim != 2 or len(self.features) != len(self.images)):
+            raise ValueError(f"features are {_describe(self.features)}; must be ({len(self.images)}, d)")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -67,15 +75,22 @@ class ImageSet:
             None if self.domains is None else self.domains[indices],
             self.domain_names,
             None if self.groups is None else self.groups[indices],
+            None if self.features is None else self.features[indices],
         )
 
+    @property
+    def pictures(self) -> bool:
+        """Whether there are images, and not what stands for them where only features are known."""
+        return are_pictures(self.image_shape)
+
     def digest(self) -> str:
-        """Content hash of images, labels, domains and groups, 64 hexadecimal digits."""
+        """Content hash of images, labels, domains, groups and features, 64 hexadecimal digits."""
         arrays: dict[str, NDArray[Any] | None] = {
             "images": self.images,
             "labels": self.labels,
             "domains": self.domains,
             "groups": self.groups,
+            "features": self.features,
         }
         return digest_arrays({name: array for name, array in arrays.items() if array is not None})
 
@@ -93,6 +108,21 @@ class LoadedData:
     train: ImageSet
     test: ImageSet | None
     source: str
+
+
+def are_pictures(image_shape: tuple[int, int, int]) -> bool:
+    """Whether images of this shape are images; what stands for them where there are none is one pixel high."""
+    return image_shape[0] > 1
+
+
+def need_pictures(image_shape: tuple[int, int, int]) -> None:
+    """Refuse what needs images where only features are known.
+
+    Raises:
+        DataError: There are no images.
+    """
+    if not are_pictures(image_shape):
+        raise DataError(NO_PICTURES)
 
 
 def _check_positions(what: str, values: NDArray[np.int64], records: int, names: int) -> None:

@@ -75,7 +75,8 @@ def case_of_plan(
 def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
     """The sizes of the work, of the records as they are; None where the backbone was not measured."""
     clients = prepared.clients
-    image = clients[0].image_shape
+    height, width, channels = clients[0].images.shape[1:]
+    image = (height, width, channels)
     backbone = backbone_size(plan, image)
     if isinstance(backbone, str):
         return None
@@ -124,7 +125,7 @@ class SimulatedSource:
             outcome.transcript.save(self.place.folder / name)
         utility: dict[str, float | None] = dict(outcome.utility)
         with stages("utility"):
-            utility = {**_accuracy(outcome, self.prepared.test), **utility}
+            utility = {**_accuracy(outcome, self.prepared.evaluation), **utility}
         return Produced(outcome, utility, tape)
 
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
@@ -159,7 +160,7 @@ class SimulatedSource:
     def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
         return MethodInput(
             clients=tuple(clients),
-            test=self.prepared.test,
+            test=self.prepared.evaluation,
             public=self.prepared.public,
             classes=self.prepared.classes,
             backbone=self.prepared.backbone,

@@ -123,10 +123,17 @@ def _known(kind: Kind, name: str, where: str) -> None:
 
 
 def _check_weights(plan: Plan, base: Path, where: str) -> None:
-    from fedassay.backbones.weights import check_weights, trained_on_public
+    from fedassay.backbones.weights import check_preprocessing, check_weights, trained_on_public
 
+    if plan.data.features is not None:
+        if "backbone" in plan.model_fields_set:
+            raise PlanError(
+                f"{where}: backbone: given, but data.features stands in its place; allowed: one of the two"
+            )
+        return
     name, weights = plan.backbone.name, plan.backbone.weights
     check_weights(name, weights, base)
+    check_preprocessing(name, plan.backbone.preprocessing())
     if plan.data.split.public == 0 and trained_on_public(name, weights):
         raise PlanError(
             f"{where}: data.split.public: given 0; {name} is trained on the public records, so more than 0 is "
