@@ -123,7 +123,7 @@ def _row(record: RunRecord, option: Option) -> Row:
     why = option.why
     if option.state is None:
         # What the policy does not judge is shown beside the rest, and what it gives away must not go unsaid.
-        why = tuple(line.text for line in strip(record) if line.group == group)
+        why = tuple(line.said for line in strip(record) if line.group == group)
     return Row(
         state=option.state,
         name=group.name,
@@ -151,7 +151,7 @@ def _bare(record: RunRecord, label: str) -> str:
 
 def _untested(record: RunRecord, option: Option) -> str:
     if option.untested:
-        return f"not fully tested: {listed(name for name, _ in option.untested)}"
+        return f"not fully tested: {listed(name.replace('_', ' ') for name, _ in option.untested)}"
     if any(cell.coverage for cell in option.group.cells):
         return "every attack that applies was conclusive"
     return "what was not tested is not on record"
