@@ -15,10 +15,10 @@ from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Ints
 
@@ -125,9 +125,9 @@ class Recovery:
 
 
 def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
-    """What turns records into the features that the method summed up; None for features of its own networks."""
+    """What turns records into the features that the method summed up; None for those of networks of its own."""
     model = context.outcome.model
-    if model is not None and not isinstance(model, FeatureModel):
+    if model is not None and not isinstance(model, OnFeatures):
         return None
     transform = None if model is None else model.transform
 
@@ -136,6 +136,17 @@ def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
         return np.asarray(features, np.float64)
 
     return encode
+
+
+def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
+    """Why vectors were not compared with records: their features are not known, or their records are not."""
+    what = (
+        "networks' own features (the method's model does not say that it is one of the backbone's features, by an "
+        "attribute `transform`)"
+        if encode is None
+        else "senders without known records"
+    )
+    return f"vectors of {what} cannot be compared with any record's"
 
 
 def truth_of(context: AuditContext, sender: str) -> Records | None:
@@ -234,9 +245,10 @@ def result_of(
     if ours.median is None:
         shown = f"0 of {matched.records} records' features were recovered ({name})"
     else:
+        vectors = "vector" if len(matched.errors) == 1 else "vectors"
         shown = (
             f"{matched.exact} of {matched.records} records' features computed exactly ({name}); median relative "
-            f"error {ours.median:.2g} over {len(matched.errors)} vectors, {np.median(matched.baseline):.2g} for "
+            f"error {ours.median:.2g} over {len(matched.errors)} {vectors}, {np.median(matched.baseline):.2g} for "
             "the nearest class means"
         )
     return Result(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.message.truth import judge, match, metrics
+from fedassay.audits.message.truth import encoder, judge, match, metrics
+from fedassay.data.records import Records
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,3 +75,32 @@ def test_class_means_do_not_beat_themselves() -> None:
     judged = judge(found, rng, tests=1)
     assert not judged.test.beats
     assert not judged.worse
+
+
+class _Nearest:
+    """A model of somebody else's: of the features as they are, or of what a function makes of them."""
+
+    def __init__(self, transform: Any = None) -> None:
+        self.transform = transform
+
+    def predict(self, records: Records) -> Any:
+        return np.zeros(len(records), np.int64)
+
+
+class _Network:
+    def predict(self, records: Records) -> Any:
+        return np.zeros(len(records), np.int64)
+
+
+def test_the_features_of_a_model_of_any_class_are_those_that_it_names() -> None:
+    images, labels = np.zeros((2, 8, 8, 1), np.uint8), np.zeros(2, np.int64)
+    records = Records("x", images, labels, lambda shown: np.ones((len(shown), 3), np.float32))
+
+    def encoded(model: Any) -> Any:
+        context: Any = SimpleNamespace(outcome=SimpleNamespace(model=model))
+        encode = encoder(context)
+        return None if encode is None else encode(records).tolist()
+
+    assert encoded(_Nearest()) == [[1.0] * 3] * 2
+    assert encoded(_Nearest(lambda features: features / 2)) == [[0.5] * 3] * 2
+    assert encoded(_Network()) is None
