@@ -162,7 +162,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         if known
         else by_hand,
         negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=negative.test.beats
+            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
         ),
         also=(by_hand,) if known else (),
     )

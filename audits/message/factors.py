@@ -217,7 +217,7 @@ def _finding(
         ),
         positive=known.control() if known.sizes else by_hand,
         negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=negative.test.beats
+            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
         ),
         also=(by_hand,) if known.sizes else (),
     )

@@ -84,6 +84,14 @@ class Recovery:
             return by_arithmetic(self.matched.exact > 0)
         return by_p_value(self.closer.p, self.tests)
 
+    def flags(self, negative: Recovery) -> bool:
+        """Whether strangers' records come back from the same vectors, by what the finding itself rests on.
+
+        Exact copies are no class means: that fresh records of the same kind lie closer to them than those do, as
+        where classes have several modes, is no reason to doubt them. That one of them is met exactly would be.
+        """
+        return negative.matched.exact > 0 if self.matched.exact else negative.test.beats
+
     @property
     def undecided(self) -> str:
         """Why vectors could not be told from class means, empty where they could or are records' features."""

@@ -104,3 +104,24 @@ def test_the_features_of_a_model_of_any_class_are_those_that_it_names() -> None:
     assert encoded(_Nearest()) == [[1.0] * 3] * 2
     assert encoded(_Nearest(lambda features: features / 2)) == [[0.5] * 3] * 2
     assert encoded(_Network()) is None
+
+
+def test_strangers_that_are_alike_do_not_cast_doubt_on_exact_copies() -> None:
+    rng = np.random.default_rng(3)
+    modes = rng.normal(0, 1, (2, 16))  # of one class, whose mean is like none of its records
+    features = np.repeat(modes, 20, axis=0) + rng.normal(0, 0.05, (40, 16))
+    fresh = np.repeat(modes, 20, axis=0) + rng.normal(0, 0.05, (40, 16))
+    labels, means = np.zeros(40, np.int64), modes.mean(axis=0, keepdims=True)
+
+    def recovery(vectors: Any, truth: Any) -> Any:
+        matched = match(vectors, labels, [(np.arange(40), truth, labels)], means)
+        return judge(matched, np.random.default_rng(0), tests=5)
+
+    exact, strangers = recovery(features, features), recovery(features, fresh)
+    assert strangers.test.beats
+    assert not exact.flags(strangers)
+    near = recovery(features + rng.normal(0, 0.02, features.shape), features)
+    assert near.matched.exact == 0
+    assert near.flags(strangers)
+    fresh[0] = features[0]
+    assert exact.flags(recovery(features, fresh))
