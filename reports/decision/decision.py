@@ -20,7 +20,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
 from fedassay.reports.words.metrics import utility
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.summary import listed
+from fedassay.reports.words.summary import first_clause, listed
 from fedassay.support.adjacency import Adjacency
 
 Standing = tuple[Adjacency, str]
@@ -195,10 +195,8 @@ def _answer(
         return "Nothing can be recommended: no release of this run is in the policy's scope."
     open_ = [option for option in judged if option.state == "undecided"]
     if open_:
-        first = open_[0]
-        return (
-            f"Nothing passes yet: {first.group.name} at ε = {short(first.group.epsilon)} is open: {first.why[0]}."
-        )
+        first, epsilon = open_[0], short(open_[0].group.epsilon)
+        return f"Nothing passes yet: {first.group.name} at ε = {epsilon} is open: {first_clause(first.why[0])}."
     first = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)))
     closest = "What comes closest is " if judged[1:] else ""
     return f"Nothing passes. {closest}{first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."

@@ -12,7 +12,7 @@ from fedassay.reports.decision.decision import Decision, Option, points
 from fedassay.reports.decision.words import grounds, standing_in_words
 from fedassay.reports.gate.judgement import State
 from fedassay.reports.words.numbers import interval, short, significant, size
-from fedassay.reports.words.summary import listed, strip
+from fedassay.reports.words.summary import first_clause, listed, strip
 from fedassay.reports.words.verdicts import Tone
 
 MARKS: dict[State | None, tuple[str, str, Tone, str]] = {
@@ -128,7 +128,8 @@ def _row(record: RunRecord, option: Option) -> Row:
         state=option.state,
         name=group.name,
         epsilon=short(group.epsilon),
-        why=why[:1],
+        # Why something is open is an audit's whole reason, with its numbers and advice: both stand below.
+        why=tuple(first_clause(words) if option.state == "undecided" else words for words in why[:1]),
         further=max(0, len(why) - 1),
         accuracy="not measured"
         if accuracy.value is None

@@ -90,6 +90,21 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     assert "no release of this run is in the policy's scope" in outside.answer
 
 
+def test_why_something_is_open_is_said_in_one_clause() -> None:
+    words = "the control was not caught (+0.1 (p = 0.2)): too weak here; 0.8 against 0.9 (n = 4); more may decide"
+    finding = Finding(audit="dp_claim", verdict="inconclusive", reason=words)
+    clear = Finding(audit="message", verdict="no_leak_found", reason="nothing came back")
+    privacy = CellPrivacy(claimed=1.0, accounted=1.0, verdict="inconclusive", reason=words)
+    record = RunRecord(
+        plan={"name": "x"},
+        environment={},
+        cells=(cell("fedlog", 1.0, findings=(finding, clear), privacy=privacy),),
+    )
+    shown = screen(record, decide(record, Policy(name="x", must_conclude=("dp_claim",))))
+    assert shown.answer.endswith("the control was not caught: too weak here.")
+    assert shown.rows[0].why[0].endswith("the control was not caught: too weak here")
+
+
 def test_one_seed_that_breaks_the_policy_breaks_the_option() -> None:
     found = decided(cell("fedcgs", 1.0), cell("fedcgs", 1.0, "unsound", seed=1))
     assert found.options[0].state == "broken"
