@@ -149,8 +149,8 @@ def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
 def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
     """Why vectors were not compared with records: their features are not known, or their records are not."""
     what = (
-        "networks' own features (the method's model does not say that it is one of the backbone's features, by an "
-        "attribute `transform`)"
+        "features of the method's own networks (its model does not name them as the backbone's, by an attribute "
+        "`transform`)"
         if encode is None
         else "senders without known records"
     )
