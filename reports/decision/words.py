@@ -27,8 +27,8 @@ _CLAIMS = {
 
 def in_words(policy: Policy) -> tuple[str, ...]:
     """The rules of a policy, a clause each."""
-    rules = [f"{title(name).lower()} at most {short(bound)}" for name, bound in policy.maximum.items()]
-    rules += [f"{title(name).lower()} at least {short(bound)}" for name, bound in policy.minimum.items()]
+    rules = [f"{_inside(title(name))} at most {short(bound)}" for name, bound in policy.maximum.items()]
+    rules += [f"{_inside(title(name))} at least {short(bound)}" for name, bound in policy.minimum.items()]
     if policy.exact_fields == "forbidden":
         rules.append("nothing leaves exactly that the adjacency does not make public")
     if policy.claims in _CLAIMS:
@@ -38,6 +38,11 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     if policy.forbidden_verdicts:
         rules.append(f"no verdict {_all((name.replace('_', ' ') for name in policy.forbidden_verdicts), ' or ')}")
     return tuple(rules)
+
+
+def _inside(words: str) -> str:
+    """A title inside a sentence: SSIM stays SSIM."""
+    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
 
 
 def standing_in_words(adjacency: Adjacency, unit: str) -> str:

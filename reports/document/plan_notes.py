@@ -12,6 +12,7 @@ import yaml
 from fedassay.records.record import RunRecord
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
+from fedassay.support.registry import entries
 from fedassay.support.text import plain
 
 
@@ -117,6 +118,13 @@ def assumptions(record: RunRecord) -> list[str]:
         out.append(f"δ = {deltas}: the probability that the guarantee fails; it should be far below 1/n.")
     out.append("The choice of hyper-parameters is not charged to any privacy budget.")
     return out
+
+
+def papers(record: RunRecord) -> list[tuple[str, str]]:
+    """The methods of a run with the papers that they are from, as their files cite them."""
+    known = entries("method")
+    methods = dict.fromkeys(cell.method for cell in record.cells)
+    return [(name, known[name].source) for name in methods if name in known and known[name].source]
 
 
 def stated(record: RunRecord) -> list[str]:

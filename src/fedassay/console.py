@@ -242,7 +242,7 @@ def problem_in(what: str, file: Path) -> str | None:
     return None
 
 
-def write_starter(file: Path, data: Path | None) -> None:
+def write_starter(file: Path, data: Path | None, label_column: str | None = None) -> None:
     """Write a commented plan; of the user's own images, one that fits them.
 
     Raises:
@@ -255,6 +255,8 @@ def write_starter(file: Path, data: Path | None) -> None:
     if data is not None:
         from fedassay.plan.fitted import fitted_plan
 
-        plan = fitted_plan(data, file, plan)
+        plan = fitted_plan(data, file, plan, label_column)
+    elif label_column is not None:
+        raise PlanError("--label-column: names a column of your own labels; allowed beside --data only")
     with chosen_by_user(file, "name another"):
         write_text(file, plan, private=False)

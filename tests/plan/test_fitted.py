@@ -83,6 +83,40 @@ _CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
 }
 
 
+def _mixed(folder: Path) -> Path:
+    """Images with a table in which several columns could be the labels."""
+    root = _folder(folder, ("pictures",), 60, (16, 20))
+    rows = "".join(f"{number}.png,{number // 2},{'nv' if number % 3 else 'mel'}\n" for number in range(60))
+    (root / "meta.csv").write_text(f"image,patient,dx\n{rows}")
+    return root
+
+
+def test_the_column_of_labels_is_asked_for_and_taken(tmp_path: Path) -> None:
+    root, plan = _mixed(tmp_path), tmp_path / "plan.yaml"
+    with pytest.raises(DataError, match="allows patient, dx; name it with --label-column"):
+        fitted_plan(root, plan, _STARTER)
+    text = fitted_plan(root, plan, _STARTER, "dx")
+    data = yaml.safe_load(text)["data"]
+    assert (data["labels"], data["label_column"]) == ("meta.csv", "dx")
+    assert "2 classes: mel (20), nv (40)" in text
+    assert "of several sizes (resized to 32)" in text
+    archive = _medmnist(tmp_path, several=14)
+    assert yaml.safe_load(fitted_plan(archive, plan, _STARTER, "6"))["data"]["label_column"] == 6
+    with pytest.raises(PlanError, match="a whole number"):
+        fitted_plan(archive, plan, _STARTER, "dx")
+    with pytest.raises(PlanError, match="has no CSV in it"):
+        fitted_plan(_folder(tmp_path / "plain", ("a", "b"), 30), plan, _STARTER, "dx")
+
+
+def test_a_folder_with_one_archive_is_that_archive_and_keeps_its_size(tmp_path: Path) -> None:
+    folder = tmp_path / "download"
+    folder.mkdir()
+    _medmnist(folder, several=2)
+    data = yaml.safe_load(fitted_plan(folder, tmp_path / "plan.yaml", _STARTER))["data"]
+    assert data["path"].endswith("chest x.npz")
+    assert "size" not in data
+
+
 def _write(case: str, folder: Path) -> Path:
     plan = folder / "plan.yaml"
     plan.write_text(fitted_plan(_CASES[case][0](folder), plan, _STARTER), encoding="utf-8")

@@ -21,7 +21,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
@@ -125,6 +125,20 @@ class Model(Protocol):
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
+        ...
+
+
+@runtime_checkable
+class OnFeatures(Protocol):
+    """A model of the backbone's features, such as `fedassay.heads.linear.FeatureModel`.
+
+    What its method sends is computed from these, so audits compare it with those of the true records. Models
+    without the attribute are taken to be networks of their own.
+    """
+
+    @property
+    def transform(self) -> Callable[[Floats], Floats] | None:
+        """What was done to features (n, d) before anything was computed from them; None: nothing."""
         ...
 
 
