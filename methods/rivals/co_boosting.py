@@ -47,8 +47,9 @@ class CoBoosting(Parameters):
 
     p_y the ensemble's probability of the label, held fixed: images that the ensemble is sure of count less. Then
     the weight of each client in the ensemble takes a step of fixed size against the sign of its gradient on all
-    images kept, and stays in [0, 1] (section 3.2). The student imitates the weighted ensemble on images that are
-    moved by `shift` along the sign of a random direction's gradient, where they are harder (equation 7).
+    images kept, and stays in [0, 1]; weights need not add up to 1 (section 3.2, and the authors' code). The
+    student imitates the weighted ensemble on images that are moved by `shift` along the sign of a random
+    direction's gradient, where they are harder (equation 7).
 
     In a private run the classifiers are trained by DP-SGD; all the rest is post-processing.
 

@@ -1,4 +1,4 @@
-"""FedBE (Chen and Chao, ICLR 2021): an ensemble drawn from a distribution over models, distilled on public records.
+"""FedBE (Chen and Chao, ICLR 2021): an ensemble drawn from a distribution over models, distilled on public data.
 
 As a rival of FedPFT: Beitollahi et al. 2024, figure 4 and table 5.
 """

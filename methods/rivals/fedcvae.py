@@ -24,6 +24,7 @@ from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
+from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
 from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
@@ -39,12 +40,7 @@ from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.support.errors import DataError
 from fedassay.support.optimisation import OptimizerKey, take_step
-from fedassay.support.progress import Progress
-from fedassay.support.seeds import Seeds
-from fedassay.support.types import Images, Ints, Parameters
-
-_SAMPLED_TOGETHER = 1024
-_TRUNCATION = 2.0
+from fedassay.support.types import Images, Parameters
 
 _SOURCE = (
     "DP-SGD with Poisson sampling on each client's autoencoder, and the Gaussian mechanism on its "
@@ -288,7 +284,7 @@ class FedCVAE(Parameters):
         for _ in range(steps):
             teacher = generators[names[int(rng.choice(len(names), p=np.array(weights) / sum(weights)))]]
             labels = torch.tensor(rng.choice(len(counts), self.batch, p=teacher.counts / teacher.counts.sum()))
-            latent = truncated_normal(self.batch, self.latent, _TRUNCATION, source)
+            latent = truncated_normal(self.batch, self.latent, TRUNCATION, source)
             given = torch.cat([latent, one_hot(labels, task.classes)], dim=1).to(task.device)
             with torch.no_grad():
                 goal = torch.sigmoid(teacher.network.decoder(given))
@@ -302,43 +298,6 @@ class FedCVAE(Parameters):
         adjacency = task.privacy.adjacency
         found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
         return {"label histogram": found}
-
-
-@dataclass(frozen=True, eq=False)
-class DecoderGenerator:
-    """A decoder as whoever received it can use it: a `fedassay.exchange.models.Generator`.
-
-    Attributes:
-        network: Its `decoder` is the received one; the encoder is not, and is not used.
-        counts: The sender's label histogram, shape (C,), at least one of them positive.
-        image_shape: Height, width, channels.
-    """
-
-    network: CVAE
-    counts: Ints
-    image_shape: tuple[int, int, int]
-
-    def sample(self, count: int, seeds: Seeds, progress: Progress) -> Images:
-        """`count` images, labels drawn by the histogram."""
-        labels = seeds.numpy("labels").choice(len(self.counts), count, p=self.counts / self.counts.sum())
-        return self.decode(labels, seeds, progress)
-
-    def decode(self, labels: Ints, seeds: Seeds, progress: Progress | None = None) -> Images:
-        """One image of each label, (n,) to (n, H, W, C)."""
-        height, width, channels = self.image_shape
-        source = torch.Generator().manual_seed(seeds.integer("latent"))
-        device = next(self.network.parameters()).device
-        images = np.empty((len(labels), height, width, channels), dtype=np.uint8)
-        with (progress or Progress()).step("sampling") as advance, torch.inference_mode():
-            for start in range(0, len(labels), _SAMPLED_TOGETHER):
-                advance(start, len(labels))
-                own = torch.tensor(labels[start : start + _SAMPLED_TOGETHER])
-                latent = truncated_normal(len(own), self.network.latent, _TRUNCATION, source)
-                given = torch.cat([latent, one_hot(own, self.network.classes)], dim=1).to(device)
-                decoded = torch.sigmoid(self.network.decoder(given)).reshape(-1, channels, height, width)
-                pixels = decoded.permute(0, 2, 3, 1).mul(255).round().to(torch.uint8)
-                images[start : start + _SAMPLED_TOGETHER] = pixels.cpu().numpy()
-        return images
 
 
 def _flat(images: Images, device: str) -> Tensor:

@@ -30,7 +30,7 @@ from fedassay.support.types import Floats, Ints, Parameters
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
     students = given["partitions"] * sizes.clients
     each = head(sizes, sizes.private / sizes.clients / given["teachers"])
-    return students * (given["teachers"] * each + head(sizes, sizes.public)) + head(sizes, sizes.public)
+    return float(students * (given["teachers"] * each + head(sizes, sizes.public)) + head(sizes, sizes.public))
 
 
 @register("method", "fedkt")
@@ -119,7 +119,7 @@ def agreed(predicted: Sequence[Ints], classes: int) -> NDArray[np.float64]:
     """
     first = np.asarray(predicted[0])
     same = np.all([each == first for each in predicted], axis=0)
-    return len(predicted) * counted(first, classes) * same[:, None]
+    return np.asarray(len(predicted) * counted(first, classes) * same[:, None], dtype=np.float64)
 
 
 def _message(client: Records, students: Sequence[LinearHead]) -> Message:

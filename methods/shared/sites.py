@@ -67,7 +67,12 @@ def make_site(network: LocalNetwork, share: Share, layers: int) -> Site:
     if not body:
         raise PlanError(f"head_layers: {layers} given, and the network has no other layer; allowed: fewer")
     statistics = moving_statistics(module)
-    shared: Sequence[Tensor] = {"all": state_of(module), "head": head, "body": [*body, *statistics]}[share]
+    parts: dict[Share, Sequence[Tensor]] = {
+        "all": state_of(module),
+        "head": head,
+        "body": [*body, *statistics],
+    }
+    shared = parts[share]
     behind = 0 if share == "head" else sum(each.numel() for each in statistics)
     size = sum(each.numel() for each in shared)
     return Site(network, tuple(shared), size - behind, tuple(head))

@@ -14,7 +14,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.rivals.co_boosting import CoBoosting
+from fedassay.methods.rivals.co_boosting import CoBoosting, _Ensemble, _Game, _Kept
 from fedassay.methods.rivals.dense import Dense
 from fedassay.nets.batch_statistics import KeptStatistics
 
@@ -26,20 +26,43 @@ def _made(**more: object) -> CoBoosting:
     return CoBoosting.model_validate({"networks": NETWORKS, **more})
 
 
-def test_a_client_that_knows_nothing_loses_its_weight(make_task: MakeTask) -> None:
-    task = make_task(records=150)
-    first, *others = task.clients
-    shuffled = np.random.default_rng(0).permutation(first.labels)
-    task = replace(task, clients=(first.relabelled(shuffled), *others))
-    outcome = _made(rounds=25, student_steps=5, weight_step=0.02).run(task)
-    assert outcome.utility["smallest_weight"] < 0.2 < 0.4 < outcome.utility["largest_weight"]
-    alike = _made(rounds=1, student_steps=1).run(task)
-    assert alike.utility["smallest_weight"] == pytest.approx(1 / 3) == alike.utility["largest_weight"]
+def test_the_weight_of_who_is_wrong_falls(make_task: MakeTask) -> None:
+    task = make_task(records=30)
+    ensemble = _Ensemble([nn.Identity(), nn.Identity()])
+    game = _Game(_made(), nn.Linear(1, 1), nn.Linear(1, 1), ensemble, task, task.seeds)
+    labels = torch.arange(8) % 10
+    right = torch.nn.functional.one_hot(labels, 10).float()
+    game.kept.append(_Kept(torch.zeros(8, 1), labels, torch.stack([right, -2 * right])))
+    for number in range(1, 4):
+        game._weigh(0.1)
+        torch.testing.assert_close(ensemble.weights, torch.tensor([0.5 + 0.1 * number, 0.5 - 0.1 * number]))
+    for _ in range(9):
+        game._weigh(0.1)
+    torch.testing.assert_close(ensemble.weights, torch.tensor([1.0, 0.0]))
+
+
+def test_weights_start_alike_and_move_after_the_first_round(make_task: MakeTask) -> None:
+    task = make_task(records=30)
+    still, moved = (_made(rounds=rounds, student_steps=1).run(task).utility for rounds in (1, 2))
+    assert still["smallest_weight"] == pytest.approx(1 / 3) == still["largest_weight"]
+    assert abs(moved["largest_weight"] - 1 / 3) == pytest.approx(0.01 * 0.99, rel=1e-4)
+
+
+def test_harder_images_stay_images(make_task: MakeTask) -> None:
+    task = make_task(records=30)
+    ensemble = _Ensemble([nn.Sequential(nn.Flatten(), nn.Linear(4, 10))])
+    game = _Game(_made(shift=0.1), nn.Linear(1, 1), nn.Linear(1, 1), ensemble, task, task.seeds)
+    images = torch.tensor([0.0, 100.0, 200.0, 255.0]).view(1, 1, 2, 2).repeat(50, 1, 1, 1)
+    moved = game._harder(images)
+    assert 0 <= float(moved.min()) <= float(moved.max()) <= 255
+    apart = (moved - images).abs()
+    torch.testing.assert_close(apart[:, :, 0, 1], torch.full((50, 1), 25.5))
+    assert float(apart.max()) == pytest.approx(25.5)
 
 
 def test_the_student_learns(make_task: MakeTask) -> None:
     task = make_task(records=300)
-    model = _made(rounds=30).run(task).model
+    model = _made(rounds=20).run(task).model
     assert model is not None
     assert (model.predict(task.test) == task.test.labels).mean() > 0.7
 

@@ -151,17 +151,18 @@ def _few_classes(task: MethodInput) -> MethodInput:
 def test_the_pull_keeps_clients_near_the_start(make_task: MakeTask) -> None:
     task = _few_classes(make_task())
     apart = []
-    for strength in (0.0, 1.0, 100.0):
-        messages = _quick(rounds=1, local_epochs=5, proximal=strength).run(task).transcript.messages
+    given = {"rounds": 1, "local_epochs": 20, "optimizer": {"name": "sgd", "learning_rate": 0.05}}
+    for strength in (0.0, 1.0, 10.0):
+        messages = _quick(proximal=strength, **given).run(task).transcript.messages
         start = _sent(messages, 0, SERVER)[0].fields["parameters"].values
         sent = [_sent(messages, 0, client.name)[0].fields["parameters"].values for client in task.clients]
         apart.append(max(float(np.linalg.norm(each - start)) for each in sent))
-    assert apart[0] > 2 * apart[1] > 4 * apart[2]
+    assert apart[0] > 1.5 * apart[1] > 3 * apart[2]
 
 
 def test_yogi_moves_by_the_published_step(make_task: MakeTask) -> None:
     task = make_task(records=60)
-    messages = _quick(server={"learning_rate": 0.02}).run(task).transcript.messages
+    messages = _quick(server={"learning_rate": 0.02}, learning_rate=5e-3).run(task).transcript.messages
     start, second = (_sent(messages, 0, SERVER)[i].fields["parameters"].values for i in (0, -1))
     sent = np.mean([_sent(messages, 0, c.name)[0].fields["parameters"].values for c in task.clients], axis=0)
     update = sent.astype(np.float64) - start

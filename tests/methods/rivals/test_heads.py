@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_rounds_make_up_for_classes_that_a_client_lacks(make_task: MakeTask) -> 
     task = _disjoint(make_task(clients=2, records=300))
     once = FedAvgHeads(rounds=1, local_epochs=5).run(task)
     often = FedAvgHeads(rounds=8, local_epochs=5).run(task)
-    assert _accuracy(often, task) > max(_accuracy(once, task), 0.8)
+    assert _accuracy(often, task) > _accuracy(once, task) + 0.1
     assert often.transcript.bytes_up == 8 * once.transcript.bytes_up
     assert {m.round for m in often.transcript.messages} == set(range(8))
 
@@ -49,6 +50,18 @@ def test_one_round_from_zeros_is_a_weighted_mean(make_task: MakeTask) -> None:
     sent = {m.sender: m.fields["head_weights"].values for m in messages}
     expected = np.average([sent[c.name] for c in task.clients], axis=0, weights=[len(c) for c in task.clients])
     np.testing.assert_allclose(sent[SERVER], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_rounds_that_were_kept_are_not_trained_again(
+    make_task: MakeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = replace(make_task(records=30), scratch=tmp_path)
+    method = FedAvgHeads.model_validate({"rounds": 3, "local_epochs": 1, "server": {}})
+    whole = method.run(task)
+    monkeypatch.setattr(FedAvgHeads, "_train", lambda *_: pytest.fail("trained again"))
+    again = method.run(task)
+    assert [m.serialized for m in again.transcript.messages] == [m.serialized for m in whole.transcript.messages]
+    assert again.utility == whole.utility
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -65,7 +78,7 @@ def test_students_vote_where_they_agree() -> None:
     np.testing.assert_array_equal(votes, [[2, 0, 0], [0, 2, 0], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [1, 2])
 def test_fedkt_sends_students_of_the_votes_alone(make_task: MakeTask, partitions: int) -> None:
     task = make_task(records=300)
     method = FedKT(partitions=partitions, teachers=3)
