@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from fedassay.contracts.facts import MethodFacts
@@ -121,6 +121,12 @@ class FedAvg(Parameters):
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
 
+    @model_validator(mode="after")
+    def _shares_the_body(self) -> Self:
+        if self.schedule != "joint" and self.share != "body":
+            raise ValueError(f"schedule {self.schedule} with share {self.share}; allowed: share body")
+        return self
+
     def exposed(self) -> FedAvg:
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
@@ -182,8 +188,6 @@ class FedAvg(Parameters):
                 f"fedavg: {len(self.bodies)} bodies with share {self.share} and head_layers {self.head_layers}: "
                 "bodies that are averaged must be alike; allowed: one body, or share head with head_layers 1"
             )
-        if self.schedule != "joint" and self.share != "body":
-            raise PlanError(f"fedavg: schedule {self.schedule} with share {self.share}; allowed: share body")
         if self.schedule == "alternating" and task.privacy.private:
             raise PlanError(
                 "fedavg: schedule alternating (FedRep) has no private form: the body follows a head that was "
