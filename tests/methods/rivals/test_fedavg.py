@@ -20,6 +20,8 @@ from fedassay.exchange.transcript import SERVER, Message
 from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining
 from fedassay.methods.shared.sites import Site
+from fedassay.nets.dp_sgd.tape import trainings
+from fedassay.privacy.tape import taped
 from fedassay.support.errors import DataError, PlanError
 
 MakeTask = Callable[..., MethodInput]
@@ -233,13 +235,20 @@ def test_fedrep_trains_head_then_body(make_task: MakeTask, monkeypatch: pytest.M
         _quick(schedule="alternating")
 
 
-def test_networks_with_batch_normalisation_send_its_statistics(make_task: MakeTask) -> None:
-    task = make_task(records=12)
-    twice = tuple(
-        Records(c.name, c.images.repeat(2, axis=1).repeat(2, axis=2), c.labels, c.extract)
-        for c in (*task.clients, task.test.take(np.arange(4)))
+def _twice_as_large(task: MethodInput) -> MethodInput:
+    """Every pixel is four."""
+    clients, test = (
+        tuple(
+            Records(each.name, each.images.repeat(2, axis=1).repeat(2, axis=2), each.labels, each.extract)
+            for each in records
+        )
+        for records in (task.clients, (task.test.take(np.arange(4)),))
     )
-    task = dataclasses.replace(task, clients=twice[:-1], test=twice[-1])
+    return dataclasses.replace(task, clients=clients, test=test[0])
+
+
+def test_networks_with_batch_normalisation_send_its_statistics(make_task: MakeTask) -> None:
+    task = _twice_as_large(make_task(records=6))
     method = FedAvg.model_validate({"bodies": "resnet16", "local_epochs": 1, "batch": 4})
     outcome = method.run(task)
     last = outcome.transcript.messages[-1].fields["parameters"].values
@@ -256,6 +265,18 @@ def test_networks_with_batch_normalisation_send_its_statistics(make_task: MakeTa
     np.testing.assert_array_equal(np.concatenate(own), sent[0][parameters:])
     with pytest.raises(PlanError, match=r"mixes the records of a batch.*resnet16_group"):
         method.run(dataclasses.replace(task, privacy=make_task(epsilon=5.0).privacy))
+
+
+@pytest.mark.slow
+def test_the_form_without_batch_normalisation_trains_privately(make_task: MakeTask) -> None:
+    task = _twice_as_large(make_task(clients=2, records=8, epsilon=5.0))
+    given = {"bodies": "resnet16_group", "local_epochs": 1, "dp_sgd": {"sampling_rate": 0.5}}
+    with taped() as tape:
+        outcome = FedAvg.model_validate(given).run(task)
+    assert not tape.faults
+    assert all(entry.facts.failures == () for entry in trainings(tape).values())
+    assert exact_fields(outcome.transcript, "add_remove") == ()
+    assert account(outcome.transcript, "add_remove", 1e-5).epsilon <= 5
 
 
 def test_bad_input(make_task: MakeTask) -> None:

@@ -141,3 +141,18 @@ def test_clients_without_records_are_left_out(make_task: MakeTask) -> None:
     assert set(outcome.generators) == {"client/1", "client/2"}
     with pytest.raises(DataError, match="no client has any record"):
         FedCVAE(classifier=Classifiers()).run(replace(task, clients=(nobody,)))
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 5.0])
+def test_residual_networks_are_sent_and_sampled(make_task: MakeTask, epsilon: float) -> None:
+    task = make_task(records=45, epsilon=epsilon)
+    given = {**QUICK, "decoder": "residual", "optimizer": {"name": "adamw"}}
+    outcome = FedCVAE.model_validate(given).run(task)
+    network = build_cvae((8, 8, 1), 10, latent=10, hidden=16, kind="residual", beta=1.0, seed=0)
+    decoder = sum(parameter.numel() for parameter in network.decoder.parameters())
+    assert {message.fields["decoder"].size for message in outcome.transcript.messages} == {decoder}
+    images = outcome.generators["client/0"].sample(5, Seeds(0), SILENT)
+    assert (images.shape, images.dtype) == ((5, 8, 8, 1), np.uint8)
+    if epsilon < math.inf:
+        assert 4.9 <= account(outcome.transcript, "add_remove", 1e-5).epsilon <= 5
+        assert exact_fields(outcome.transcript, "add_remove") == ()
