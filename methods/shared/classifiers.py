@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
 from fedassay.contracts.method import MethodInput
@@ -22,8 +20,10 @@ from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
-from fedassay.nets.bodies import BodySpec, build_body, read_bodies
+from fedassay.nets.bodies import BodySpec, build_body, features_of, read_bodies
 from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.state import read_tensors, state_of, write_tensors
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Frozen
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
@@ -37,10 +37,11 @@ class Classifiers(Frozen):
     Attributes:
         bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
         start: What bodies start from: their own `random` initialisation, or a copy of the plan's `backbone`.
-        width: Number of features m under the head, its bias counted as one.
+        width: Number of features m under the head, its bias counted as one; a `resnet16` has its own 512.
         local_epochs: Passes over a client's records.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
         dp_sgd: Parameters of a private run.
     """
 
@@ -50,6 +51,7 @@ class Classifiers(Frozen):
     local_epochs: int = Field(default=20, ge=1)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     dp_sgd: DpSgd = DpSgd()
 
     def exposed(self) -> Classifiers:
@@ -58,6 +60,7 @@ class Classifiers(Frozen):
             update={
                 "local_epochs": max(self.local_epochs, OVERFITTED),
                 "learning_rate": max(self.learning_rate, OVERFITTING_RATE),
+                "optimizer": None,
             }
         )
 
@@ -88,7 +91,9 @@ class Classifiers(Frozen):
         """
         task.require_records(method)
         steps = self.steps(task)
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, steps, optimizer=self.optimizer
+        )
         networks, messages = [], []
         for index, client in enumerate(task.progress.each("classifiers", task.clients)):
             network = self.network(index, client, task)
@@ -123,6 +128,8 @@ class BackboneBody(nn.Module):
     release of their own, and no record's gradient would be its own.
     """
 
+    keeps_statistics = True
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = copy.deepcopy(module).requires_grad_(True).eval()
@@ -148,7 +155,7 @@ def make_classifier(
         client: The images' shape.
         spec: The body.
         start: See `Start`.
-        width: m, for a body with m - 1 outputs; the backbone brings its own.
+        width: m, for a body with m - 1 outputs; the backbone brings its own, and so does a ResNet.
         body_seed: Of the body's initialisation.
         head_seed: Of the head's.
 
@@ -156,7 +163,7 @@ def make_classifier(
         PlanError: Images of this size do not fit through the body.
     """
     body: nn.Module
-    outputs = task.backbone.width if start == "backbone" else width - 1
+    outputs = task.backbone.width if start == "backbone" else features_of(spec, width)
     if start == "backbone":
         body = BackboneBody(task.backbone.module)
     else:
@@ -165,14 +172,13 @@ def make_classifier(
 
 
 def read(module: nn.Module) -> NDArray[np.float32]:
-    """All parameters of a module as one vector."""
-    return parameters_to_vector(module.parameters()).detach().cpu().numpy().astype(np.float32)
+    """All that training changes in a module as one vector (see `fedassay.nets.state`)."""
+    return read_tensors(state_of(module))
 
 
 def write(module: nn.Module, values: NDArray[np.float32]) -> None:
-    """Replace all parameters of a module."""
-    device = next(module.parameters()).device
-    vector_to_parameters(torch.tensor(values, device=device), module.parameters())
+    """Replace all that training changes in a module."""
+    write_tensors(state_of(module), values)
 
 
 def _message(

@@ -23,6 +23,7 @@ from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import train_privately
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Ints, Parameters
 
 Combine = Literal["mean", "max", "logits"]
@@ -40,12 +41,14 @@ class HeadDpSgd(DpSgd):
     Attributes:
         epochs: Times that each record is sampled, on average.
         batch: What noised gradient sums are divided by.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
     """
 
     epochs: int = Field(default=20, ge=1)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
 
 
 class LocalHeads(Parameters):
@@ -53,7 +56,7 @@ class LocalHeads(Parameters):
 
     Attributes:
         head: How it is trained; over all C classes, for a client cannot leave the others' to chance.
-        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros, with Adam.
+        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros.
     """
 
     head: HeadTraining = HeadTraining()
@@ -92,6 +95,7 @@ class LocalHeads(Parameters):
             private=steps,
             rate=self.dp_sgd.learning_rate,
             door=training_door(task, client.name, 0, _GROUP),
+            optimizer=self.dp_sgd.optimizer,
         )
         return head_of(module)
 

@@ -16,7 +16,9 @@ from fedassay.methods.shared.dp_sgd import training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import RecordLoss, train, train_privately
-from fedassay.support.errors import DataError
+from fedassay.nets.state import moving_statistics
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.optimisation import Optimizer
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 
@@ -58,9 +60,11 @@ class LocalTraining:
     Attributes:
         epochs: Passes over the records; DP-SGD has its own steps.
         batch: Minibatch size.
-        rate: Adam's learning rate.
+        rate: Learning rate.
         private: DP-SGD in place of plain training.
         field: What the message calls that which private training releases: group or field.
+        optimizer: None: Adam.
+        pull: See `fedassay.support.optimisation.pulled`.
     """
 
     epochs: int
@@ -68,6 +72,8 @@ class LocalTraining:
     rate: float
     private: PrivateSteps | None
     field: str = "parameters"
+    optimizer: Optimizer | None = None
+    pull: float = 0.0
 
     def __call__(
         self, network: LocalNetwork, loss: RecordLoss, task: MethodInput, number: int, seeds: Seeds | None = None
@@ -80,15 +86,38 @@ class LocalTraining:
             task: Whose streams private training draws from.
             number: Global round.
             seeds: Where plain training draws from; None: the task's.
+
+        Raises:
+            PlanError: The network mixes records, and training is private.
         """
         given = (network.module, network.inputs, network.labels, loss)
         if self.private is not None:
+            if moving_statistics(network.module):
+                raise PlanError(
+                    "bodies: a network with batch normalisation mixes the records of a batch, of which DP-SGD "
+                    "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
+                )
             door = training_door(task, network.name, number, self.field)
-            train_privately(*given, private=self.private, rate=self.rate, door=door)
+            train_privately(
+                *given,
+                private=self.private,
+                rate=self.rate,
+                door=door,
+                optimizer=self.optimizer,
+                pull=self.pull,
+            )
             return
         seed = (seeds or task.seeds).integer("training", number, network.name)
         generator = torch.Generator().manual_seed(seed)
-        train(*given, epochs=self.epochs, batch=self.batch, rate=self.rate, generator=generator)
+        train(
+            *given,
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            generator=generator,
+            optimizer=self.optimizer,
+            pull=self.pull,
+        )
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:

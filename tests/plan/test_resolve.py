@@ -92,6 +92,21 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("methods.0", {"fedsgd": {}}, r"methods\.0: given 'fedsgd'; allowed: .*fedcgs"),
         ("methods.0.fedpft.component", 3, r"methods\.0\.fedpft: component: unknown key; allowed: components"),
         ("methods.0.fedpft.components", 0, r"components: given 0"),
+        (
+            "methods.0",
+            {"fedavg": {"optimizer": {"name": "adagrad"}}},
+            r"methods\.0\.fedavg: optimizer\.name: given 'adagrad'; .*'adam', 'adamw' or 'sgd'",
+        ),
+        (
+            "methods.0",
+            {"dense": {"networks": {"optimizer": {"momentum": 0.9}}}},
+            r"methods\.0\.dense: networks\.optimizer: .*momentum 0\.9 given with adam; allowed: with sgd",
+        ),
+        (
+            "methods.0",
+            {"average": {"head": {"optimizer": {"name": "sgd", "weight_decay": -1}}}},
+            r"methods\.0\.average: head\.optimizer\.weight_decay: given -1; .*greater than or equal to 0",
+        ),
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
         ("methods", [], r"methods"),
