@@ -73,6 +73,37 @@ def typical(values: Numbers, groups: Numbers) -> Numbers:
     return np.asarray(kinds[table.argmax(axis=1)] if len(kinds) else kinds, np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What is drawn whole: persons, or records where each is of a person of its own.
+
+    Attributes:
+        of: The unit of each record, from 0, shape (n,).
+        labels: Each unit's most frequent label, shape (u,).
+    """
+
+    of: Numbers
+    labels: Numbers
+
+    def rows(self, units: Numbers) -> Numbers:
+        """Records of these units, unit by unit in the order given."""
+        if len(self.of) == len(self.labels):
+            return np.asarray(np.argsort(self.of)[units], np.int64)
+        order = np.argsort(self.of, kind="stable")
+        ends = np.cumsum(np.bincount(self.of, minlength=len(self.labels)))
+        starts = np.concatenate([[0], ends[:-1]])
+        parts = [order[starts[unit] : ends[unit]] for unit in units]
+        return np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
+
+
+def units_of(labels: Numbers, groups: Numbers | None) -> Units:
+    """The units of records with these labels (n,) and persons (n,)."""
+    if groups is None:
+        return Units(np.arange(len(labels)), np.asarray(labels, np.int64))
+    _, of = np.unique(groups, return_inverse=True)
+    return Units(of.astype(np.int64), typical(labels, groups))
+
+
 @dataclass(frozen=True)
 class PathPattern:
     """Where in the path of a file the name of its person stands.

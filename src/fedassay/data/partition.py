@@ -61,7 +61,7 @@ def partition(
 
     Raises:
         PlanError: No clients, more clients than the records or persons can serve, alpha not positive, more
-            dominant classes than there are, a client left with fewer than `min_records`, or a person at several clients.
+            dominant classes than there are, a client with fewer than `min_records`, or a person at several clients.
     """
     check_clients(len(private), count, alpha, min_records)
     units = _units(private, kind)

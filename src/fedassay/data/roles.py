@@ -54,7 +54,7 @@ class Roles:
 
 
 def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
-    """Share records out to roles, class by class, keeping together identical images, persons and what the set says.
+    """Share records out to roles, class by class, keeping identical images and persons together.
 
     Identical images form one group (with the label of the first), and so do the records of a person, and those
     that `ImageSet.together` keeps in one role; groups that share a record are one. They are drawn in random order
