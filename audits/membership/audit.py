@@ -13,8 +13,8 @@ other origin), any release of that client's distribution tells them apart, and t
 clients are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled
 among the candidates of each client and label.
 
-Where records say whose they are, persons are told apart, not records (`trials`), and a claim on records allows what
-as many records of one person make of it.
+Where records say whose they are, persons are told apart, not records (`trials`), and a claim on records allows
+what as many records of one person make of it.
 
 Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
@@ -69,8 +69,8 @@ Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separatio
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
 _PERSONS = (
-    "persons are told apart, each by the mean score of its records (up to {}): records of one person are no trials of "
-    "their own"
+    "persons are told apart, each by the mean score of its records (up to {}): records of one person are no "
+    "trials of their own"
 )
 _ENOUGH = 5
 """Members and strangers of one client from which on a test of that client alone can reject."""

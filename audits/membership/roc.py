@@ -61,8 +61,8 @@ class Allowed:
 def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allowed:
     """What a claim allows where a record or person is replaced, or else where one changes as its adjacency says.
 
-    A claim on records allows less than it says of a person who has several: each is a step (group privacy; Dwork and
-    Roth 2014, theorem 2.2, with delta as in Vadhan 2017, lemma 2.2).
+    A claim on records hides a person who has several less well: each is a step (group privacy; Dwork and Roth
+    2014, theorem 2.2, with delta as in Vadhan 2017, lemma 2.2).
 
     Args:
         claim: Of privacy.

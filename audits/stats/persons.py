@@ -40,8 +40,8 @@ def share_interval(hits: NDArray[np.bool_], persons: Numbers, *, confidence: flo
 
     Wilson's, for as many records as would give the share the variance that it has between persons, scaled by the
     quantiles of Student's t (Korn and Graubard 1998, "Confidence intervals for proportions with small expected
-    number of positive counts estimated from survey data"). Where all records are hits or none is, nothing shows how alike a
-    person's records are: persons then count instead.
+    number of positive counts estimated from survey data"). Where all records are hits, or none is, nothing shows
+    how alike a person's records are: persons then count instead.
 
     Args:
         hits: Shape (n,), n at least 1.

@@ -60,8 +60,8 @@ def partition(
         For each client the ascending positions of its records in `private`.
 
     Raises:
-        PlanError: No clients, more clients than the records or persons can serve, alpha not positive, more
-            dominant classes than there are, a client with fewer than `min_records`, or a person at several clients.
+        PlanError: No clients, more than the records or persons can serve, alpha not positive, more dominant
+            classes than there are, a client with fewer than `min_records`, or a person at several clients.
     """
     check_clients(len(private), count, alpha, min_records)
     units = _units(private, kind)
