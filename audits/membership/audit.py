@@ -40,7 +40,7 @@ from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
-from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
 from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.verdict import (
     REPLACED,
@@ -59,8 +59,8 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.release import PrivacyClaim
-from fedassay.records.record import Finding, Limit
+from fedassay.exchange.release import Claim, PrivacyClaim
+from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Bools, Parameters
 
@@ -162,10 +162,7 @@ class MembershipAudit(Parameters):
         scores, truth, blocks = trials.scores(scored), trials.any(asked.truth), trials.first(asked.blocks)
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
             return not_run(membership(source, test), "fewer than 4 members or strangers could be scored")
-        claim = context.outcome.transcript.claim
-        allowed = (
-            allowed_by(claim, replaced=True, records=trials.most) if isinstance(claim, PrivacyClaim) else None
-        )
+        allowed, remarks = _allowed(context.outcome.transcript.claim, trials)
         delta = 0.0 if allowed is None else allowed.delta
         rng = context.seeds.numpy("membership", key)
 
@@ -183,17 +180,10 @@ class MembershipAudit(Parameters):
         own = [] if isinstance(asked.own, str) else self._own(key, asked.own, separation)
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
-            words = asked.negative.words
-            silent = separation(
-                trials.scores(asked.negative.scores[key]), truth, trials.first(asked.negative.blocks)
-            )
+            words, groups = asked.negative.words, trials.first(asked.negative.blocks)
+            silent = separation(trials.scores(asked.negative.scores[key]), truth, groups)
         else:
             silent = separation(scores, _shuffled(truth, blocks, rng), blocks)
-        also = {}
-        if trials.person:
-            senders = np.concatenate([[name] * len(each) for name, each in context.game.questions.items()])
-            own_rng = context.seeds.numpy("membership", "persons", key)
-            also = person_metrics(scored, asked.truth, senders, trials, own_rng)
         return finding(
             membership(source, test),
             ours,
@@ -205,12 +195,12 @@ class MembershipAudit(Parameters):
             basis=Basis(
                 REPLACED_PERSON if trials.person else REPLACED,
                 (
-                    *([_PERSONS.format(trials.most)] if trials.person else []),
+                    *remarks,
                     "candidates: as many members as strangers (test role), client by client and label by label; "
                     "the adversary knows the method and how many records of each class a client has",
                     f"levels are 0.05 over {context.bounds}, the number of tests in the run",
                 ),
-                also=also,
+                also=_beside(key, asked, context),
             ),
             limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
@@ -285,6 +275,27 @@ class MembershipAudit(Parameters):
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
+
+
+def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, ...]]:
+    """What a claim allows of a trial, None where nothing is claimed of it; and what is to be said of trials."""
+    words = (_PERSONS.format(trials.most),) if trials.person else ()
+    if not isinstance(claim, PrivacyClaim):
+        return None, words
+    allowed = allowed_by(claim, replaced=True, records=trials.most)
+    if trials.person and allowed.delta >= NOTHING:
+        # What allows everything is no claim, and to be told at all is a leak.
+        return None, (*words, f"nothing is claimed of a person: {allowed.words}")
+    return allowed, words
+
+
+def _beside(key: str, asked: _Asked, context: AttackedContext) -> dict[str, Metric]:
+    """Figures beside those of a test of persons."""
+    if not asked.trials.person:
+        return {}
+    senders = np.concatenate([[name] * len(each) for name, each in context.game.questions.items()])
+    rng = context.seeds.numpy("membership", "persons", key)
+    return person_metrics(asked.result.scores[key], asked.truth, senders, asked.trials, rng)
 
 
 def _unanswered(asked: _Asked) -> list[Finding]:

@@ -58,6 +58,10 @@ class Allowed:
     words: str
 
 
+NOTHING = 1 - 1e-9
+"""Delta from which on a claim allows everything."""
+
+
 def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allowed:
     """What a claim allows where a record or person is replaced, or else where one changes as its adjacency says.
 
@@ -85,7 +89,7 @@ def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allo
 def _in_steps(epsilon: float, delta: float, steps: int) -> float:
     """Delta (e^(k epsilon) - 1) / (e^epsilon - 1), below 1."""
     growth = math.expm1(min(steps * epsilon, 700.0)) / math.expm1(min(epsilon, 700.0)) if epsilon > 0 else steps
-    return float(min(delta * growth, 1 - 1e-9))
+    return float(min(delta * growth, NOTHING))
 
 
 def _counted(steps: int) -> str:

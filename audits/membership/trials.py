@@ -117,5 +117,7 @@ def worst_off(scores: Matrix, members: Bools) -> Metric:
     n, m = len(inside), len(outside)
     p = math.comb(n + m - count, m) / math.comb(n + m, m)
     ends = clopper_pearson(count, n)
-    words = f"{count} of {n} persons, and by guessing {n / (m + 1):.2g}; so many or more with probability {p:.2g}"
+    words = (
+        f"{count} of {n}; guessing gives {n / (m + 1):.2g} on average, so many or more with probability {p:.2g}"
+    )
     return Metric(value=count / n, low=float(ends.low), high=float(ends.high), n=n, reason=words)

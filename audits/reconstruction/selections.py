@@ -91,7 +91,7 @@ class Scored:
     def by_person(self) -> Scored:
         """The same with a person for a target, whose values are the means over its images.
 
-        Images of one person are alike, and no trials of their own (`fedassay.audits.stats.persons`). As many persons count
+        Images of one person are alike, and no trials of their own (`fedassay.audits.stats.persons`). As many count
         at most as images did; each is shown by the image that came closest over its baseline.
         """
         if self.persons is None:
