@@ -12,12 +12,14 @@ import pytest
 from fedassay.audits.membership.controls import pooled_blocks, strangers
 from fedassay.audits.membership.roc import allowed_by
 from fedassay.audits.membership.trials import person_metrics, trials_of, worst_off
+from fedassay.audits.memorization.scores import deal, match_classes
 from fedassay.contracts.membership import MembershipGame, half_of_each, is_member, make_game
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.support.seeds import Seeds
+from fedassay.support.types import Ints
 
 MakeTask = Callable[..., MethodInput]
 
@@ -132,3 +134,23 @@ def test_figures_of_records_and_clients_stand_beside_those_of_persons(make_task:
     }
     assert found["auc_records"].n == trials_of(game).of.max() + 1
     assert found["auc_clients"].n == 4
+
+
+def test_memorization_compares_one_record_of_a_person(make_task: MakeTask) -> None:
+    task = make_task(clients=2, records=120)
+    owners = [of_persons(client, 1000 * place) for place, client in enumerate(task.clients)]
+    unseen = of_persons(task.test, 9000)
+    rng = np.random.default_rng(0)
+    dealt = deal(owners, unseen, rng)
+    persons = np.concatenate([_groups(each) for each in dealt])
+    assert len(persons) == len(set(persons.tolist())) > 0
+    for owner, others in zip(owners, dealt, strict=True):
+        ours, theirs = match_classes(owner, others, rng)
+        assert len(ours) == len(theirs) > 0
+        assert len(set(_groups(owner)[ours].tolist())) == len(ours)
+        assert np.array_equal(np.sort(owner.labels[ours]), np.sort(others.labels[theirs]))
+
+
+def _groups(records: Records) -> Ints:
+    assert records.groups is not None
+    return records.groups
