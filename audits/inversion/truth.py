@@ -154,8 +154,8 @@ def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator)
     """Images that know what a source's may know of the clients, but nothing of the records they are held against.
 
     The clients' records are halved, no person over both halves. For each vector, one record of the first half
-    stands for its image, of those that this may show (of its sender and class, where it may show a single one), and
-    is held against such records of the second half.
+    stands for its image, of those that this may show (of its sender and class, where it may show a single one),
+    and is held against such records of the second half.
 
     Returns:
         The positions of the records that stand for images, shape (k,), k at most the number of vectors, and for
