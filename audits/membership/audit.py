@@ -54,7 +54,7 @@ from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run
 from fedassay.contracts.attack import AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
@@ -155,7 +155,7 @@ class MembershipAudit(Parameters):
             findings.append(canary_finding(context, self.canaries))
         return findings
 
-    def _finding(self, key: str, asked: _Asked, context: AuditContext) -> Finding:
+    def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:
         """What one test shows of one source."""
         source, test = key.split("/")
         trials, scored = asked.trials, asked.result.scores[key]

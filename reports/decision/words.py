@@ -96,7 +96,7 @@ def _persons(record: RunRecord) -> list[str]:
         if not isinstance(whose.get("persons"), dict):
             return ["Each record is taken to be of a person of its own: the plan names no data.groups."]
         private, most = whose["persons"].get("private"), whose.get("most_records")
-        return [f"The private records are of {private:,} persons (data.groups), one of whom has {most:,} of them."]
+        return [f"The private records are of {private:,} persons (data.groups), with up to {most:,} records each."]
     return []
 
 
