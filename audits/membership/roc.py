@@ -75,6 +75,7 @@ def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allo
     """
     epsilon, delta = claim.epsilon, claim.delta
     stated = f"({epsilon:g}, {delta:g}) under {claim.adjacency}"
+    stated += "" if claim.unit == "record" else f" for one {claim.unit}"
     steps = records if claim.unit == "record" else 1
     if claim.adjacency == "add_remove" and replaced:
         steps *= 2
