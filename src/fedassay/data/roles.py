@@ -90,7 +90,7 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
     }
     dropped, test = 0, data.train.take(indices["test"])
     if data.test is not None:
-        indices["test"] = _unseen(data.train, data.test)
+        indices["test"] = unseen(data.train, data.test)
         test = data.test.take(indices["test"])
         dropped = len(data.test) - len(test)
     return Roles(
@@ -153,7 +153,7 @@ def _joined(
     return np.argsort(order)[position].astype(np.int64), first[order].astype(np.int64)
 
 
-def _unseen(train: ImageSet, test: ImageSet) -> NDArray[np.int64]:
+def unseen(train: ImageSet, test: ImageSet) -> NDArray[np.int64]:
     """Positions of the test records of whom the training set has neither the image nor the person."""
     known = set(digest_records(train.images))
     unseen = np.array([key not in known for key in digest_records(test.images)], np.bool_)

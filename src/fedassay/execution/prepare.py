@@ -127,7 +127,7 @@ def prepare(
         "class_names": list(roles.private.class_names),
         "client_records": [len(part) for part in parts],
         "evaluated_on": {"records": plan.clients.evaluate, "count": len(evaluation)},
-        "persons": _persons(plan, roles, parts),
+        "persons": _persons(plan, roles, parts, [*parts, *measured]),
         "backbone": {
             "description": backbone.description,
             "width": backbone.width,
@@ -185,8 +185,8 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
     return (held if len(held) else None), source
 
 
-def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints]) -> dict[str, Any]:
-    """Whose the records are, for the record."""
+def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints], used: Sequence[Ints]) -> dict[str, Any]:
+    """Whose the records are, for the record; `used` are those that clients hold or are measured on."""
     groups = roles.private.groups
     if groups is None:
         return {"groups": None, "assumed": ONE_EACH}
@@ -200,7 +200,7 @@ def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints]) -> dict[str, Any]:
         "client_persons": [len(np.unique(groups[part])) for part in parts],
         "most_records": int(counts.max(initial=0)),
         "median_records": float(np.median(counts)) if len(counts) else 0.0,
-        "records_left_out_of_shared_persons": len(groups) - sum(len(part) for part in parts),
+        "records_left_out_of_shared_persons": len(groups) - len(np.unique(np.concatenate(used))),
         "assumed": "" if roles.test.groups is not None else UNKNOWN_TEST,
     }
 

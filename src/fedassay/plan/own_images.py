@@ -149,10 +149,12 @@ def persons_in_words(plan: Plan, base: Path) -> str:
     Raises:
         DataError: As `check_images`.
     """
-    if plan.data.groups is None:
-        return "data.groups is not given: each record is taken to be of a person of its own"
     found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
     words = f"data.groups: {plan.data.groups}"
+    if plan.data.groups is None:
+        if found is None or found.data.train.groups is None:
+            return "data.groups is not given: each record is taken to be of a person of its own"
+        words = f"as {plan.data.name} says"
     if found is None or found.data.train.groups is None:
         return f"{words}; persons are counted when the data set is read"
     counts = np.unique(found.data.train.groups, return_counts=True)[1]
@@ -208,7 +210,7 @@ def _check_roles(plan: Plan, found: Outline) -> None:
         raise PlanError(f"data.split.test: no records; allowed: a share above 0 of the {total}, {why}")
     clients = plan.clients
     check_clients(sizes.private, clients.count, clients.alpha, clients.min_records)
-    if found.data.train.groups is not None:
+    if found.data.train.groups is not None and plan.data.roles == "drawn":
         _check_persons(plan, found)
     if plan.clients.partition == "domains" and found.data.train.domains is None:
         raise PlanError(f"clients.partition: domains given, but {found.data.source} has none")
