@@ -36,6 +36,24 @@ MEMBERSHIP = AuditFacts(
             "Members found while 0.1 % of non-members are accused.",
             worse="higher",
         ),
+        MetricFacts(
+            "auc_records",
+            "AUC of records",
+            "The same area of single records, one of each person, where data.groups says whose they are.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "persons_above_all",
+            "Persons above all strangers",
+            "Share of the member persons who score above every stranger: those who are worst off.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "auc_clients",
+            "AUC of clients",
+            "The same area of whole clients against as many strangers, from four clients on.",
+            worse="higher",
+        ),
     ),
     place=Place("attacks", "Membership", order=40, always=True),
     rule=SarifRule(

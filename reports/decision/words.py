@@ -52,7 +52,7 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 
 def grounds(record: RunRecord) -> tuple[str, ...]:
     """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
-    out = [*_public(record)]
+    out = [*_public(record), *_persons(record)]
     finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
     if not finite:
         return tuple(out)
@@ -85,6 +85,19 @@ def _public(record: RunRecord) -> list[str]:
     if shares.get("attacker"):
         out.append(f"The adversary is given {shares['attacker']:,} records of the same distribution.")
     return out
+
+
+def _persons(record: RunRecord) -> list[str]:
+    """Whose the records are taken to be; nothing of records of runs that do not say."""
+    for facts in record.data.values() if isinstance(record.data, dict) else ():
+        whose = facts.get("persons") if isinstance(facts, dict) else None
+        if not isinstance(whose, dict):
+            continue
+        if not isinstance(whose.get("persons"), dict):
+            return ["Each record is taken to be of a person of its own: the plan names no data.groups."]
+        private, most = whose["persons"].get("private"), whose.get("most_records")
+        return [f"The private records are of {private:,} persons (data.groups), with up to {most:,} records each."]
+    return []
 
 
 def _shares(record: RunRecord) -> dict[str, int]:

@@ -181,7 +181,9 @@ def test_compare(run: Path, tmp_path: Path) -> None:
 def test_a_dry_run_prints_cells_and_writes_nothing(plan: Path, tmp_path: Path) -> None:
     done = fedassay("run", plan, "--dry-run", "--json", cwd=tmp_path)
     assert done.returncode == 0
-    assert len(json.loads(done.stdout)["cells"]) == 2
+    printed = json.loads(done.stdout)
+    assert len(printed["cells"]) == 2
+    assert printed["persons"] == "data.groups is not given: each record is taken to be of a person of its own"
     assert not list(tmp_path.iterdir())
 
 

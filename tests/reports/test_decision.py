@@ -225,6 +225,15 @@ def test_what_a_decision_rests_on_names_public_data_and_the_noise() -> None:
         == "15 records, 15% of the data set, are taken to be public, and the backbone was trained on them."
     )
     assert "is not secret" in words[-1]
+    for persons, sentence in (
+        ({"groups": None, "assumed": "..."}, "Each record is taken to be of a person of its own"),
+        (
+            {"persons": {"private": 12}, "most_records": 5},
+            "of 12 persons (data.groups), with up to 5 records each.",
+        ),
+    ):
+        whose = seeded.model_copy(update={"data": {"0": {**data["0"], "persons": persons}}})
+        assert any(sentence in line for line in grounds(whose))
     secret = seeded.model_copy(update={"cells": (cell("fedcgs", 1.0, seed=None),)})
     assert "system's generator" in grounds(secret)[-1]
     assert all(

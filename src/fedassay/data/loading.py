@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 
 from fedassay.data.feature_archive import with_features
+from fedassay.data.groups import check_several
 from fedassay.data.images import ImageSet, LoadedData, are_pictures
-from fedassay.data.sampling import stratified_sample
+from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -32,7 +33,7 @@ MANY_CLASSES = 100
 _NAMED = 20
 """How many classes an error names before it counts the rest."""
 
-Source = Literal["root", "path", "labels", "file_column", "label_column", "features"]
+Source = Literal["root", "path", "labels", "file_column", "label_column", "features", "groups"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class DataRequest:
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
         features: Archive of features that were computed elsewhere; None: a backbone computes them.
         classes: Names of the classes that are kept; None: all.
+        groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
+            knows; None: each record is of a person of its own.
     """
 
     name: str
@@ -83,6 +86,7 @@ class DataRequest:
     labels: Path | None = None
     file_column: str | None = None
     label_column: str | int | None = None
+    groups: str | None = None
     features: Path | None = None
     classes: tuple[str, ...] | None = None
 
@@ -201,10 +205,17 @@ def only_classes(data: LoadedData, names: tuple[str, ...]) -> LoadedData:
 
 
 def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
-    """At most `limit` records of a set, stratified by class, in their order."""
+    """At most `limit` records of a set, stratified by class, in their order; persons whole or not at all.
+
+    Raises:
+        DataError: No person has so few records.
+    """
     if len(images) <= limit:
         return images
-    return images.take(stratified_sample(images.labels, limit, np.random.default_rng(seed)))
+    rng = np.random.default_rng(seed)
+    if images.groups is None:
+        return images.take(stratified_sample(images.labels, limit, rng))
+    return images.take(whole_persons(images.labels, images.groups, limit, rng))
 
 
 def allow_only(request: DataRequest, *allowed: Source) -> None:
@@ -219,12 +230,28 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
         "labels": request.labels,
         "file_column": request.file_column,
         "label_column": request.label_column,
+        "groups": request.groups,
     }
     # Features may stand beside any data set.
     for key, value in given.items():
         if value is not None and key not in allowed:
             takes = ", ".join(allowed) or f"none of {', '.join(given)}"
             raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
+
+
+def allow_groups(request: DataRequest, *known: str) -> bool:
+    """Whether the persons that a data set knows are asked for.
+
+    Args:
+        request: Of the plan.
+        known: What the data set calls them.
+
+    Raises:
+        PlanError: Others are asked for.
+    """
+    if request.groups is not None and request.groups not in known:
+        raise PlanError(f"data.groups: {request.groups} given; data set {request.name} knows {', '.join(known)}")
+    return request.groups is not None
 
 
 def check_usable(records: ImageSet, image: tuple[int, int, int], where: str, *, features: bool = False) -> None:
@@ -238,7 +265,7 @@ def check_usable(records: ImageSet, image: tuple[int, int, int], where: str, *, 
 
     Raises:
         DataError: No records, images smaller than `MIN_SIDE` or larger than `MAX_SIDE`, fewer than two classes,
-            more than `MAX_CLASSES`, or labels that are no classes.
+            more than `MAX_CLASSES`, labels that are no classes, or all records of one person.
     """
     height, width, channels = image
     pictures = are_pictures(image) or not features
@@ -264,3 +291,4 @@ def check_usable(records: ImageSet, image: tuple[int, int, int], where: str, *, 
             f"{where}: {len(records)} records are of {classes} classes; allowed: up to {MAX_CLASSES:,}, of two "
             "records or more on average (labels are classes, not numbers or names of records)"
         )
+    check_several(records.groups, where)

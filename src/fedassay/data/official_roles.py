@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.roles import Role, Roles, split_roles
+from fedassay.data.images import LoadedData
+from fedassay.data.roles import Role, Roles, split_roles, unseen
 from fedassay.support.errors import PlanError
-from fedassay.support.hashing import digest_records
 
 
 def official_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
@@ -39,16 +37,16 @@ def official_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.rando
     assert data.test is not None
     others: dict[Role, float] = {role: share for role, share in shares.items() if role != "private"}
     rest = split_roles(replace(data, test=None), others, rng)
-    unseen = _unseen(data.train, data.test)
-    own = LoadedData(data.test.take(unseen), None, data.source)
+    rows = unseen(data.train, data.test)
+    own = LoadedData(data.test.take(rows), None, data.source)
     held = split_roles(own, {"private": shares["private"]}, rng)
-    indices = {**rest.indices, "private": unseen[held.indices["private"]]}
+    indices = {**rest.indices, "private": rows[held.indices["private"]]}
     return replace(
         rest,
         private=held.private,
         indices=indices,
         duplicates=rest.duplicates + held.duplicates,
-        dropped=len(data.test) - len(unseen),
+        dropped=len(data.test) - len(rows),
     )
 
 
@@ -63,12 +61,3 @@ def check_official(data: LoadedData) -> None:
             f"data.roles: official given, but {data.source} has no test set of its own, which the clients would "
             f"hold"
         )
-
-
-def _unseen(train: ImageSet, test: ImageSet) -> NDArray[np.int64]:
-    """Positions of the test records whose image and whose person are not in the training set."""
-    known = set(digest_records(train.images))
-    seen = np.array([key in known for key in digest_records(test.images)], dtype=np.bool_)
-    if train.groups is not None and test.groups is not None:
-        seen |= np.isin(test.groups, train.groups)
-    return np.flatnonzero(~seen)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.stats.persons import share_interval
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
@@ -205,8 +206,9 @@ def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     if outcome.model is None:
         return {}
-    correct = int((outcome.model.predict(test) == test.labels).sum())
-    low, high = wilson(correct, len(test))
+    hits = outcome.model.predict(test) == test.labels
+    correct = int(hits.sum())
+    low, high = wilson(correct, len(test)) if test.groups is None else share_interval(hits, test.groups)
     return {
         "accuracy": correct / len(test),
         "accuracy_low": float(low),

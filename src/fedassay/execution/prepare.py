@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +27,10 @@ from fedassay.support.errors import PlanError
 from fedassay.support.numerics import at_threads
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Ints
+
+ONE_EACH = "data.groups is not given: each record is taken to be of a person of its own"
+UNKNOWN_TEST = "nothing says whose the test records are: they are taken to be of none of the other roles' persons"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ def prepare(
         min_records=plan.clients.min_records,
         dominant=plan.clients.dominant,
         uniform_share=plan.clients.uniform_share,
+        shared_persons=plan.clients.shared_persons,
         rng=seeds.numpy("partition"),
     )
     measured: list[NDArray[np.int64]] = list(parts)
@@ -123,6 +127,7 @@ def prepare(
         "class_names": list(roles.private.class_names),
         "client_records": [len(part) for part in parts],
         "evaluated_on": {"records": plan.clients.evaluate, "count": len(evaluation)},
+        "persons": _persons(plan, roles, parts, [*parts, *measured]),
         "backbone": {
             "description": backbone.description,
             "width": backbone.width,
@@ -165,6 +170,9 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
     if other is not None:
         loaded = load(request_of(other, base, seeds.child("attacker")))
         held, source = loaded.train, f"out of distribution: {loaded.source}"
+        if held.groups is not None:
+            # They are numbered by themselves, and are none of the data set's.
+            held = replace(held, groups=-1 - held.groups)
         if held.image_shape != own.image_shape:
             raise PlanError(
                 f"data.attacker_from: images of {other.name} are {held.image_shape}, the private ones "
@@ -175,6 +183,26 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
         chosen = np.sort(seeds.numpy("attacker_share").permutation(len(held))[:size])
         held = held.take(chosen)
     return (held if len(held) else None), source
+
+
+def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints], used: Sequence[Ints]) -> dict[str, Any]:
+    """Whose the records are, for the record; `used` are those that clients hold or are measured on."""
+    groups = roles.private.groups
+    if groups is None:
+        return {"groups": None, "assumed": ONE_EACH}
+    counts = np.unique(groups, return_counts=True)[1]
+    return {
+        "groups": plan.data.groups,
+        "persons": {
+            role: 0 if (numbers := getattr(roles, role).groups) is None else len(np.unique(numbers))
+            for role in get_args(Role)
+        },
+        "client_persons": [len(np.unique(groups[part])) for part in parts],
+        "most_records": int(counts.max(initial=0)),
+        "median_records": float(np.median(counts)) if len(counts) else 0.0,
+        "records_left_out_of_shared_persons": len(groups) - len(np.unique(np.concatenate(used))),
+        "assumed": "" if roles.test.groups is not None else UNKNOWN_TEST,
+    }
 
 
 def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:

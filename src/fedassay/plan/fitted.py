@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from fedassay.data.groups import is_obvious, likely_patterns
+from fedassay.data.image_folder import paths_of_image_folder
+from fedassay.data.label_table import column_names
+from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
 from fedassay.plan.schema import DataSpec, Plan, parse_plan
@@ -47,7 +51,7 @@ def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None =
     if not data.exists():
         raise PlanError(f"--data: {data} does not exist; allowed: a folder of images, or an .npz file")
     base = file.resolve().parent
-    source, whole = _readable(_file(data), base, label_column)
+    source, whole = _with_persons(*_readable(_file(data), base, label_column), _file(data), base)
     sections: dict[str, Any] = {
         "name": _name(data),
         "seeds": [0],
@@ -93,6 +97,28 @@ def _readable(data: Path, base: Path, label_column: str | None) -> tuple[dict[st
     if "data.label_column" in str(reasons[0]):
         raise DataError(f"{reasons[0]}; name it with --label-column")
     raise reasons[0]
+
+
+def _with_persons(
+    source: dict[str, Any], whole: Outline, data: Path, base: Path
+) -> tuple[dict[str, Any], Outline]:
+    """The same with `groups`, where a name in the data says whose the records are and persons have several."""
+    request = request_of(DataSpec.model_validate(source), base, data_seeds(0))
+    if source["name"] == "npz":
+        names = [name for name in names_of_npz(request) if is_obvious(name)]
+    elif "labels" in source:
+        names = [name for name in column_names(data / source["labels"]) if is_obvious(name)]
+    else:
+        names = likely_patterns(paths_of_image_folder(request)[0])
+    for name in names:
+        try:
+            found = _outline({**source, "groups": name}, base)
+        except DataError:
+            continue
+        train = found.data.train
+        if train.groups is not None and len(np.unique(train.groups)) < len(train):
+            return {**source, "groups": name}, found
+    return source, whole
 
 
 def _file(data: Path) -> Path:
@@ -152,10 +178,16 @@ def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, 
     sizes = role_sizes(DataSpec.model_validate(section), found)
     domains = len(found.data.train.domain_names)
     count = max(1, min(_CLIENTS, sizes.private // _RECORDS_A_CLIENT))
+    if found.data.train.groups is not None:
+        # A person is at one client; there are to be several at each.
+        private = sizes.private / len(found.data.train) * len(np.unique(found.data.train.groups))
+        count = max(1, min(count, int(private) // 2))
     clients: dict[str, Any] = {"count": count, "partition": "dirichlet", "alpha": 0.5}
     clients["min_records"] = min(_RECORDS_A_CLIENT, sizes.private // (2 * count))
     if domains > 1 and sizes.private >= domains * _RECORDS_A_CLIENT:
         clients = {"count": domains, "partition": "domains"}
+        if found.data.train.groups is not None:
+            clients["shared_persons"] = "one_client"
     enough = sizes.public >= max(FEWEST, 2 * found.data.train.classes)
     return {"clients": clients, "backbone": {"name": "small_cnn", "weights": "public" if enough else "random"}}
 
@@ -177,6 +209,11 @@ def _head(sections: dict[str, Any], whole: Outline, original: bool) -> list[str]
     ]
     if train.domain_names:
         lines.append(f"# {len(train.domain_names)} domains: {', '.join(train.domain_names[:_NAMED])}.")
+    if train.groups is not None:
+        records = np.unique(train.groups, return_counts=True)[1]
+        lines.append(
+            f"# {len(records)} persons by `groups`, of {records.min()} to {records.max()} records: look at it."
+        )
     if isinstance(sections["data"].get("label_column"), int):
         lines.append(
             "# Every record has several labels; label_column says which of them is the class: look at it."
@@ -195,6 +232,7 @@ _COMMENTS = {
     "split": "records: {private} clients', {attacker} the adversary's, {public} public (train the backbone), "
     "{test} for accuracy, {control} for controls",
     "label_column": "the column of labels, by name in a CSV, by number in an array",
+    "groups": "whose each record is: roles and clients share no person, and audits count persons",
     "partition": "iid, dirichlet, disjoint_labels, domains",
     "weights": "public: trained on the public split; random: too few public records for that",
 }

@@ -9,11 +9,12 @@ import numpy as np
 
 from fedassay.data.domains import leave_out
 from fedassay.data.feature_archive import check_features, width_of
+from fedassay.data.groups import typical
 from fedassay.data.images import LoadedData, are_pictures
 from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes
 from fedassay.data.official_roles import check_official
 from fedassay.data.outline import Outline
-from fedassay.data.partition import check_clients
+from fedassay.data.partition import check_clients, check_persons
 from fedassay.data.roles import Role, check_shares
 from fedassay.data.sampling import apportion
 from fedassay.plan.schema import DataSpec, ImageSource, Plan
@@ -53,6 +54,7 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         label_column=source.label_column,
         classes=source.classes,
         features=None if source.features is None else Path(source.features).expanduser(),
+        groups=source.groups,
     )
 
 
@@ -141,8 +143,26 @@ def _features(request: DataRequest) -> Path:
     return find(request.features, request.base, "data.features")
 
 
+def persons_in_words(plan: Plan, base: Path) -> str:
+    """Whose the records are taken to be, as far as that is told without reading an image.
+
+    Raises:
+        DataError: As `check_images`.
+    """
+    found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+    words = f"data.groups: {plan.data.groups}"
+    if plan.data.groups is None:
+        if found is None or found.data.train.groups is None:
+            return "data.groups is not given: each record is taken to be of a person of its own"
+        words = f"as {plan.data.name} says"
+    if found is None or found.data.train.groups is None:
+        return f"{words}; persons are counted when the data set is read"
+    counts = np.unique(found.data.train.groups, return_counts=True)[1]
+    return f"{words}; {len(counts)} persons with {counts.min()} to {counts.max()} records each"
+
+
 def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:
-    """Records of each role, to within duplicates, which stay together.
+    """Records of each role, to within duplicates and persons, which stay together.
 
     Raises:
         PlanError: The shares do not fit the data set, or a domain that is not there is left out.
@@ -188,6 +208,31 @@ def _check_roles(plan: Plan, found: Outline) -> None:
             else "which have no test set of their own"
         )
         raise PlanError(f"data.split.test: no records; allowed: a share above 0 of the {total}, {why}")
-    check_clients(sizes.private, plan.clients.count, plan.clients.alpha, plan.clients.min_records)
+    clients = plan.clients
+    check_clients(sizes.private, clients.count, clients.alpha, clients.min_records)
+    if found.data.train.groups is not None and plan.data.roles == "drawn":
+        _check_persons(plan, found)
     if plan.clients.partition == "domains" and found.data.train.domains is None:
         raise PlanError(f"clients.partition: domains given, but {found.data.source} has none")
+
+
+def _check_persons(plan: Plan, found: Outline) -> None:
+    """Refuse roles and clients that so few persons cannot fill, to within the draw of the roles.
+
+    Raises:
+        PlanError: A role with a share would have no person, or a client none.
+    """
+    train = found.data.train
+    assert train.groups is not None
+    persons = len(np.unique(train.groups))
+    shares = shares_of(plan.data, test_set=found.data.test is not None)
+    parts = np.array([shares.get(role, 0.0) for role in get_args(Role)] + [0.0])
+    parts[-1] = max(0.0, 1.0 - parts.sum())
+    classes = np.bincount(typical(train.labels, train.groups), minlength=train.classes)
+    counts = dict(zip(get_args(Role), apportion(classes, parts).sum(axis=0).tolist(), strict=False))
+    for role in ("private", "attacker", "public", "test"):
+        if shares.get(role, 0.0) > 0 and not counts[role]:
+            raise PlanError(
+                f"data.split.{role}: {shares[role]:.3g} of {persons} persons is nobody; allowed: a larger share"
+            )
+    check_persons(counts["private"], plan.clients.count, plan.clients.min_records)

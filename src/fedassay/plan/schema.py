@@ -115,6 +115,10 @@ class ImageSource(Parameters):
     label_column: str | int | None = None
     """Column of that CSV that holds the labels, or number of a column of an `npz`'s labels where a record has
     several (the first is 0); `null`: the only one, or that called `label`."""
+    groups: str | None = Field(default=None, min_length=1, max_length=limits.NAME_LENGTH)
+    """Whose each record is: an array of an `npz`, a column of that CSV, a pattern on the end of the paths of an
+    `image_folder` (`{person}_*`), or a name that the data set knows. Roles and clients then never share a person,
+    and audits count persons. `null`: each record is taken to be of a person of its own."""
 
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the classes that are kept, as the data set has them; `null`: all."""
@@ -170,6 +174,9 @@ class ClientsSpec(Parameters):
     training accuracy. `held_out`: a share of every client's own records, which no method sees."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
     """Share of every client's records that `evaluate: held_out` keeps back."""
+    shared_persons: Literal["refuse", "one_client"] = "refuse"
+    """Of a person (`data.groups`) whom `disjoint_labels` or `domains` would put at several clients. `refuse`: an
+    error. `one_client`: it stays at the one with most of its records, and its others are left out."""
 
 
 class BackboneSpec(Parameters):
