@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
+
 from fedassay.contracts.component import Configured
 from fedassay.contracts.facts import MethodFacts
 from fedassay.data.records import Records
@@ -17,6 +19,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
+from fedassay.privacy.units import contribution_weights, refuse_shared
 from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
@@ -78,10 +81,13 @@ class MethodInput:
             return self.seeds.child("simulated noise")
         digest = hashlib.sha256()
         public = () if self.public is None else (self.public,)
+        by_person = self.privacy.unit == "person"
         for records in (*self.clients, *public):
-            content = digest_arrays({"images": records.images, "labels": records.labels})
+            groups = {} if records.groups is None or not by_person else {"groups": records.groups}
+            content = digest_arrays({"images": records.images, "labels": records.labels, **groups})
             digest.update(f"{len(records.name)}:{records.name}:{content};".encode())
-        fixed = (self.parameters, self.privacy.model_dump_json(), self.backbone.fingerprint, self.classes)
+        asked = self.privacy.model_dump_json(exclude_defaults=True)
+        fixed = (self.parameters, asked, self.backbone.fingerprint, self.classes)
         return self.seeds.child("noise", digest.hexdigest(), *fixed)
 
     @cached_property
@@ -91,6 +97,34 @@ class MethodInput:
         A coin's path names its record by an identity that neighbours keep: the record's position.
         """
         return self.seeds.child("coins", self.other) if self.other else self.seeds.child("coins")
+
+    def units(self, client: Records) -> Ints | None:
+        """Whose each record of a client is, shape (n,); None where the unit of privacy is the record.
+
+        Raises:
+            DataError: The unit is the person, and some person has records at two clients.
+        """
+        if self.privacy.unit == "record":
+            return None
+        if self.privacy.unit == "client":
+            return np.zeros(len(client), np.int64)
+        refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
+        return np.arange(len(client)) if client.groups is None else client.groups
+
+    def weights(self, client: Records) -> Floats | None:
+        """Weight of each record of a client in the sums of a private run, shape (n,).
+
+        With them a person, or the client, adds the mean of at most `privacy.max_records` of its records; see
+        `fedassay.privacy.units`. None: each record counts as it is.
+
+        Raises:
+            DataError: As `units`.
+        """
+        groups = self.units(client) if self.privacy.private else None
+        if groups is None:
+            return None
+        # Public coins: the sensitivity holds whichever records are drawn, and a replay draws the same ones.
+        return contribution_weights(groups, self.privacy.max_records, self.seeds.child("units", client.name))
 
     def require_records(self, method: str) -> None:
         """Refuse work without any record.

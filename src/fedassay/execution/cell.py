@@ -261,6 +261,7 @@ class Work:
             epsilon=entry.privacy.epsilon,
             delta=entry.privacy.delta,
             adjacency=entry.privacy.adjacency,
+            unit=entry.privacy.unit,
             seed=entry.seed,
             utility={} if produced is None else dict(produced.utility),
             communication={} if produced is None else _communication(produced.outcome),

@@ -183,7 +183,8 @@ def _seeds(cell: Cell) -> Seeds:
     asked = cell.privacy
     if not asked.private:
         return own
-    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
+    unit = () if asked.unit == "record" else (asked.unit, repr(asked.max_records))
+    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency, *unit)
 
 
 def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
