@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome, Retrained
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -102,7 +102,7 @@ class FedLog(Parameters):
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     variant: Literal["plain", "c"] = "plain"
     rounds: int = Field(default=5, ge=1)
@@ -264,6 +264,7 @@ class FedLog(Parameters):
                 clip=np.inf if protected is None else self.clip,
                 sigma=0.0 if protected is None else protected.scale,
                 noise=door if protected is None else protected.noise(door),
+                weights=task.weights(client),
             )
             sent |= as_sent(client, statistic, protected)
         return sent

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.contracts.component import Configured
 from fedassay.contracts.facts import MethodFacts
@@ -19,12 +20,12 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
-from fedassay.privacy.units import contribution_weights, refuse_shared
+from fedassay.privacy.units import contribution_weights, members, refuse_shared
 from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
@@ -111,7 +112,7 @@ class MethodInput:
         refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
         return np.arange(len(client)) if client.groups is None else client.groups
 
-    def weights(self, client: Records) -> Floats | None:
+    def weights(self, client: Records) -> NDArray[np.float64] | None:
         """Weight of each record of a client in the sums of a private run, shape (n,).
 
         With them a person, or the client, adds the mean of at most `privacy.max_records` of its records; see
@@ -125,6 +126,24 @@ class MethodInput:
             return None
         # Public coins: the sensitivity holds whichever records are drawn, and a replay draws the same ones.
         return contribution_weights(groups, self.privacy.max_records, self.seeds.child("units", client.name))
+
+    def persons(self, client: Records) -> Ints | None:
+        """Places of each person's records that private training takes, (U, m), -1 where a person has fewer than m.
+
+        None where records, or clients, are the unit of privacy, or there is none.
+
+        Raises:
+            DataError: As `units`.
+        """
+        weights = self.weights(client) if self.privacy.unit == "person" else None
+        groups = self.units(client)
+        if weights is None or groups is None:
+            return None
+        own = [places[weights[places] > 0] for places in members(groups)]
+        found = np.full((len(own), max(map(len, own), default=1)), -1, np.int64)
+        for row, places in enumerate(own):
+            found[row, : len(places)] = places
+        return found
 
     def require_records(self, method: str) -> None:
         """Refuse work without any record.

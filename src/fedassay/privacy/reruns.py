@@ -347,8 +347,12 @@ def of_unit(experiment: Experiment, unit: Unit) -> Experiment:
     if unit == "record":
         return experiment
     pair = experiment.neighbours
-    sides = (pair.features0, pair.labels0, pair.features1, pair.labels1)
-    several = Neighbours(*(np.repeat(each, ALIKE, axis=0) for each in sides))
+    several = Neighbours(
+        np.repeat(pair.features0, ALIKE, axis=0),
+        np.repeat(pair.labels0, ALIKE),
+        np.repeat(pair.features1, ALIKE, axis=0),
+        np.repeat(pair.labels1, ALIKE),
+    )
     return replace(experiment, neighbours=several)
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Ints
+from fedassay.support.types import Ints
 
 
 def members(groups: Ints) -> list[Ints]:
@@ -37,7 +38,7 @@ def members(groups: Ints) -> list[Ints]:
     return [np.asarray(part, np.int64) for part in np.split(order, starts)] if len(order) else []
 
 
-def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> Floats:
+def contribution_weights(groups: Ints, largest: int | None, seeds: Seeds) -> NDArray[np.float64]:
     """Weight of every record in a sum over records, so that each unit adds the mean of its records.
 
     Which records of a unit count is drawn from a stream that is named by the unit and by nothing else: two data

@@ -43,6 +43,9 @@ UNITS: dict[str, str] = {
 }
 """What neighbouring data sets differ in, by unit."""
 
+UNIT_ORDER: tuple[Unit, ...] = ("record", "person", "client")
+"""Units from the smallest to the largest: each is made of those before it."""
+
 UNIT_WORDS: dict[str, str] = {"record": "one record", "person": "one person", "client": "one client"}
 """A unit as a sentence names it."""
 
