@@ -19,10 +19,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
+from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
-from fedassay.privacy.accounting import Total, compose
-from fedassay.privacy.conversions import of_group
+from fedassay.privacy.accounting import Total
+from fedassay.privacy.conversions import compose_for_group, of_group
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.records.record import LedgerRow
@@ -76,11 +76,21 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
         Epsilon on the exact and on the sources' stated sensitivities, mu, and what leaves exactly.
     """
     exact = exact_fields(transcript, adjacency)
-    asked = _Asked(adjacency, unit, transcript.most_records, stated=False)
-    ours = _worst(_events(transcript, asked), adjacency, delta)
-    stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta)
+    asked, members = _Asked(adjacency, unit, transcript.most_records, stated=False), 1
+    if unit != "record" and transcript.most_records is not None and _all_of_records(transcript):
+        # What composes as a whole is converted as a whole.
+        asked, members = replace(asked, unit="record"), transcript.most_records
+    ours = _worst(_events(transcript, asked), adjacency, delta, members)
+    stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
     reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
     return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
+
+
+def _all_of_records(transcript: Transcript) -> bool:
+    """Whether no release is for anything larger than a record."""
+    return all(
+        item.release.unit == "record" for message in transcript.messages for item in message.fields.values()
+    )
 
 
 def exact_fields(transcript: Transcript, adjacency: Adjacency) -> tuple[str, ...]:
@@ -212,8 +222,14 @@ def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float | None:
     return 2.0 if made_for == "add_remove" else None
 
 
-def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, delta: float) -> Total:
-    """The total of the worst record over clients and cells."""
+def _worst(
+    cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, delta: float, members: int = 1
+) -> Total:
+    """The total of the worst record over clients and cells, or of so many records of one client together.
+
+    Records of several classes together give no more away than as many of the worst class do: Gaussian-DP
+    parameters and pure epsilons of the records of one unit add up at most.
+    """
     candidates: dict[tuple[Event, ...], None] = {(): None}
     for cells in cells_of.values():
         whole = [entry.inside for entry in cells[_ALL]]
@@ -229,7 +245,7 @@ def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, d
     # Most clients release alike, so few distinct compositions remain.
     left = _undominated(list(candidates))
     _refuse_dear(left)
-    totals = [compose(list(candidate), delta) for candidate in left]
+    totals = [compose_for_group(list(candidate), members, delta, adjacency) for candidate in left]
     return max(totals, key=lambda total: total.epsilon)
 
 
@@ -384,28 +400,6 @@ def _shapes(items: list[MessageField]) -> str:
 def _range(values: list[tuple[float, ...] | None]) -> tuple[float, float] | None:
     known = [value for part in values if part is not None for value in part]
     return (min(known), max(known)) if known else None
-
-
-def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
-    """What a reader of the claim must know besides the numbers.
-
-    Args:
-        transcript: What was sent.
-        target: What was asked for.
-        smallest: Records of the smallest client; 0 where it is not known.
-    """
-    claim = transcript.claim
-    if not isinstance(claim, PrivacyClaim):
-        return ()
-    found = []
-    if smallest and claim.delta >= 1 / smallest:
-        found.append(
-            f"delta = {claim.delta:g} is at least 1/n for the smallest client (n = {smallest}): such a claim "
-            f"allows a record to be published outright"
-        )
-    if claim.adjacency != target.adjacency:
-        found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
-    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def _replaced(sampled: Sequence[SubsampledGaussianEvent], records: int, delta: f
     guess = compose(group, delta / 2).epsilon
     for _ in range(_TRIED):
         # Where half of a replacement costs no more than was guessed, both deltas together are at most delta.
-        own = delta / (1 + math.exp(guess)) if guess < whole else 0.0
+        own = delta / (1 + math.exp(min(guess, 600.0))) if guess < whole else 0.0
         if own < SMALLEST_DELTA:
             break
         half = compose(group, own).epsilon
