@@ -291,6 +291,8 @@ class FedLog(Parameters):
         """The first round on other records of a client, where its body is a function of these alone."""
         if protected is None or protected.body != "private" or self.public_seed is None:
             return {}
+        if task.privacy.unit != "record":  # the search is for single records
+            return {}
         fixed = protected
 
         def features(index: int, records: Records) -> NDArray[np.float32]:
