@@ -96,7 +96,9 @@ class FedAvgHeads(Parameters):
         task.require_records("fedavg_heads")
         steps = None
         if task.privacy.private:
-            steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
+            steps = self.dp_sgd.record_steps(
+                task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch
+            )
         release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
         networks = [_network(client, task) for client in task.clients]
         current = read_tensors(state_of(networks[0].module))
