@@ -105,7 +105,7 @@ def group_step(noise: float, rate: float, members: int, interval: float) -> Any:
 
     def removed(epsilons: Floats) -> Floats:
         at = mixture.where(epsilons)
-        return mixture.above(at) - np.exp(epsilons) * ndtr(-at / noise)
+        return np.asarray(mixture.above(at) - np.exp(epsilons) * ndtr(-at / noise))
 
     def added(epsilons: Floats) -> Floats:
         at = mixture.where(-epsilons)
