@@ -99,6 +99,17 @@ class MethodInput:
         """
         return self.seeds.child("coins", self.other) if self.other else self.seeds.child("coins")
 
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether no person is at two clients; what an audit simulates is of its own choice, and not asked.
+
+        Raises:
+            DataError: Some person is.
+        """
+        if not self.simulated:
+            refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
+        return True
+
     def units(self, client: Records) -> Ints | None:
         """Whose each record of a client is, shape (n,); None where the unit of privacy is the record.
 
@@ -109,8 +120,7 @@ class MethodInput:
             return None
         if self.privacy.unit == "client":
             return np.zeros(len(client), np.int64)
-        refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
-        return np.arange(len(client)) if client.groups is None else client.groups
+        return client.groups if self._apart and client.groups is not None else np.arange(len(client))
 
     def weights(self, client: Records) -> NDArray[np.float64] | None:
         """Weight of each record of a client in the sums of a private run, shape (n,).
@@ -136,7 +146,7 @@ class MethodInput:
             DataError: As `units`.
         """
         weights = self.weights(client) if self.privacy.unit == "person" else None
-        groups = self.units(client)
+        groups = None if weights is None else self.units(client)
         if weights is None or groups is None:
             return None
         own = [places[weights[places] > 0] for places in members(groups)]
