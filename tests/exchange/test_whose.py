@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedassay.audits.claim.captured import captured_claim
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import NoClaim, PrivacyClaim, PrivacyTarget, Release, exact, public
 from fedassay.exchange.transcript import MANIFEST, Message, MessageField, Transcript, load_transcript
@@ -136,6 +137,9 @@ def test_a_release_for_another_unit_is_converted_or_unbounded() -> None:
     mu = account(sent(record, ANY, 5), ANY, DELTA).mu
     assert mu is not None
     assert account(sent(record, ANY, 5), ANY, DELTA, "person").mu == pytest.approx(5 * mu)
+    # Nobody says how many records, or persons, a client has.
+    assert account(sent(record, ANY, 5), ANY, DELTA, "client").epsilon == math.inf
+    assert account(sent(person, ANY, 5), ANY, DELTA, "client").epsilon == math.inf
     # A person's guarantee is also one for each of its records; one that comes or goes changes the person.
     assert account(sent(person, ANY, 5), ANY, DELTA).mu == pytest.approx(mu)
     added = gaussian(ADD, "person")
@@ -144,6 +148,15 @@ def test_a_release_for_another_unit_is_converted_or_unbounded() -> None:
     both = (*mixed.messages, *sent(person, ANY, 3).messages)
     total = account(Transcript("test", 2, both, mixed.claim, most_records=3), ANY, DELTA, "person").mu
     assert total == pytest.approx(math.hypot(3, 1) * mu)
+
+
+@pytest.mark.parametrize("most", [None, 6])
+def test_an_audit_of_captured_messages_says_it(most: int | None) -> None:
+    transcript = sent(gaussian(ADD), ADD, most)
+    accounted = account(transcript, ADD, DELTA)
+    finding = captured_claim("dp_claim", transcript, accounted)
+    said = [text for text in finding.assumptions if "one person has up to 6 records" in text]
+    assert len(said) == (0 if most is None else 1)
 
 
 def test_transcripts_carry_units_and_old_ones_are_of_records(tmp_path: Path) -> None:

@@ -286,7 +286,8 @@ class Search:
         """By how much the ledger raises a sensitivity for another unit."""
         larger = UNIT_ORDER.index(self.unit) - UNIT_ORDER.index(made_for)
         if larger > 0:
-            return float(self.context.outcome.transcript.most_records or math.inf)
+            most = self.context.outcome.transcript.most_records if self.unit == "person" else None
+            return float(most or math.inf)
         return 2.0 if larger < 0 and self.adjacency == "add_remove" else 1.0
 
     def _hold(self, moved: float, allowed: float, name: str, where: str, about: str, what: str) -> None:

@@ -51,7 +51,7 @@ class _Asked:
     """What is asked about: a relation, whose privacy, and by which of the two sensitivities.
 
     Attributes:
-        records: The most records of one person or client; None: nobody says.
+        records: The most records of one such unit; None: nobody says.
     """
 
     adjacency: Adjacency
@@ -68,18 +68,20 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
         adjacency: The relation asked about; a release made for another one is converted where that
             is sound, else counted as unbounded.
         delta: In (0, 1).
-        unit: Whose privacy is asked about. A release for records is converted by the most records that the
-            transcript says one person has, and is unbounded where it does not say; see
+        unit: Whose privacy is asked about. For persons a release for records is converted by the most records that
+            the transcript says one person has, and is unbounded where it does not say; see
             `fedassay.privacy.conversions`.
 
     Returns:
         Epsilon on the exact and on the sources' stated sensitivities, mu, and what leaves exactly.
     """
     exact = exact_fields(transcript, adjacency)
-    asked, members = _Asked(adjacency, unit, transcript.most_records, stated=False), 1
-    if unit != "record" and transcript.most_records is not None and _all_of_records(transcript):
+    # How many records a client has, nobody says.
+    most = transcript.most_records if unit == "person" else None
+    asked, members = _Asked(adjacency, unit, most, stated=False), 1
+    if most is not None and _all_of_records(transcript):
         # What composes as a whole is converted as a whole.
-        asked, members = replace(asked, unit="record"), transcript.most_records
+        asked, members = replace(asked, unit="record"), most
     ours = _worst(_events(transcript, asked), adjacency, delta, members)
     stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
     reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
