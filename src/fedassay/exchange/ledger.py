@@ -21,7 +21,7 @@ import numpy as np
 
 from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
-from fedassay.privacy.accounting import Total
+from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.conversions import compose_for_group, of_group
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
@@ -247,7 +247,12 @@ def _worst(
     # Most clients release alike, so few distinct compositions remain.
     left = _undominated(list(candidates))
     _refuse_dear(left)
-    totals = [compose_for_group(list(candidate), members, delta, adjacency) for candidate in left]
+    totals = [
+        compose(list(candidate), delta)
+        if members == 1
+        else compose_for_group(list(candidate), members, delta, adjacency)
+        for candidate in left
+    ]
     return max(totals, key=lambda total: total.epsilon)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.reruns import outliers_of
 from fedassay.audits.claim.tape.neighbours import fillings, labels_at, neighbours, unit_at
 from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
@@ -162,3 +163,18 @@ def test_neighbours_of_units(of_persons: Make) -> None:
     assert neighbours(labels_at(client, 0, "person"), None, "add_remove")
     assert not neighbours((1, 2, 3), (1, 2, 4), "replace_one_same_label")
     assert len(fillings("replace_one", "person")) == len(fillings("replace_one")) + 2
+
+
+def test_reruns_of_the_whole_method_differ_in_one_person(of_persons: Make, make_context: Context) -> None:
+    task = of_persons()
+    context, client = make_context(task, outcome=FedNCM().run(task)), task.clients[0]
+    for adjacency in ("replace_one", "replace_one_same_label", "add_remove"):
+        for outlier in outliers_of(context, client, adjacency, "person"):
+            changed = [
+                place for place in range(len(client)) if (outlier.within.images != client.images)[place].any()
+            ]
+            assert set(changed) <= set(unit_at(client, changed[0], "person").tolist())
+            assert len(outlier.without) == len(client) - (3 if adjacency == "add_remove" else 0)
+            moved = outlier.within.labels != client.labels
+            assert moved.any() == (adjacency == "replace_one")
+    assert len(outliers_of(context, client, "add_remove", "client")[0].without) == 0
