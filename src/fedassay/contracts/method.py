@@ -25,7 +25,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
