@@ -104,6 +104,7 @@ class LocalHeads(Parameters):
                 batch=settings.batch,
                 rate=settings.learning_rate,
                 generator=torch.Generator().manual_seed(source),
+                optimizer=settings.optimizer,
             )
             release_update(module, start, steps, task.door(client.name, 0, _GROUP))
             return head_of(module)
