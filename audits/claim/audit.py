@@ -26,7 +26,7 @@ from pydantic import Field
 
 from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim.facts import DP_CLAIM
-from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
+from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
 from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
@@ -87,7 +87,10 @@ class DpClaimAudit(Parameters):
                 ground_of(claim, accounted, observation, why, asked, context),
                 Figures(
                     metrics=_metrics(claim, accounted, observation, why) | _measured(training),
-                    assumptions=_assumptions(claim, observation, context.bounds),
+                    assumptions=(
+                        *_assumptions(claim, observation, context.bounds),
+                        *whose(context.outcome.transcript),
+                    ),
                     series={} if observation is None else {"bounds": _series(observation)},
                     tape=asked.rows,
                 ),
@@ -170,7 +173,7 @@ def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
 def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:
     return (
         claim_words(claim),
-        "accounted: everything that leaves, the worst record of any client",
+        f"accounted: everything that leaves, {worst_of(claim)}",
         f"unsound: a lower bound above the claim at confidence 1 - 0.05/{bounds} ({bounds} bounds in the run)",
         "noise is floating-point Gaussian, not hardened against attacks on its low bits (Mironov 2012), and a "
         "seeded run's noise is not secret",

@@ -96,7 +96,7 @@ def _shortfall(claim: PrivacyClaim, context: AuditContext) -> _Shortfall | None:
     if not 0 < share < 1:
         return None
     weakened = weaker(context.outcome.transcript, share)
-    epsilon = account(weakened, claim.adjacency, claim.delta).epsilon
+    epsilon = account(weakened, claim.adjacency, claim.delta, claim.unit).epsilon
     return _Shortfall(share, numbers, epsilon) if math.isfinite(epsilon) else None
 
 

@@ -27,6 +27,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
+from fedassay.support.adjacency import UNIT_WORDS
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores
@@ -149,8 +150,8 @@ def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transc
     if sent:
         many = len(sent) > 1 or sent[0].rstrip(")").endswith("s")
         clauses.append(
-            f"{listed(sent)} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} one record "
-            f"changes {'them' if many else 'it'}"
+            f"{listed(sent)} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} "
+            f"{UNIT_WORDS[claim.unit]} changes {'them' if many else 'it'}"
         )
     if unsent:
         clauses.append(f"no noise covers {listed(unsent)}")

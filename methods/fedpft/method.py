@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -48,7 +48,9 @@ class FedPFT(MixtureParameters):
             `density_gap`), and how far the clients' own are.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", cost=mixture_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        adjacency="replace_one_same_label", units=EVERY_UNIT, cost=mixture_seconds
+    )
 
     guarantee: bool = False
     densities: bool = False

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -72,7 +72,7 @@ class Dense(Parameters):
         optimizer: The student's; None: Adam.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds)
 
     networks: Classifiers = Classifiers()
     rounds: int = Field(default=50, ge=1)

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import (
@@ -43,7 +43,6 @@ from fedassay.methods.shared.sent_networks import sent_networks
 from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
 from fedassay.methods.shared.sites import Share, Site, make_site
 from fedassay.nets.bodies import BodySpec
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.plan.work import networks
 from fedassay.support.errors import PlanError
 from fedassay.support.optimisation import OptimizerKey
@@ -101,7 +100,7 @@ class FedAvg(Parameters):
         dp_sgd: Parameters of a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks)
 
     rounds: int = Field(default=1, ge=1)
     local_epochs: int = Field(default=20, ge=1)
@@ -151,7 +150,7 @@ class FedAvg(Parameters):
             steps = self.dp_sgd.steps(
                 task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch, other=other
             )
-        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
+        release = exact() if steps is None else training_release(steps, task.privacy)
         sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]
         current = sites[0].read()
         server = ServerSteps(self.server, current, sites[0].parameters)
@@ -170,7 +169,7 @@ class FedAvg(Parameters):
         utility, remarks = rounds.summary(self.target)
         utility |= self._fine_tuned(sites, utility, task)
         exchanged = float(self.rounds * len(task.clients) * current.size)
-        source = f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
+        source = f"{training_words(task.privacy)} over {self.rounds} round(s), by privacy loss distributions"
         final = sites[:1] if self.share == "all" else [site for site in sites if len(site.network.labels)]
         return Outcome(
             Transcript("fedavg", task.classes, tuple(messages), task.privacy.claim(source)),
@@ -206,7 +205,7 @@ class FedAvg(Parameters):
             body_seed=task.seeds.integer("body", kind),
             head_seed=task.seeds.integer("head"),
         )
-        network = local_network(client.name, nn.Sequential(body, head), client, task.device)
+        network = local_network(client.name, nn.Sequential(body, head), client, task.device, task.persons(client))
         return make_site(network, self.share, self.head_layers)
 
     def _train(
@@ -214,7 +213,7 @@ class FedAvg(Parameters):
         number: int,
         sites: Sequence[Site],
         current: NDArray[np.float32],
-        steps: PrivateSteps | None,
+        steps: NoisedTraining | None,
         task: MethodInput,
     ) -> Arrays:
         """Train every client from the current parameters; what they send."""

@@ -25,7 +25,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, training_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE, broadcast
 from fedassay.methods.shared.local_heads import head_loss, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
@@ -96,8 +96,10 @@ class FedAvgHeads(Parameters):
         task.require_records("fedavg_heads")
         steps = None
         if task.privacy.private:
-            steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
-        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency, group=_GROUP)
+            steps = self.dp_sgd.record_steps(
+                task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch
+            )
+        release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
         networks = [_network(client, task) for client in task.clients]
         current = read_tensors(state_of(networks[0].module))
         server = ServerSteps(self.server, current, current.size)

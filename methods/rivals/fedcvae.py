@@ -25,7 +25,7 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcri
 from fedassay.methods.rivals.ensemble import of_network
 from fedassay.methods.shared.classifiers import Classifiers, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
+from fedassay.methods.shared.dp_sgd import DpSgd, training_door, training_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import Ensemble, head_loss
 from fedassay.methods.shared.local_networks import finite
@@ -105,7 +105,7 @@ class FedCVAE(Parameters):
         dp_sgd: Parameters of a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=("record", "person"), cost=_seconds)
 
     server: Literal["ensemble", "distill"] = "ensemble"
     decoder: CVAEKind = "dense"
@@ -175,7 +175,9 @@ class FedCVAE(Parameters):
         if self.labels == "noised" and sensitivity > 0:
             mu = math.sqrt(self.label_share) * mu_of(task.privacy.epsilon, task.privacy.delta)
             scale = sensitivity / mu
-        steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=mu)
+        steps = self.dp_sgd.record_steps(
+            task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch, other=mu
+        )
         return _Noise(steps, scale, sensitivity)
 
     def _fresh(self, client: Records, task: MethodInput) -> CVAE:
@@ -223,6 +225,7 @@ class FedCVAE(Parameters):
                 door=training_door(task, client.name, 0, "decoder"),
                 draw=draw,
                 optimizer=self.optimizer,
+                persons=task.persons(client),
             )
         return network
 
@@ -231,14 +234,17 @@ class FedCVAE(Parameters):
         of_decoder, of_counts = exact(), exact("labels")
         counts: NDArray[np.generic] = np.bincount(client.labels, minlength=task.classes).astype(np.int32)
         if noise is not None:
-            of_decoder = dp_sgd_release(noise.steps, task.privacy.adjacency, "encoder and decoder together")
+            of_decoder = training_release(noise.steps, task.privacy, "encoder and decoder together")
         if noise is not None and noise.scale > 0:
             door = task.door(client.name, 0, "class_counts")
-            counts = release_class_counts(client.labels, task.classes, sigma=noise.scale, noise=door)
+            counts = release_class_counts(
+                client.labels, task.classes, sigma=noise.scale, noise=door, weights=task.weights(client)
+            )
             counts = counts.astype(np.float32)
             of_counts = Release(
                 mechanism="gaussian",
                 adjacency=task.privacy.adjacency,
+                unit=task.privacy.unit,
                 noise_scale=(noise.scale,),
                 sensitivity=(noise.sensitivity,),
             )
@@ -295,8 +301,10 @@ class FedCVAE(Parameters):
     def _mechanisms(self, noise: _Noise | None, task: MethodInput) -> dict[str, reruns.Experiment]:
         if noise is None or noise.sensitivity == 0:
             return {}
-        adjacency = task.privacy.adjacency
-        found = reruns.class_counts(adjacency=adjacency, sigma=noise.scale, classes=min(task.classes, 2))
+        asked = task.privacy
+        found = reruns.class_counts(
+            adjacency=asked.adjacency, sigma=noise.scale, classes=min(task.classes, 2), unit=asked.unit
+        )
         return {"label histogram": found}
 
 

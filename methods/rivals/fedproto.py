@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -98,7 +98,7 @@ class FedProto(Parameters):
         target: Personalized accuracy up to which rounds and bytes are counted.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks)
 
     rounds: int = Field(default=5, ge=1)
     local_epochs: int = Field(default=5, ge=1)
@@ -171,7 +171,7 @@ class FedProto(Parameters):
             body_seed=task.seeds.integer("body", kind),
             head_seed=task.seeds.integer("head"),
         )
-        return local_network(client.name, _Both(body, head), client, task.device)
+        return local_network(client.name, _Both(body, head), client, task.device, task.persons(client))
 
     def _protection(self, task: MethodInput, width: int) -> Protection | None:
         if not task.privacy.private:
@@ -278,7 +278,13 @@ def _sums(
     if protected is not None:
         noise = protected.noise(task.door(client.name, number, GROUP))
         noised = release_fedlog_sums(
-            features, client.labels, task.classes, clip=clip, sigma=protected.scale, noise=noise
+            features,
+            client.labels,
+            task.classes,
+            clip=clip,
+            sigma=protected.scale,
+            noise=noise,
+            weights=task.weights(client),
         )
         return {"counts": noised[:, 0].astype(np.float32), "sums": noised[:, 1:].astype(np.float32)}
     classes, counts = np.unique(client.labels, return_counts=True)

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -49,7 +49,7 @@ class KnowledgeDistillation(LocalHeads):
         batch: Minibatch size.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=local_heads)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=local_heads)
 
     temperature: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     share: float = Field(default=0.5, ge=0, le=1)

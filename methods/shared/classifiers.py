@@ -16,12 +16,11 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
 from fedassay.nets.bodies import BodySpec, build_body, features_of, read_bodies
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.state import read_tensors, state_of, write_tensors
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Frozen
@@ -64,8 +63,8 @@ class Classifiers(Frozen):
             }
         )
 
-    def steps(self, task: MethodInput) -> PrivateSteps | None:
-        """The DP-SGD steps of a private run; None otherwise."""
+    def steps(self, task: MethodInput) -> NoisedTraining | None:
+        """The training of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch)
@@ -81,7 +80,7 @@ class Classifiers(Frozen):
             body_seed=task.seeds.integer("body", client.name),
             head_seed=task.seeds.integer("head", client.name),
         )
-        return local_network(client.name, nn.Sequential(body, head), client, task.device)
+        return local_network(client.name, nn.Sequential(body, head), client, task.device, task.persons(client))
 
     def train(self, task: MethodInput, method: str) -> tuple[list[LocalNetwork], list[Message]]:
         """Every client's trained classifier, and the messages that carry them.
@@ -117,7 +116,7 @@ class Classifiers(Frozen):
     def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions"
+            f"{training_words(task.privacy)} on each client's classifier, by privacy loss distributions"
         )
 
 
@@ -182,10 +181,10 @@ def write(module: nn.Module, values: NDArray[np.float32]) -> None:
 
 
 def _message(
-    client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: MethodInput, method: str
+    client: Records, network: LocalNetwork, steps: NoisedTraining | None, task: MethodInput, method: str
 ) -> Message:
     trained = finite(read(network.module), f"{method}: training at {client.name} has diverged")
-    release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
+    release = exact() if steps is None else training_release(steps, task.privacy)
     fields = {"parameters": MessageField(trained, "parameters", release)}
     if steps is None:
         fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))

@@ -18,11 +18,17 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_door,
+    training_release,
+    training_words,
+)
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
-from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import train_privately
+from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
+from fedassay.nets.local_training import train, train_privately
 from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Ints, Parameters
 
@@ -66,13 +72,13 @@ class LocalHeads(Parameters):
         """The same method, whose heads hold a few records by heart."""
         return self.model_copy(update={"head": self.head.exposed()})
 
-    def steps(self, task: MethodInput) -> PrivateSteps | None:
-        """The DP-SGD steps of a private run; None otherwise."""
+    def steps(self, task: MethodInput) -> NoisedTraining | None:
+        """The training of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.dp_sgd.epochs, rounds=1, batch=self.dp_sgd.batch)
 
-    def fit(self, client: Records, steps: PrivateSteps | None, task: MethodInput) -> LinearHead:
+    def fit(self, client: Records, steps: NoisedTraining | None, task: MethodInput) -> LinearHead:
         """A client's own head over C classes; zeros where it has no records (noise, in a private run)."""
         width = task.backbone.width
         if steps is not None:
@@ -81,21 +87,35 @@ class LocalHeads(Parameters):
             return LinearHead(np.arange(task.classes), np.zeros((task.classes, width)), np.zeros(task.classes))
         return self.head.fit(client.features, client.labels, task, task.classes)
 
-    def _privately(self, client: Records, steps: PrivateSteps, task: MethodInput) -> LinearHead:
+    def _privately(self, client: Records, steps: NoisedTraining, task: MethodInput) -> LinearHead:
         module = nn.Linear(task.backbone.width, task.classes)
         with torch.no_grad():
             module.weight.zero_()
             module.bias.zero_()
         module.to(task.device)
+        features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
+        given = (module, features, torch.tensor(client.labels, device=task.device), head_loss)
+        settings = self.dp_sgd
+        if isinstance(steps, ClippedUpdate):
+            start, source = parameters_of(module), task.seeds.integer("training", client.name)
+            train(
+                *given,
+                epochs=settings.epochs,
+                batch=settings.batch,
+                rate=settings.learning_rate,
+                generator=torch.Generator().manual_seed(source),
+                optimizer=settings.optimizer,
+            )
+            release_update(module, start, steps, task.door(client.name, 0, _GROUP))
+            return head_of(module)
+        door = training_door(task, client.name, 0, _GROUP)
         train_privately(
-            module,
-            torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device),
-            torch.tensor(client.labels, device=task.device),
-            head_loss,
+            *given,
             private=steps,
-            rate=self.dp_sgd.learning_rate,
-            door=training_door(task, client.name, 0, _GROUP),
-            optimizer=self.dp_sgd.optimizer,
+            rate=settings.learning_rate,
+            door=door,
+            optimizer=settings.optimizer,
+            persons=task.persons(client),
         )
         return head_of(module)
 
@@ -103,12 +123,12 @@ class LocalHeads(Parameters):
         self,
         client: Records,
         head: LinearHead,
-        steps: PrivateSteps | None,
+        steps: NoisedTraining | None,
         task: MethodInput,
         receiver: str = SERVER,
     ) -> Message:
         """A client's head on its way, in float32; without privacy also the number of its records."""
-        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency, group=_GROUP)
+        release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
         fields = {
             "head_weights": MessageField(head.weights.astype(np.float32), "head", release),
             "head_bias": MessageField(head.bias.astype(np.float32), "head", release),
@@ -133,7 +153,7 @@ class LocalHeads(Parameters):
     def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's head, by privacy loss distributions"
+            f"{training_words(task.privacy)} on each client's head, by privacy loss distributions"
         )
 
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.methods.shared.dp_sgd import training_door
+from fedassay.methods.shared.dp_sgd import NoisedTraining, training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
+from fedassay.nets.dp_sgd.clipped_update import parameters_of, release_update
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import RecordLoss, train, train_privately
 from fedassay.nets.state import moving_statistics
@@ -34,18 +35,22 @@ class LocalNetwork:
         module: From images (n, channels, height, width), 0 to 255, to outputs (n, k); changed in place.
         inputs: The records' images in that layout, uint8.
         labels: Their labels, shape (n,).
+        persons: Places of each person's records, where private training is of persons; see `MethodInput.persons`.
     """
 
     name: str
     module: nn.Module
     inputs: Tensor
     labels: Tensor
+    persons: Ints | None = None
 
 
-def local_network(name: str, module: nn.Module, records: Records, device: str) -> LocalNetwork:
+def local_network(
+    name: str, module: nn.Module, records: Records, device: str, persons: Ints | None = None
+) -> LocalNetwork:
     """Put a module and the records it is to be trained on onto a device."""
     labels = torch.tensor(records.labels, device=device)
-    return LocalNetwork(name, module.to(device), to_inputs(records.images, device), labels)
+    return LocalNetwork(name, module.to(device), to_inputs(records.images, device), labels, persons)
 
 
 def to_inputs(images: Images, device: str) -> Tensor:
@@ -61,7 +66,7 @@ class LocalTraining:
         epochs: Passes over the records; DP-SGD has its own steps.
         batch: Minibatch size.
         rate: Learning rate.
-        private: DP-SGD in place of plain training.
+        private: DP-SGD in place of plain training, or the release of its clipped update; None: neither.
         field: What the message calls that which private training releases: group or field.
         optimizer: None: Adam.
         pull: See `fedassay.support.optimisation.pulled`.
@@ -70,7 +75,7 @@ class LocalTraining:
     epochs: int
     batch: int
     rate: float
-    private: PrivateSteps | None
+    private: NoisedTraining | None
     field: str = "parameters"
     optimizer: Optimizer | None = None
     pull: float = 0.0
@@ -91,12 +96,12 @@ class LocalTraining:
             PlanError: The network mixes records, and training is private.
         """
         given = (network.module, network.inputs, network.labels, loss)
-        if self.private is not None:
-            if moving_statistics(network.module):
-                raise PlanError(
-                    "bodies: a network with batch normalisation mixes the records of a batch, of which DP-SGD "
-                    "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
-                )
+        if self.private is not None and moving_statistics(network.module):
+            raise PlanError(
+                "bodies: a network with batch normalisation mixes the records of a batch, of which DP-SGD "
+                "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
+            )
+        if isinstance(self.private, PrivateSteps):
             door = training_door(task, network.name, number, self.field)
             train_privately(
                 *given,
@@ -105,8 +110,10 @@ class LocalTraining:
                 door=door,
                 optimizer=self.optimizer,
                 pull=self.pull,
+                persons=network.persons,
             )
             return
+        start = parameters_of(network.module) if self.private is not None else None
         seed = (seeds or task.seeds).integer("training", number, network.name)
         generator = torch.Generator().manual_seed(seed)
         train(
@@ -118,6 +125,8 @@ class LocalTraining:
             optimizer=self.optimizer,
             pull=self.pull,
         )
+        if self.private is not None and start is not None:
+            release_update(network.module, start, self.private, task.door(network.name, number, self.field))
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:

@@ -107,13 +107,8 @@ def assumptions(record: RunRecord) -> list[str]:
     out += [plain(text) for text in _inferred(plan)]
     finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
     if finite:
-        for adjacency in sorted({cell.adjacency for cell in finite}):
-            words = {
-                "add_remove": "one data set holds one record more",
-                "replace_one": "one record differs, its label too",
-                "replace_one_same_label": "one record differs and keeps its label: class counts are public",
-            }[adjacency]
-            out.append(f"Neighbouring data sets, {adjacency}: {words}.")
+        for adjacency, unit in sorted({(cell.adjacency, cell.unit) for cell in finite}):
+            out.append(f"Neighbouring data sets, {adjacency}: {_neighbours(adjacency, unit)}.")
         deltas = ", ".join(short(delta) for delta in sorted({cell.delta for cell in finite}))
         out.append(f"δ = {deltas}: the probability that the guarantee fails; it should be far below 1/n.")
     out.append("The choice of hyper-parameters is not charged to any privacy budget.")
@@ -125,6 +120,22 @@ def papers(record: RunRecord) -> list[tuple[str, str]]:
     known = entries("method")
     methods = dict.fromkeys(cell.method for cell in record.cells)
     return [(name, known[name].source) for name in methods if name in known and known[name].source]
+
+
+def _neighbours(adjacency: str, unit: str) -> str:
+    """What neighbouring data sets differ in."""
+    if unit == "record":
+        return {
+            "add_remove": "one data set holds one record more",
+            "replace_one": "one record differs, its label too",
+            "replace_one_same_label": "one record differs and keeps its label: class counts are public",
+        }[adjacency]
+    whose = f"one {unit}, with all of its records,"
+    return {
+        "add_remove": f"one data set holds {whose} besides",
+        "replace_one": f"{whose} differs, labels too",
+        "replace_one_same_label": f"{whose} differs, and each of these keeps its label",
+    }[adjacency]
 
 
 def stated(record: RunRecord) -> list[str]:

@@ -23,9 +23,10 @@ from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.data.images import NO_PICTURES
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
+from fedassay.exchange.ledger import Accounted, account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
+from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
 from fedassay.execution.coverage import coverage
@@ -76,7 +77,7 @@ class Work:
         accounted: Accounted | None = None
         with self.stages("accounting"):
             rows = ledger_rows(transcript, asked.adjacency)
-            accounted = account(transcript, asked.adjacency, asked.delta)
+            accounted = account(transcript, asked.adjacency, asked.delta, asked.unit)
         if accounted is None or self.stages.errors:
             failed = self.stages.errors[-1]
             findings = self._none_run(f"not tried after a failure: {failed.stage}: {failed.message}")
@@ -261,6 +262,7 @@ class Work:
             epsilon=entry.privacy.epsilon,
             delta=entry.privacy.delta,
             adjacency=entry.privacy.adjacency,
+            unit=entry.privacy.unit,
             seed=entry.seed,
             utility={} if produced is None else dict(produced.utility),
             communication={} if produced is None else _communication(produced.outcome),

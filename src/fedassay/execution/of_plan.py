@@ -27,6 +27,7 @@ from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
 from fedassay.privacy.tape import Tape, drawn_again, taped
+from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
@@ -117,7 +118,7 @@ class SimulatedSource:
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
         with taped(folder=scratch) as tape, stages("method"):
-            outcome = self._run(self._input(self.prepared.clients, self.seeds, scratch))
+            outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
             return None
         with stages("transcript"):
@@ -184,7 +185,8 @@ def _seeds(cell: Cell) -> Seeds:
     asked = cell.privacy
     if not asked.private:
         return own
-    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
+    unit = () if asked.unit == "record" else (asked.unit, repr(asked.max_records))
+    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency, *unit)
 
 
 def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
@@ -201,6 +203,14 @@ def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
 def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
     """The metrics that a plan asks for: LPIPS loads a network, once in a process."""
     return make_similarity(spec, base, device)
+
+
+def _told(outcome: Outcome, prepared: Prepared) -> Outcome:
+    """The outcome, whose transcript says how many records one person has where the data say whose they are."""
+    groups = [client.groups for client in prepared.clients]
+    if all(own is None for own in groups):
+        return outcome
+    return replace(outcome, transcript=replace(outcome.transcript, most_records=most_records(groups)))
 
 
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:

@@ -17,8 +17,10 @@ from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.units import of_persons, side_by_side
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.support.optimisation import Optimizer, chosen, take_step
+from fedassay.support.types import Ints
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
@@ -85,10 +87,12 @@ def train_privately(
     draw: Draw | None = None,
     optimizer: Optimizer | None = None,
     pull: float = 0.0,
+    persons: Ints | None = None,
 ) -> None:
     """Train in place by DP-SGD: the optimiser follows the noised gradients, which is post-processing.
 
-    Records are sampled independently (Poisson), empty batches included: they release noise alone.
+    Records are sampled independently (Poisson), empty batches included: they release noise alone. With
+    `persons`, (U, m), the places of each person's records (see `fedassay.nets.dp_sgd.units`), persons are.
     Other arguments as in `train`, but AdamW without decay where no optimiser is given; nothing is drawn but from
     the streams of `door`.
 
@@ -96,6 +100,9 @@ def train_privately(
         RuntimeError: The records' gradients are not what they are alone.
     """
     objective = record_objective(loss, draw)
+    if persons is not None:
+        inputs, labels = side_by_side(inputs, labels, persons)
+        objective = of_persons(objective, persons.shape[1])
     updates = Updates.by(optimizer, rate, pull)
     train_with_noise(Training(module, inputs, labels, objective, private, updates, door))
 

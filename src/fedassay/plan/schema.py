@@ -19,7 +19,7 @@ from fedassay.exchange.view import ThreatModel
 from fedassay.plan.resources import Resources
 from fedassay.similarity.spec import LpipsSpec
 from fedassay.support import limits, yaml_text
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.text import shown
 from fedassay.support.types import Extended, Parameters
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STANDARD = "standard"
 """In `attacks` and `audits`: all that can be run on the plan, with their defaults."""
-RESERVED = ("label", "epsilon", "delta", "adjacency")
+RESERVED = ("label", "epsilon", "delta", "adjacency", "unit", "max_records")
 
 # How pydantic names the branches of a union in the location of an error.
 _BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
@@ -223,6 +223,13 @@ class PrivacySpec(Parameters):
     """Every finite epsilon is run once for each; far below one over the records of a client."""
     adjacency: Adjacency | None = None
     """What one record may do between neighbouring data sets; `null`: the method's own choice."""
+    unit: Unit = "record"
+    """Whose privacy: of one `record`; of one `person`, with all of its records at a client (`data.groups`); or of
+    one `client`, with all records that it holds. A person or a client adds the mean of its clipped records, and
+    DP-SGD clips its gradient as a whole."""
+    max_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
+    """The most records of one person or client that statistics are taken of, drawn at random; `null`: all. What a
+    person or a client gives away is bounded with any."""
 
 
 class Plan(Parameters):
