@@ -16,6 +16,7 @@ from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.variants import with_mu, with_reference_noise
+from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 
 Scores = NDArray[np.float64]
@@ -96,6 +97,7 @@ class Observation:
         negative: Releases that must not be flagged.
         assumptions: What the bounds rest on.
         remark: What a reader must know of the bounds' reach; may be empty.
+        limit: The smallest epsilon that would have been refuted, where it is not that of releases on neighbours.
     """
 
     about: str
@@ -104,6 +106,7 @@ class Observation:
     negative: Control
     assumptions: tuple[str, ...]
     remark: str = ""
+    limit: Limit | None = None
 
 
 def _largest(bounds: Sequence[EpsilonBound]) -> float:
