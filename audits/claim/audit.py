@@ -14,6 +14,8 @@ the records, such neighbours are searched for (`fedassay.audits.claim.retraining
 runs again and again on real neighbouring clients (`fedassay.audits.claim.reruns`); slower and weaker, but it
 needs nothing from the method and sees what no analysis of its statistics does.
 
+With `sequential` releases are drawn until the claim is refuted (`fedassay.audits.claim.sequential`).
+
 Private training names no statistic. With `canaries` its declared steps are taken on gradient canaries, by the same
 code, and every step is seen (`fedassay.audits.claim.seen_steps`).
 
@@ -34,6 +36,7 @@ from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on
+from fedassay.audits.claim.sequential import Asked, observe_until_refuted
 from fedassay.audits.claim.tape.questions import ask
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import ground_of
@@ -69,6 +72,9 @@ class DpClaimAudit(Parameters):
     """`rerun`: runs of the method on each of the two neighbours; about 2.8 times as many in all."""
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
+    sequential: bool = False
+    """`mechanism`: releases in batches until the claim is refuted or `reruns` are spent, with bounds that hold at
+    whatever time one stops."""
     canaries: int = Field(default=0, ge=0, le=100_000)
     """`mechanism`: records with orthogonal gradients, each in or out by a fair coin, that the declared DP-SGD
     steps are taken on, every step seen, where these give more away than any named statistic; 0: none."""
@@ -128,16 +134,20 @@ class DpClaimAudit(Parameters):
             raise NotRunError(
                 f"neighbours under {claim.adjacency} do not differ in what is released ({worst.name})"
             )
-        observation = observe_mechanism(
-            worst.name,
-            worst.experiment,
-            claimed=claim.epsilon,
-            delta=claim.delta,
-            tests=context.bounds,
-            reruns=self.reruns,
-            estimators=self.estimators,
-            seeds=seeds,
-        )
+        if self.sequential:
+            asked = Asked(claim.epsilon, claim.delta, context.bounds, self.reruns, self.estimators)
+            observation = observe_until_refuted(worst.name, worst.experiment, asked, seeds)
+        else:
+            observation = observe_mechanism(
+                worst.name,
+                worst.experiment,
+                claimed=claim.epsilon,
+                delta=claim.delta,
+                tests=context.bounds,
+                reruns=self.reruns,
+                estimators=self.estimators,
+                seeds=seeds,
+            )
         return replace(worst.add_to(observation), remark=_reach(worst, claim, accounted))
 
 

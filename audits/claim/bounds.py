@@ -28,7 +28,7 @@ TOO_LITTLE = 10.0
 ENOUGH = 0.5
 """The negative control has twice of it."""
 
-_ASSUMPTIONS = (
+ASSUMPTIONS = (
     "the adversary sees the statistic as it was noised, before any projection or rounding, and knows all records "
     "but one",
     "Gaussian DP estimate: the scores are normal with equal spread, as they are for the likelihood ratio of a "
@@ -98,6 +98,7 @@ class Observation:
         assumptions: What the bounds rest on.
         remark: What a reader must know of the bounds' reach; may be empty.
         limit: The smallest epsilon that would have been refuted, where it is not that of releases on neighbours.
+        stopped: After how many releases the claim was refuted or given up on, in words, where that was not fixed.
     """
 
     about: str
@@ -107,6 +108,7 @@ class Observation:
     assumptions: tuple[str, ...]
     remark: str = ""
     limit: Limit | None = None
+    stopped: str = ""
 
 
 def _largest(bounds: Sequence[EpsilonBound]) -> float:
@@ -201,5 +203,5 @@ def observe_mechanism(
             negative.judged > claimed,
             against,
         ),
-        assumptions=_ASSUMPTIONS,
+        assumptions=ASSUMPTIONS,
     )
