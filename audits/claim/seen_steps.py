@@ -216,14 +216,14 @@ def bounds_of_seen(seen: Seen, steps: Steps, delta: float, confidence: float) ->
         delta=delta,
         confidence=confidence,
     )
-    best = max(
-        largest_rejected(
-            lambda epsilon, guesses=guesses, right=right, level=level: rejects(
-                approximate_inverse(epsilon, delta), count, guesses, right, level
-            )
-        )
-        for guesses, right, level in _guesses(seen, steps, delta, 1 - confidence)
-    )
+
+    def bound(guesses: int, right: int, level: float) -> float:
+        def rejected(epsilon: float) -> bool:
+            return rejects(approximate_inverse(epsilon, delta), count, guesses, right, level)
+
+        return largest_rejected(rejected)
+
+    best = max(bound(*made) for made in _guesses(seen, steps, delta, 1 - confidence))
     return conditional, EpsilonBound(best, confidence, "one run (f-DP)")
 
 
@@ -257,8 +257,8 @@ def guess_number(count: int, epsilon: float, delta: float) -> int:
         least = max(0, math.floor(number * right - math.sqrt(number * right * (1 - right))))
         return largest_rejected(lambda tried: p_value(count, number, least, tried, delta) < 1 - _LEVEL)
 
-    tried = np.unique(np.geomspace(min(count, 20), count, 14).astype(int))
-    return max(tried.tolist(), key=bound)
+    tried: list[int] = np.unique(np.geomspace(min(count, 20), count, 14).astype(int)).tolist()
+    return max(tried, key=bound)
 
 
 def _right(mu: float, share: float) -> float:

@@ -78,7 +78,7 @@ class Looks:
     @property
     def next(self) -> int:
         """Releases a side at the next look."""
-        return LEAST * 2**self.taken
+        return LEAST << self.taken
 
     def look(self, zero: Scores, one: Scores) -> None:
         """Look at all scores."""

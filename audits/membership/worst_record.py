@@ -262,10 +262,10 @@ def _paired(owner: Records, strangers: Records, most: int, rng: np.random.Genera
         int(label): list(rng.permutation(np.flatnonzero(strangers.labels == label)))
         for label in np.unique(owner.labels)
     }
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for place in rng.permutation(len(owner)):
         if len(pairs) < most and free[int(owner.labels[place])]:
-            pairs.append((place, free[int(owner.labels[place])].pop()))
+            pairs.append((int(place), free[int(owner.labels[place])].pop()))
     found = np.array(pairs, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 

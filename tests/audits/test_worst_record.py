@@ -35,7 +35,7 @@ def _attacked(context: AuditContext) -> AttackedContext:
     game = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
     known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=game)
 
-    def ask(view: View, other: MembershipGame | None = None) -> AttackResult:
+    def ask(view: View, other: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
         return RATIO.run(view, known if other is None else replace(known, game=other))
 
     context = replace(context, view=visible(context.outcome, context.view.threat))

@@ -20,9 +20,10 @@ MakeContext = Callable[..., AuditContext]
 def test_fedlogs_released_code_is_refuted_in_two_thousand_releases(
     make_task: MakeTask, make_context: MakeContext, epsilon: float
 ) -> None:
-    task = make_task(epsilon=epsilon, adjacency="add_remove")
+    task = make_task(epsilon=epsilon, adjacency="add_remove", clients=2, records=60)
     method = FedLog(rounds=10, local_epochs=1, width=6, mechanism="released_code")
-    (found,) = DpClaimAudit(sequential=True).assess(None, make_context(task, method, bounds=50))
+    audit = DpClaimAudit(sequential=True, reruns=10_000)
+    (found,) = audit.assess(None, make_context(task, method, bounds=50))
     assert found.verdict == "unsound", found.reason
     assert "refuted after" in found.reason
     observed = found.metrics["observed"]
