@@ -147,7 +147,8 @@ def refuted_by_guesses(claimed: float, *, delta: float, guesses: int, confidence
 
     def sees(mu: float) -> bool:
         right = binom.ppf(1 - POWER, guesses, ndtr(mu / 2))
-        return float(clopper_pearson(right, guesses, confidence=confidence, side="lower").low) > ndtr(start / 2)
+        low = float(clopper_pearson(right, guesses, confidence=confidence, side="lower").low)
+        return low > float(ndtr(start / 2))
 
     found = _least(start, sees)
     return None if found is None else epsilon_of(found, delta)

@@ -32,14 +32,14 @@ def _attacked(context: AuditContext) -> AttackedContext:
     def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
         return visible(context.rerun(clients, seeds), context.view.threat)
 
-    game = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
-    known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=game)
+    questions = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
+    known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
 
-    def ask(view: View, other: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
-        return RATIO.run(view, known if other is None else replace(known, game=other))
+    def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
+        return RATIO.run(view, known if game is None else replace(known, game=game))
 
     context = replace(context, view=visible(context.outcome, context.view.threat))
-    return context.attacked(ask, "test", game)
+    return context.attacked(ask, "test", questions)
 
 
 def _guesses(rates: np.ndarray, runs: int, seed: int) -> Guesses:
