@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedassay.attacks.membership.attack import Membership
-from fedassay.audits.membership.worst_record import Guesses, worst_record_finding
+from fedassay.audits.membership.swaps import Guesses
+from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.membership import MembershipGame, make_game, visible
