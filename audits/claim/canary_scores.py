@@ -23,8 +23,9 @@ from fedassay.support.adjacency import Adjacency
 Floats = NDArray[np.float64]
 
 FEW = "total"
-SHARES = {"likelihood": 0.94, "centred": 0.02, "varying": 0.02, FEW: 0.02}
-"""Of the error that the scores of one run may make together."""
+SHARES = {"likelihood": 0.85, "centred": 0.05, "varying": 0.05, FEW: 0.05}
+"""Of the error that the scores of one run may make together. Much smaller shares would drown in delta, of which
+every canary brings one."""
 
 
 class CanaryScores:

@@ -173,7 +173,7 @@ def test_records_that_come_into_every_step_are_told(monkeypatch: Patch) -> None:
     """One in five gives itself away, and the rest nothing: the few largest scores say so."""
     steps = _steps()
     _the_same_sample_in_every_step(monkeypatch)
-    assert max(_bounds(steps, 16_000)) > steps.epsilon
+    assert max(_bounds(steps, 8000)) > steps.epsilon
 
 
 def test_rounds_of_unlike_noise_are_not_scored() -> None:
