@@ -122,5 +122,5 @@ def test_dp_sgd_observed_gives_every_number_and_none_is_above_the_truth() -> Non
     found = module.observed(1.0, steps=10, canaries=1000, runs=2, repeats=3)
     assert 0 < found["conditional_of_accounted"] <= 1.2
     assert 0 <= found["free"] <= found["accounted"]
-    nulls = module.null_runs(1.0, steps=10, canaries=200, runs=3, code=True)
+    nulls = module.null_runs(canaries=200, runs=3)
     assert set(nulls["above_accounted"]) == {"conditional", "free"}
