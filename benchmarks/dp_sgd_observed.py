@@ -11,8 +11,8 @@ of its own, so that together they are one run of all of them (each coin moves on
 - free: 95 % one-run lower bound, which assumes nothing.
 - ideal: the same free bound, by the same guesses, of a Gaussian mechanism of the accounted epsilon: medians of
   `--repeats` draws of either, ours with the repeats drawn from the declared law in canary coordinates.
-- null runs: 40 steps of DP-SGD that are what they declare, at epsilon 1.29, with 500 canaries. A claim is false where a bound is above the accounted
-  epsilon; and, with coins drawn anew after the run, where it is above 0.
+- null runs: 40 steps of DP-SGD that are what they declare, at epsilon 1.29, with 500 canaries. A claim is false
+  where a bound is above the accounted epsilon; and, with coins drawn anew after the run, where it is above 0.
 """
 
 from __future__ import annotations
