@@ -53,6 +53,9 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
     """
     short = _shortfall(claim, context)
     tape = _tape_words(short) if short is not None else ""
+    if observation is not None and observation.limit is not None:
+        words = "; ".join(part for part in (observation.limit.words, tape) if part)
+        return observation.limit.model_copy(update={"words": words})
     if observation is not None:
         refuted = refuted_epsilon(
             claim.epsilon,

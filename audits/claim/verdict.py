@@ -95,7 +95,7 @@ def _observed(
         )
     if bounds.proven > claim.epsilon or bounds.judged > claim.epsilon * _MARGIN:
         words = f"an attack shows at least {bounds.judged:.4g} {level}, above the claimed {claim.epsilon:g}"
-        return "unsound", f"{words}; {ledger}"
+        return "unsound", "; ".join(part for part in (words, observation.stopped, ledger) if part)
     if accounted.epsilon > claim.epsilon * _SLACK:
         return "unsupported", f"{ledger}; {shown}"
     gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
@@ -169,7 +169,7 @@ def _field_words(name: str, item: MessageField) -> str:
 def _shown(observation: Observation) -> str:
     bounds = observation.bounds
     epsilon = bounds.observed.epsilon
-    aside = f"; {observation.remark}" if observation.remark else ""
+    aside = "".join(f"; {part}" for part in (observation.stopped, observation.remark) if part)
     if bounds.certain:
         return (
             f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "

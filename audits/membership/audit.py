@@ -2,7 +2,7 @@
 
 Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
-canaries planted into one private training run (`canaries`).
+canaries planted into one private training run (`canaries`) and the risk of single records (`worst_record`).
 
 Positive controls: the method's own run without privacy on control records that it is known to give away
 (`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
@@ -50,6 +50,7 @@ from fedassay.audits.membership.verdict import (
     finding,
     membership,
 )
+from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run
@@ -126,6 +127,11 @@ class MembershipAudit(Parameters):
     """Of the informed adversary against noised statistics: releases on either side; 0: not tried."""
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
+    records: int = Field(default=0, ge=0)
+    """Records of the smallest client at most whose own risk is measured, each swapped for a stranger by a coin in
+    every one of `record_runs`; 0: none."""
+    record_runs: int = Field(default=100, ge=16)
+    """Runs of the method for that, and as many again for its control."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
@@ -153,6 +159,8 @@ class MembershipAudit(Parameters):
         findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
             findings.append(canary_finding(context, self.canaries))
+        if self.records:
+            findings.append(worst_record_finding(context, self.records, self.record_runs))
         return findings
 
     def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:
