@@ -58,6 +58,7 @@ FIRST = [
         ]
     },
     {"Threat models": "threat-models.md"},
+    {"Whose privacy": "units.md"},
     {"Reading a report": "reading-a-report.md"},
     {"Gallery of reports": "gallery.md"},
     {"Glossary": "glossary.md"},

@@ -209,7 +209,7 @@ def make_context() -> MakeContext:
             method_key=repr(method),
             outcome=outcome,
             view=view(outcome.transcript, ThreatModel()),
-            accounted=account(outcome.transcript, privacy.adjacency, privacy.delta),
+            accounted=account(outcome.transcript, privacy.adjacency, privacy.delta, privacy.unit),
             tape=tape,
             privacy=privacy,
             bounds=bounds,

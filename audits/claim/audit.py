@@ -14,6 +14,11 @@ the records, such neighbours are searched for (`fedassay.audits.claim.retraining
 runs again and again on real neighbouring clients (`fedassay.audits.claim.reruns`); slower and weaker, but it
 needs nothing from the method and sees what no analysis of its statistics does.
 
+With `sequential` releases are drawn until the claim is refuted (`fedassay.audits.claim.sequential`).
+
+Private training names no statistic. With `canaries` its declared steps are taken on gradient canaries, by the same
+code, and every step is seen (`fedassay.audits.claim.seen_steps`).
+
 How these become a verdict: `fedassay.audits.claim.verdict`.
 """
 
@@ -26,10 +31,12 @@ from pydantic import Field
 
 from fedassay.audits.claim.bounds import Control, Estimator, Observation, observe_mechanism
 from fedassay.audits.claim.facts import DP_CLAIM
-from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words
+from fedassay.audits.claim.ledger_claim import accounted_for, accounted_metrics, claim_words, whose, worst_of
 from fedassay.audits.claim.limits import claim_limit
 from fedassay.audits.claim.reruns import LEAST, observe_reruns
 from fedassay.audits.claim.retraining import Found, worst_retraining
+from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on
+from fedassay.audits.claim.sequential import Asked, observe_until_refuted
 from fedassay.audits.claim.tape.questions import ask
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import ground_of
@@ -41,7 +48,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
-from fedassay.privacy.gaussian import epsilon_of
+from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.records.record import Finding, Metric, Series, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
@@ -65,6 +72,12 @@ class DpClaimAudit(Parameters):
     """`rerun`: runs of the method on each of the two neighbours; about 2.8 times as many in all."""
     estimators: tuple[Estimator, ...] = Field(default=("gaussian", "threshold"), min_length=1)
     """`mechanism`: lower bounds to compute; `observed` is the first that applies."""
+    sequential: bool = False
+    """`mechanism`: releases in batches until the claim is refuted or `reruns` are spent, with bounds that hold at
+    whatever time one stops."""
+    canaries: int = Field(default=0, ge=0, le=100_000)
+    """`mechanism`: records with orthogonal gradients, each in or out by a fair coin, that the declared DP-SGD
+    steps are taken on, every step seen, where these give more away than any named statistic; 0: none."""
 
     def assess(self, result: None, context: AuditContext) -> list[Finding]:
         """One finding: the three numbers and the verdict."""
@@ -87,7 +100,10 @@ class DpClaimAudit(Parameters):
                 ground_of(claim, accounted, observation, why, asked, context),
                 Figures(
                     metrics=_metrics(claim, accounted, observation, why) | _measured(training),
-                    assumptions=_assumptions(claim, observation, context.bounds),
+                    assumptions=(
+                        *_assumptions(claim, observation, context.bounds),
+                        *whose(context.outcome.transcript),
+                    ),
                     series={} if observation is None else {"bounds": _series(observation)},
                     tape=asked.rows,
                 ),
@@ -98,33 +114,43 @@ class DpClaimAudit(Parameters):
     def _observe(self, claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Observation:
         mechanisms = context.outcome.mechanisms
         named = bool(mechanisms or context.outcome.retrained)
-        if self.mode == "mechanism" and not named:
+        steps = steps_on(context.tape, claim) if self.canaries and self.mode != "rerun" else None
+        if self.mode == "mechanism" and not named and steps is None:
             raise NotRunError(
                 "the method names no noised statistic that could be released again by itself; dp_claim's "
                 "mode: rerun runs the whole method again"
             )
         seeds = context.seeds.child("dp_claim")
-        if self.mode == "rerun" or not named:
+        if self.mode == "rerun" or (not named and steps is None):
             return observe_reruns(context, claim, runs=self.runs, seeds=seeds)
         candidates = [Found(name, experiment, ()) for name, experiment in mechanisms.items()]
         if context.outcome.retrained:
             candidates.append(worst_retraining(context, claim.adjacency))
         # The one with the largest exact mu: chosen before anything is drawn, so it costs no confidence.
-        worst = max(candidates, key=lambda found: found.experiment.mu)
+        worst = max(candidates, key=lambda found: found.experiment.mu, default=None)
+        if steps is not None and (worst is None or worst.experiment.mu < mu_of(steps.epsilon, claim.delta)):
+            return observe_steps(
+                steps, claim, count=max(self.canaries, FEWEST), tests=context.bounds, seeds=seeds.child("steps")
+            )
+        assert worst is not None
         if worst.experiment.mu == 0:
             raise NotRunError(
                 f"neighbours under {claim.adjacency} do not differ in what is released ({worst.name})"
             )
-        observation = observe_mechanism(
-            worst.name,
-            worst.experiment,
-            claimed=claim.epsilon,
-            delta=claim.delta,
-            tests=context.bounds,
-            reruns=self.reruns,
-            estimators=self.estimators,
-            seeds=seeds,
-        )
+        if self.sequential:
+            asked = Asked(claim.epsilon, claim.delta, context.bounds, self.reruns, self.estimators)
+            observation = observe_until_refuted(worst.name, worst.experiment, asked, seeds)
+        else:
+            observation = observe_mechanism(
+                worst.name,
+                worst.experiment,
+                claimed=claim.epsilon,
+                delta=claim.delta,
+                tests=context.bounds,
+                reruns=self.reruns,
+                estimators=self.estimators,
+                seeds=seeds,
+            )
         return replace(worst.add_to(observation), remark=_reach(worst, claim, accounted))
 
 
@@ -170,7 +196,7 @@ def _measured(training: TrainingFacts | None) -> dict[str, Metric]:
 def _assumptions(claim: PrivacyClaim, observation: Observation | None, bounds: int) -> tuple[str, ...]:
     return (
         claim_words(claim),
-        "accounted: everything that leaves, the worst record of any client",
+        f"accounted: everything that leaves, {worst_of(claim)}",
         f"unsound: a lower bound above the claim at confidence 1 - 0.05/{bounds} ({bounds} bounds in the run)",
         "noise is floating-point Gaussian, not hardened against attacks on its low bits (Mironov 2012), and a "
         "seeded run's noise is not secret",

@@ -16,6 +16,7 @@ from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.variants import with_mu, with_reference_noise
+from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 
 Scores = NDArray[np.float64]
@@ -27,7 +28,7 @@ TOO_LITTLE = 10.0
 ENOUGH = 0.5
 """The negative control has twice of it."""
 
-_ASSUMPTIONS = (
+ASSUMPTIONS = (
     "the adversary sees the statistic as it was noised, before any projection or rounding, and knows all records "
     "but one",
     "Gaussian DP estimate: the scores are normal with equal spread, as they are for the likelihood ratio of a "
@@ -96,6 +97,8 @@ class Observation:
         negative: Releases that must not be flagged.
         assumptions: What the bounds rest on.
         remark: What a reader must know of the bounds' reach; may be empty.
+        limit: The smallest epsilon that would have been refuted, where it is not that of releases on neighbours.
+        stopped: After how many releases the claim was refuted or given up on, in words, where that was not fixed.
     """
 
     about: str
@@ -104,6 +107,8 @@ class Observation:
     negative: Control
     assumptions: tuple[str, ...]
     remark: str = ""
+    limit: Limit | None = None
+    stopped: str = ""
 
 
 def _largest(bounds: Sequence[EpsilonBound]) -> float:
@@ -198,5 +203,5 @@ def observe_mechanism(
             negative.judged > claimed,
             against,
         ),
-        assumptions=_ASSUMPTIONS,
+        assumptions=ASSUMPTIONS,
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fedassay.audits.claim.captured_again import MeasuredNoise, measured_noise
 from fedassay.audits.claim.declared_noise import FieldNoise, declared_noise
-from fedassay.audits.claim.ledger_claim import claim_words, ledger_figures, not_audited
+from fedassay.audits.claim.ledger_claim import claim_words, ledger_figures, not_audited, whose, worst_of
 from fedassay.audits.claim.verdict import exceeds, ledger_words
 from fedassay.audits.evidence import Figures, Ground, LedgerVerdict, Subject, TapeVerdict
 from fedassay.audits.verdict import conclude_claim
@@ -20,6 +20,7 @@ from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import Transcript
 from fedassay.records.record import Finding, Metric
+from fedassay.support.adjacency import UNIT_WORDS
 
 _NOT_DRAWN_AGAIN = "captured messages cannot be drawn again on neighbouring records"
 _HOW = "captures of the same records measure it (fedassay audit --again)"
@@ -49,8 +50,9 @@ def captured_claim(
     measured = measured_noise((transcript, *again)) if again else ()
     assumptions = (
         claim_words(claim),
-        "accounted: everything that leaves, the worst record of any client, on the sensitivities and the noise "
-        "that the transcript declares",
+        f"accounted: everything that leaves, {worst_of(claim)}, on the sensitivities and the noise that the "
+        "transcript declares",
+        *whose(transcript),
         *(("captures: of the same records, with noise drawn anew for each",) if again else ()),
     )
     figures = Figures({**figures.metrics, **_figures(held, measured)}, assumptions=assumptions)
@@ -84,7 +86,9 @@ def _ground(
         return TapeVerdict("inconclusive", f"{ledger}; {'; '.join(left)}")
     shown = "; ".join(field.words for field in measured)
     return LedgerVerdict(
-        "sound", f"{ledger}; {shown}; that one record moves no more than the declared sensitivity was not tested"
+        "sound",
+        f"{ledger}; {shown}; that {UNIT_WORDS[claim.unit]} moves no more than the declared sensitivity was not "
+        "tested",
     )
 
 

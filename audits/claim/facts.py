@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
-from fedassay.contracts.metrics import CLAIM
+from fedassay.contracts.metrics import CLAIM, NOISE_SHARE
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
 _RERUNS = 2.5
 """Runs of the method for each run that is asked for: two sides, and those that choose the direction."""
 
+_CANARY = 1e-3
+"""Seconds of a gradient canary: two trainings of a linear head, in 200 steps."""
+
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     again = _RERUNS * given["runs"] * load.private / sizes.clients if given["mode"] == "rerun" else 0.0
-    return float(rate.AUDIT * load.cells + again)
+    canaries = _CANARY * given["canaries"] * load.cells
+    return float(rate.AUDIT * load.cells + again + canaries)
 
 
 DP_CLAIM = AuditFacts(
     needs=("another_run",),
-    metrics=CLAIM,
+    metrics=(*CLAIM, NOISE_SHARE),
     place=Place("claim", "Claims", order=60),
     rule=SarifRule(
         "A differential-privacy claim must be supported by the ledger and survive attack.",

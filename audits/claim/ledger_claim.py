@@ -12,7 +12,10 @@ from fedassay.audits.verdict import conclude_claim, not_run
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted, account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
+from fedassay.exchange.transcript import Transcript
+from fedassay.exchange.whose import record_as_person
 from fedassay.records.record import Finding, Metric, unmeasured
+from fedassay.support.adjacency import UNIT_WORDS
 
 
 def ledger_finding(
@@ -42,7 +45,8 @@ def ledger_finding(
     assert isinstance(claim, PrivacyClaim)
     assumptions = (
         claim_words(claim),
-        f"accounted: everything that leaves, the worst record of any client, {rests_on}",
+        f"accounted: everything that leaves, {worst_of(claim)}, {rests_on}",
+        *whose(context.outcome.transcript),
     )
     ground = ground_of(claim, accounted, None, why, asked, context)
     shown = replace(figures, assumptions=assumptions, tape=asked.rows)
@@ -68,9 +72,9 @@ def not_audited(audit: str, claim: PrivacyClaim | NoClaim, figures: Figures) -> 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:
     """The ledger's total at the delta and under the adjacency of the claim."""
     asked = context.privacy
-    if (claim.delta, claim.adjacency) == (asked.delta, asked.adjacency):
+    if (claim.delta, claim.adjacency, claim.unit) == (asked.delta, asked.adjacency, asked.unit):
         return context.accounted
-    return account(context.outcome.transcript, claim.adjacency, claim.delta)
+    return account(context.outcome.transcript, claim.adjacency, claim.delta, claim.unit)
 
 
 def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
@@ -83,10 +87,22 @@ def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
     }
 
 
+def worst_of(claim: PrivacyClaim) -> str:
+    """Whom the ledger adds up for."""
+    return "the worst client" if claim.unit == "client" else f"the worst {claim.unit} of any client"
+
+
+def whose(transcript: Transcript) -> tuple[str, ...]:
+    """That a claim for records is none for persons, where one of these is known to have several."""
+    mistaken = record_as_person(transcript)
+    return () if mistaken is None else (mistaken.words,)
+
+
 def claim_words(claim: PrivacyClaim) -> str:
     """What is claimed, in one line."""
     covered = f"; the claim speaks of {listed(claim.covers)} only" if claim.covers else ""
     return (
-        f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency}, one record "
+        f"claim: epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency}, "
+        f"{UNIT_WORDS[claim.unit]} "
         f"({claim.source}){covered}"
     )

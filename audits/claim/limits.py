@@ -53,6 +53,9 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
     """
     short = _shortfall(claim, context)
     tape = _tape_words(short) if short is not None else ""
+    if observation is not None and observation.limit is not None:
+        words = "; ".join(part for part in (observation.limit.words, tape) if part)
+        return observation.limit.model_copy(update={"words": words})
     if observation is not None:
         refuted = refuted_epsilon(
             claim.epsilon,
@@ -96,7 +99,7 @@ def _shortfall(claim: PrivacyClaim, context: AuditContext) -> _Shortfall | None:
     if not 0 < share < 1:
         return None
     weakened = weaker(context.outcome.transcript, share)
-    epsilon = account(weakened, claim.adjacency, claim.delta).epsilon
+    epsilon = account(weakened, claim.adjacency, claim.delta, claim.unit).epsilon
     return _Shortfall(share, numbers, epsilon) if math.isfinite(epsilon) else None
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.bounds import Bounds, Control, Observation, Scores, bounds_of
+from fedassay.audits.claim.tape.neighbours import unit_at
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
 from fedassay.audits.stats.gdp_bound import gdp_bound
 from fedassay.contracts.audit import AuditContext
@@ -34,7 +35,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
@@ -109,7 +110,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
 
     chosen = max(LEAST, runs // 4)
     with context.workplace.progress.step("reruns") as advance:
-        outliers = outliers_of(context, context.clients[index], claim.adjacency)
+        outliers = outliers_of(context, context.clients[index], claim.adjacency, claim.unit)
         outlier, direction = _strongest(outliers, released, chosen)
         zero, one = np.empty(runs), np.empty(runs)
         for i in range(runs):
@@ -173,11 +174,14 @@ def what_leaves(outcome: Outcome, client: str) -> Released:
     }
 
 
-def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) -> list[Outlier]:
-    """Neighbours of some records of a client, at least one, that differ by a record unlike the rest.
+def outliers_of(
+    context: AuditContext, client: Records, adjacency: Adjacency, unit: Unit = "record"
+) -> list[Outlier]:
+    """Neighbours of some records of a client, at least one, that differ by a record or a unit unlike the rest.
 
     Under `replace_one_same_label` a record of the rarest class is replaced, its label kept; under
-    `replace_one` its label changes too; under `add_remove` the record is added.
+    `replace_one` its label changes too; under `add_remove` the record is added. Of a person, or the client, all
+    records are outliers; under `add_remove` the other side lacks them.
     """
     labels, counts = np.unique(client.labels, return_counts=True)
     rare = int(labels[np.argmin(counts)])
@@ -192,6 +196,13 @@ def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) ->
     if wrong.size:
         images["an image of another class"] = context.test.images[wrong[0]]
     verb = "added" if adjacency == "add_remove" else "in place of a record"
+    if unit != "record":
+        return [
+            _unit_outlier(name, image, client, place, unit, label if adjacency == "replace_one" else None, context)
+            if adjacency != "add_remove"
+            else _without(_unit_outlier(name, image, client, place, unit, None, context), client, place, unit)
+            for name, image in images.items()
+        ]
     found = []
     for name, image in images.items():
         one = (client.images.copy(), client.labels.copy())
@@ -202,6 +213,23 @@ def outliers_of(context: AuditContext, client: Records, adjacency: Adjacency) ->
         within = Records(client.name, one[0], one[1].astype(np.int64), context.encode)
         found.append(Outlier(f"{name} {verb}", client, within))
     return found
+
+
+def _unit_outlier(
+    name: str, image: Images, client: Records, place: int, unit: Unit, label: int | None, context: AuditContext
+) -> Outlier:
+    """All records of a unit replaced by one image; `label` is theirs, or None where they keep their own."""
+    places, images, labels = unit_at(client, place, unit), client.images.copy(), client.labels.copy()
+    images[places] = image
+    if label is not None:
+        labels[places] = label
+    within = Records(client.name, images, labels, context.encode, client.groups)
+    return Outlier(f"{name} in place of every record of one {unit}", client, within)
+
+
+def _without(outlier: Outlier, client: Records, place: int, unit: Unit) -> Outlier:
+    rest = np.setdiff1d(np.arange(len(client)), unit_at(client, place, unit))
+    return Outlier(f"{outlier.name}, or nobody", client.take(rest), outlier.within)
 
 
 def _noise_image(context: AuditContext, like: Images) -> Images:

@@ -27,6 +27,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
+from fedassay.support.adjacency import UNIT_WORDS
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores
@@ -94,7 +95,7 @@ def _observed(
         )
     if bounds.proven > claim.epsilon or bounds.judged > claim.epsilon * _MARGIN:
         words = f"an attack shows at least {bounds.judged:.4g} {level}, above the claimed {claim.epsilon:g}"
-        return "unsound", f"{words}; {ledger}"
+        return "unsound", "; ".join(part for part in (words, observation.stopped, ledger) if part)
     if accounted.epsilon > claim.epsilon * _SLACK:
         return "unsupported", f"{ledger}; {shown}"
     gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
@@ -149,8 +150,8 @@ def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transc
     if sent:
         many = len(sent) > 1 or sent[0].rstrip(")").endswith("s")
         clauses.append(
-            f"{listed(sent)} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} one record "
-            f"changes {'them' if many else 'it'}"
+            f"{listed(sent)} {'leave' if many else 'leaves'} exactly: under {claim.adjacency} "
+            f"{UNIT_WORDS[claim.unit]} changes {'them' if many else 'it'}"
         )
     if unsent:
         clauses.append(f"no noise covers {listed(unsent)}")
@@ -168,7 +169,7 @@ def _field_words(name: str, item: MessageField) -> str:
 def _shown(observation: Observation) -> str:
     bounds = observation.bounds
     epsilon = bounds.observed.epsilon
-    aside = f"; {observation.remark}" if observation.remark else ""
+    aside = "".join(f"; {part}" for part in (observation.stopped, observation.remark) if part)
     if bounds.certain:
         return (
             f"an attack told all {2 * bounds.n:,} releases apart, which shows at least {epsilon:.3g} (95 %), the "

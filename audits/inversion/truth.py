@@ -153,19 +153,18 @@ def candidates(source: VectorSource, clients: Sequence[Records]) -> list[Ints]:
 def alike(source: VectorSource, context: AuditContext, rng: np.random.Generator) -> tuple[Ints, list[Ints]]:
     """Images that know what a source's may know of the clients, but nothing of the records they are held against.
 
-    The clients' records are halved. For each vector, one record of the first half stands for its image, of those
-    that this may show (of its sender and class, where it may show a single one), and is held against such records
-    of the second half.
+    The clients' records are halved, no person over both halves. For each vector, one record of the first half
+    stands for its image, of those that this may show (of its sender and class, where it may show a single one),
+    and is held against such records of the second half.
 
     Returns:
         The positions of the records that stand for images, shape (k,), k at most the number of vectors, and for
         each the positions of those that it is held against.
     """
-    labels = [client.labels for client in context.clients]
-    starts = np.cumsum([0, *(len(own) for own in labels)])
+    starts = np.cumsum([0, *(len(client) for client in context.clients)])
     first = np.zeros(starts[-1], np.bool_)
-    for start, own in zip(starts, labels, strict=False):
-        first[start + half_of_each(own, rng)] = True
+    for start, client in zip(starts, context.clients, strict=False):
+        first[start + half_of_each(client.labels, rng, client.groups)] = True
     images, sets = [], []
     unpaired = replace(source, rows=np.full(len(source.rows), -1))
     for row, part in zip(source.rows, candidates(unpaired, context.clients), strict=True):

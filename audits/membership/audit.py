@@ -2,7 +2,7 @@
 
 Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
-canaries planted into one private training run (`canaries`).
+canaries planted into one private training run (`canaries`) and the risk of single records (`worst_record`).
 
 Positive controls: the method's own run without privacy on control records that it is known to give away
 (`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
@@ -12,6 +12,9 @@ strangers, too. Where members and strangers are not of one distribution (a clien
 other origin), any release of that client's distribution tells them apart, and the control is flagged. Where
 clients are too small to be halved, the release is computed from fresh records; at last, the truth is shuffled
 among the candidates of each client and label.
+
+Where records say whose they are, persons are told apart, not records (`trials`), and a claim on records allows
+what as many records of one person make of it.
 
 Verdict. Without a claim, `leak` where members are told better than by chance. Under a claim of (epsilon, delta),
 `leak` where a lower bound shows more than the claim allows: a claim permits some membership inference, and says
@@ -37,19 +40,28 @@ from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
-from fedassay.audits.membership.roc import Allowed, Separation, allowed_by, separate_one_release
-from fedassay.audits.membership.verdict import REPLACED, Basis, Positives, finding, membership
+from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
+from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
+from fedassay.audits.membership.verdict import (
+    REPLACED,
+    REPLACED_PERSON,
+    Basis,
+    Positives,
+    finding,
+    membership,
+)
+from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run
 from fedassay.contracts.attack import AttackResult
-from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
-from fedassay.exchange.release import PrivacyClaim
-from fedassay.records.record import Finding, Limit
+from fedassay.exchange.release import Claim, PrivacyClaim
+from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import FedassayError, NotRunError
 from fedassay.support.types import Bools, Parameters
 
@@ -57,6 +69,10 @@ Separating = Callable[[NDArray[np.floating], Bools, NDArray[np.str_]], Separatio
 
 _FEWEST = 4
 """Members and strangers that a test takes, at least."""
+_PERSONS = (
+    "persons are told apart, each by the mean score of its records (up to {}): records of one person are no "
+    "trials of their own"
+)
 _ENOUGH = 5
 """Members and strangers of one client from which on a test of that client alone can reject."""
 
@@ -84,6 +100,7 @@ class _Asked:
         result: On the audited release.
         truth: Which candidates are members, shape (n,).
         blocks: The exchangeable group of each, shape (n,).
+        trials: Whom tests tell apart.
         positives: On a release that gives members away, by source.
         negative: On releases to which all are strangers; None where none could be made.
         own: On what the method makes of control records without privacy; in words why there is none.
@@ -92,6 +109,7 @@ class _Asked:
     result: AttackResult
     truth: Bools
     blocks: NDArray[np.str_]
+    trials: Trials
     positives: Mapping[str, AttackResult]
     negative: _Negative | None
     own: Exposed | str
@@ -109,6 +127,11 @@ class MembershipAudit(Parameters):
     """Of the informed adversary against noised statistics: releases on either side; 0: not tried."""
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
+    records: int = Field(default=0, ge=0)
+    """Records of the smallest client at most whose own risk is measured, each swapped for a stranger by a coin in
+    every one of `record_runs`; 0: none."""
+    record_runs: int = Field(default=100, ge=16)
+    """Runs of the method for that, and as many again for its control."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
@@ -126,6 +149,7 @@ class MembershipAudit(Parameters):
             result,
             truth,
             blocks,
+            trials_of(context.game),
             {source: self._positive(source, context) for source in {key.split("/")[0] for key in result.scores}},
             self._negative(context, truth, blocks) if result.scores else None,
             own,
@@ -135,16 +159,18 @@ class MembershipAudit(Parameters):
         findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
             findings.append(canary_finding(context, self.canaries))
+        if self.records:
+            findings.append(worst_record_finding(context, self.records, self.record_runs))
         return findings
 
-    def _finding(self, key: str, asked: _Asked, context: AuditContext) -> Finding:
+    def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:
         """What one test shows of one source."""
         source, test = key.split("/")
-        scores, truth = asked.result.scores[key], asked.truth
+        trials, scored = asked.trials, asked.result.scores[key]
+        scores, truth, blocks = trials.scores(scored), trials.any(asked.truth), trials.first(asked.blocks)
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
             return not_run(membership(source, test), "fewer than 4 members or strangers could be scored")
-        claim = context.outcome.transcript.claim
-        allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
+        allowed, remarks = _allowed(context.outcome.transcript.claim, trials)
         delta = 0.0 if allowed is None else allowed.delta
         rng = context.seeds.numpy("membership", key)
 
@@ -153,19 +179,19 @@ class MembershipAudit(Parameters):
                 np.asarray(values, np.float64), members, groups, rng, delta=delta, tests=context.bounds
             )
 
-        ours = separation(scores, truth, asked.blocks)
+        ours = separation(scores, truth, blocks)
         leaking = asked.positives[source].scores.get(key)
         if leaking is None:
             alone = Control(WORDS[source], False, "it could not be attacked", detail="AUC")
         else:
-            alone = separation(leaking, truth, asked.blocks).control(WORDS[source])
+            alone = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
         own = [] if isinstance(asked.own, str) else self._own(key, asked.own, separation)
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
-            words = asked.negative.words
-            silent = separation(asked.negative.scores[key], truth, asked.negative.blocks)
+            words, groups = asked.negative.words, trials.first(asked.negative.blocks)
+            silent = separation(trials.scores(asked.negative.scores[key]), truth, groups)
         else:
-            silent = separation(scores, _shuffled(truth, asked.blocks, rng), asked.blocks)
+            silent = separation(scores, _shuffled(truth, blocks, rng), blocks)
         return finding(
             membership(source, test),
             ours,
@@ -175,12 +201,14 @@ class MembershipAudit(Parameters):
             ),
             silent=(silent, words),
             basis=Basis(
-                REPLACED,
+                REPLACED_PERSON if trials.person else REPLACED,
                 (
+                    *remarks,
                     "candidates: as many members as strangers (test role), client by client and label by label; "
                     "the adversary knows the method and how many records of each class a client has",
                     f"levels are 0.05 over {context.bounds}, the number of tests in the run",
                 ),
+                also=_beside(key, asked, context),
             ),
             limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
@@ -225,7 +253,7 @@ class MembershipAudit(Parameters):
         """A release of each half of every client's records, asked about the other half."""
         rng = context.seeds.numpy("membership", "halves")
         candidates, _ = pooled_blocks(context.game)
-        first = [half_of_each(client.labels, rng) for client in context.clients]
+        first = [half_of_each(client.labels, rng, client.groups) for client in context.clients]
         second = [
             np.setdiff1d(np.arange(len(client)), rows) for client, rows in zip(context.clients, first, strict=True)
         ]
@@ -255,6 +283,27 @@ class MembershipAudit(Parameters):
     def _asked(self, clients: tuple[Records, ...], context: AttackedContext, number: int) -> AttackResult:
         outcome = context.rerun(clients, context.seeds.child("membership", "negative", number))
         return context.attack(visible(outcome, context.view.threat), context.game)
+
+
+def _allowed(claim: Claim, trials: Trials) -> tuple[Allowed | None, tuple[str, ...]]:
+    """What a claim allows of a trial, None where nothing is claimed of it; and what is to be said of trials."""
+    words = (_PERSONS.format(trials.most),) if trials.person else ()
+    if not isinstance(claim, PrivacyClaim):
+        return None, words
+    allowed = allowed_by(claim, replaced=True, records=trials.most)
+    if trials.person and allowed.delta >= NOTHING:
+        # What allows everything is no claim, and to be told at all is a leak.
+        return None, (*words, f"nothing is claimed of a person: {allowed.words}")
+    return allowed, words
+
+
+def _beside(key: str, asked: _Asked, context: AttackedContext) -> dict[str, Metric]:
+    """Figures beside those of a test of persons."""
+    if not asked.trials.person:
+        return {}
+    senders = np.concatenate([[name] * len(each) for name, each in context.game.questions.items()])
+    rng = context.seeds.numpy("membership", "persons", key)
+    return person_metrics(asked.result.scores[key], asked.truth, senders, asked.trials, rng)
 
 
 def _unanswered(asked: _Asked) -> list[Finding]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedassay.audits.simulation import raw_view
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.membership import MembershipGame
+from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import Generator
 from fedassay.exchange.view import View
@@ -178,9 +179,15 @@ def _kernel(first: Matrix, second: Matrix, bandwidth: float) -> Matrix:
 
 
 def pooled_blocks(game: MembershipGame) -> tuple[Records, NDArray[np.str_]]:
-    """All candidates in the order of the game, and the exchangeable group (client and label) of each."""
+    """All candidates in the order of the game, and the exchangeable group (client and label) of each.
+
+    A person's records are of one group, by the label of most of them.
+    """
     asked = joined("candidates", list(game.questions.values()))
-    names = [f"{name}/{label}" for name, each in game.questions.items() for label in each.labels]
+    names = []
+    for name, each in game.questions.items():
+        units = units_of(each.labels, each.groups)
+        names += [f"{name}/{label}" for label in units.labels[units.of]]
     return asked, np.array(names, np.str_)
 
 
@@ -194,6 +201,8 @@ def strangers(
 ) -> NDArray[np.bool_]:
     """Candidates that are in no client's half: as many of a client's own as of others in every block, shape (n,).
 
+    Of persons as many, each with all of its records.
+
     Args:
         candidates: Of all clients.
         halves: What a release was computed from, by client.
@@ -202,12 +211,14 @@ def strangers(
         free: Which may be chosen, shape (n,).
         rng: Chooses where there are more of the one kind.
     """
-    out = ~candidates.among(*halves)
+    units = units_of(candidates.labels, candidates.groups).of
+    inside = np.bincount(units, weights=candidates.among(*halves)) > 0
+    out = ~inside[units]
     chosen = np.zeros(len(out), np.bool_)
     for block in np.unique(blocks):
         left = (blocks == block) & out & free
-        sides = [rng.permutation(np.flatnonzero(part)) for part in (left & members, left & ~members)]
+        sides = [rng.permutation(np.unique(units[part])) for part in (left & members, left & ~members)]
         size = min(len(side) for side in sides)
         for side in sides:
-            chosen[side[:size]] = True
+            chosen |= np.isin(units, side[:size])
     return chosen

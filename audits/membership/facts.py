@@ -14,7 +14,8 @@ _TRIAL = 0.1
 
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # The negative control runs every method on both halves of the records.
-    return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * float(given["trials"])) + load.seconds
+    trials = float(given["trials"]) + (2.0 * float(given["record_runs"]) if given["records"] else 0.0)
+    return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * trials) + load.seconds
 
 
 MEMBERSHIP = AuditFacts(
@@ -35,6 +36,34 @@ MEMBERSHIP = AuditFacts(
             "TPR at 0.1 % FPR",
             "Members found while 0.1 % of non-members are accused.",
             worse="higher",
+        ),
+        MetricFacts(
+            "auc_records",
+            "AUC of records",
+            "The same area of single records, one of each person, where data.groups says whose they are.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "persons_above_all",
+            "Persons above all strangers",
+            "Share of the member persons who score above every stranger: those who are worst off.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "auc_clients",
+            "AUC of clients",
+            "The same area of whole clients against as many strangers, from four clients on.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "worst_record",
+            "Worst record",
+            "Share of runs in which it is told whether the most exposed record was in; 0.5 is guessing.",
+            worse="higher",
+        ),
+        MetricFacts("mean_record", "Mean record", "The same, on the mean over these records.", worse="higher"),
+        MetricFacts(
+            "records_told", "Records told", "Records that are told better than by chance.", worse="higher"
         ),
     ),
     place=Place("attacks", "Membership", order=40, always=True),

@@ -58,15 +58,43 @@ class Allowed:
     words: str
 
 
-def allowed_by(claim: PrivacyClaim, *, replaced: bool) -> Allowed:
-    """What a claim allows where a record is replaced, or else where one changes as its adjacency says."""
+NOTHING = 1 - 1e-9
+"""Delta from which on a claim allows everything."""
+
+
+def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allowed:
+    """What a claim allows where a record or person is replaced, or else where one changes as its adjacency says.
+
+    A claim on records hides a person who has several less well: each is a step (group privacy; Dwork and Roth
+    2014, theorem 2.2, with delta as in Vadhan 2017, lemma 2.2).
+
+    Args:
+        claim: Of privacy.
+        replaced: Neighbours of the game differ in a replacement.
+        records: Records of a person, where neighbours differ in one with all of its records.
+    """
     epsilon, delta = claim.epsilon, claim.delta
     stated = f"({epsilon:g}, {delta:g}) under {claim.adjacency}"
-    if claim.adjacency != "add_remove" or not replaced:
+    stated += "" if claim.unit == "record" else f" for one {claim.unit}"
+    steps = records if claim.unit == "record" else 1
+    if claim.adjacency == "add_remove" and replaced:
+        steps *= 2
+    if steps == 1:
         return Allowed(epsilon, delta, stated)
-    doubled = min(delta * (1 + math.exp(min(epsilon, 700.0))), 1 - 1e-9)
-    words = f"({2 * epsilon:g}, {doubled:.3g}) for one replaced record, two steps of {stated}"
-    return Allowed(2 * epsilon, doubled, words)
+    whole = _in_steps(epsilon, delta, steps)
+    one = "record" if records == 1 else f"person of up to {records} records"
+    words = f"({steps * epsilon:g}, {whole:.3g}) for one replaced {one}, {_counted(steps)} steps of {stated}"
+    return Allowed(steps * epsilon, whole, words)
+
+
+def _in_steps(epsilon: float, delta: float, steps: int) -> float:
+    """Delta (e^(k epsilon) - 1) / (e^epsilon - 1), below 1."""
+    growth = math.expm1(min(steps * epsilon, 700.0)) / math.expm1(min(epsilon, 700.0)) if epsilon > 0 else steps
+    return float(min(delta * growth, NOTHING))
+
+
+def _counted(steps: int) -> str:
+    return "two" if steps == 2 else str(steps)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from fedassay.audits.membership.roc import allowed_by
 from fedassay.audits.membership.verdict import Releases, Scores, informed_finding
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
-from fedassay.heads.linear import FeatureModel
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.reruns import Experiment, llr_scores
 from fedassay.privacy.sensitivities import Neighbours
@@ -59,7 +59,7 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
     """
     name, experiment = _mechanism(context)
     model = context.outcome.model
-    if not isinstance(model, FeatureModel):
+    if not isinstance(model, OnFeatures):
         raise NotRunError("the noised statistic is of features of the clients' own networks")
     if experiment.mu == np.inf:
         raise NotRunError("a field that one record changes leaves exactly; see worst_case")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.audit import AuditContext
-from fedassay.records.record import Finding, Limit
+from fedassay.records.record import Finding, Limit, Metric
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Scores of releases without the record in question, shape (n,), and with it, shape (m,)."""
@@ -116,6 +116,8 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
 
 REPLACED = "for one replaced record of the same label"
 """The neighbours of a game without a claim."""
+REPLACED_PERSON = "for one replaced person, all of whose records go with it"
+"""Those of a game whose candidates are persons."""
 
 
 def membership(source: str | None, selection: str | None) -> Subject:
@@ -166,11 +168,13 @@ class Basis:
         observed_for: Which neighbours the observed epsilon is for, in words.
         assumptions: Stated beside the verdict.
         about: What was released, said before the reason.
+        also: Metrics beside those of the test.
     """
 
     observed_for: str
     assumptions: tuple[str, ...]
     about: str = ""
+    also: Mapping[str, Metric] = field(default_factory=dict)
 
 
 def finding(
@@ -205,7 +209,7 @@ def finding(
         subject,
         replace(result, limit=lambda: limit(against)),
         Figures(
-            metrics(ours, basis.observed_for),
+            {**metrics(ours, basis.observed_for), **basis.also},
             baseline(allowed),
             basis.assumptions,
             series={"roc": roc_series(ours)},

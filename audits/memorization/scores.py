@@ -136,8 +136,10 @@ def deal(owners: Sequence[Records], unseen: Records, rng: np.random.Generator) -
     """Every unseen record to one owner at most, each class in proportion to what the owners hold of it.
 
     One record held against two generators would make their results depend on each other, and a permutation test
-    over both would not be exact.
+    over both would not be exact; nor would it be with two records of one person, of whom one is dealt.
     """
+    if unseen.groups is not None:
+        unseen = unseen.take(one_of_each(unseen.groups, rng))
     chosen: list[list[Ints]] = [[np.zeros(0, dtype=np.int64)] for _ in owners]
     for label in np.unique(unseen.labels):
         pool = rng.permutation(np.flatnonzero(unseen.labels == label))
@@ -149,11 +151,24 @@ def deal(owners: Sequence[Records], unseen: Records, rng: np.random.Generator) -
     return [unseen.take(np.sort(np.concatenate(rows))) for rows in chosen]
 
 
+def one_of_each(groups: Ints, rng: np.random.Generator) -> Ints:
+    """The position of one record of each person, drawn at random: records of one person are no trials each."""
+    order = rng.permutation(len(groups))
+    return np.asarray(order[np.unique(groups[order], return_index=True)[1]], np.int64)
+
+
 def match_classes(first: Records, second: Records, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Positions of as many records of each class in both sets, as many as both have."""
+    """Positions of as many records of each class in both sets, as many as both have; at most one of a person."""
     chosen: tuple[list[Ints], list[Ints]] = ([], [])
+    usable = [
+        np.arange(len(each)) if each.groups is None else np.sort(one_of_each(each.groups, rng))
+        for each in (first, second)
+    ]
     for label in np.intersect1d(first.labels, second.labels):
-        rows = [rng.permutation(np.flatnonzero(each.labels == label)) for each in (first, second)]
+        rows = [
+            rng.permutation(places[each.labels[places] == label])
+            for each, places in zip((first, second), usable, strict=True)
+        ]
         size = min(len(each) for each in rows)
         for side, each in zip(chosen, rows, strict=True):
             side.append(each[:size])

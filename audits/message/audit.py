@@ -32,6 +32,7 @@ from fedassay.audits.message.truth import (
     assumptions,
     class_means,
     encoder,
+    incomparable,
     judge,
     match,
     metrics,
@@ -130,8 +131,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     }
     encode = encoder(context)
     if encode is None or not truths:
-        what = "features of the clients' own networks" if encode is None else "senders without known records"
-        return not_run(subject, f"vectors of {what} cannot be compared with any record's")
+        return not_run(subject, incomparable(encode))
     means = class_means(context, encode)
     if len(vectors) and vectors.shape[1] != means.shape[1]:
         widths = f"the vectors have width {vectors.shape[1]}, the records' features {means.shape[1]}"
@@ -162,7 +162,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         if known
         else by_hand,
         negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=negative.test.beats
+            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
         ),
         also=(by_hand,) if known else (),
     )

@@ -23,6 +23,7 @@ from fedassay.audits.message.truth import (
     assumptions,
     class_means,
     encoder,
+    incomparable,
     judge,
     match,
     metrics,
@@ -109,8 +110,7 @@ def factors_findings(result: AttackResult, context: AttackedContext) -> list[Fin
     senders = [str(name) for name in result.artifacts["senders"]]
     truths = {name: records for name in senders if (records := truth_of(context, name)) is not None}
     if encode is None or not truths:
-        what = "features of the clients' own networks" if encode is None else "senders without known records"
-        return [not_run(subject, f"vectors of {what} cannot be compared with any record's")]
+        return [not_run(subject, incomparable(encode))]
     means = class_means(context, encode)
     vectors = np.asarray(result.artifacts["vectors"], np.float64)
     vectors = vectors if len(vectors) else np.zeros((0, means.shape[1]))
@@ -217,7 +217,7 @@ def _finding(
         ),
         positive=known.control() if known.sizes else by_hand,
         negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=negative.test.beats
+            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
         ),
         also=(by_hand,) if known.sizes else (),
     )

@@ -15,10 +15,10 @@ from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.heads.linear import FeatureModel
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Ints
 
@@ -84,6 +84,14 @@ class Recovery:
             return by_arithmetic(self.matched.exact > 0)
         return by_p_value(self.closer.p, self.tests)
 
+    def flags(self, negative: Recovery) -> bool:
+        """Whether strangers' records come back from the same vectors, by what the finding itself rests on.
+
+        Exact copies are no class means: that fresh records of the same kind lie closer to them than those do, as
+        where classes have several modes, is no reason to doubt them. That one of them is met exactly would be.
+        """
+        return negative.matched.exact > 0 if self.matched.exact else negative.test.beats
+
     @property
     def undecided(self) -> str:
         """Why vectors could not be told from class means, empty where they could or are records' features."""
@@ -125,9 +133,9 @@ class Recovery:
 
 
 def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
-    """What turns records into the features that the method summed up; None for features of its own networks."""
+    """What turns records into the features that the method summed up; None for those of networks of its own."""
     model = context.outcome.model
-    if model is not None and not isinstance(model, FeatureModel):
+    if model is not None and not isinstance(model, OnFeatures):
         return None
     transform = None if model is None else model.transform
 
@@ -136,6 +144,17 @@ def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
         return np.asarray(features, np.float64)
 
     return encode
+
+
+def incomparable(encode: Callable[[Records], Matrix] | None) -> str:
+    """Why vectors were not compared with records: their features are not known, or their records are not."""
+    what = (
+        "features of the method's own networks (its model does not name them as the backbone's, by an attribute "
+        "`transform`)"
+        if encode is None
+        else "senders without known records"
+    )
+    return f"vectors of {what} cannot be compared with any record's"
 
 
 def truth_of(context: AuditContext, sender: str) -> Records | None:
@@ -234,9 +253,10 @@ def result_of(
     if ours.median is None:
         shown = f"0 of {matched.records} records' features were recovered ({name})"
     else:
+        vectors = "vector" if len(matched.errors) == 1 else "vectors"
         shown = (
             f"{matched.exact} of {matched.records} records' features computed exactly ({name}); median relative "
-            f"error {ours.median:.2g} over {len(matched.errors)} vectors, {np.median(matched.baseline):.2g} for "
+            f"error {ours.median:.2g} over {len(matched.errors)} {vectors}, {np.median(matched.baseline):.2g} for "
             "the nearest class means"
         )
     return Result(

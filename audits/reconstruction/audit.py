@@ -6,13 +6,15 @@ without a generator. Every finding carries its controls: the method's own releas
 without privacy, through the same view and attack, must be caught, and so must raw features; a release
 without information on the records must not be flagged. A set that seems to leak is held against other
 private images in its place: where clients' distributions are not the fresh images', these are closer, too.
+
+Where records say whose they are, a person is a target, by the mean over its images: see `Scored.by_person`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -75,6 +77,14 @@ class _Compared:
     runs: PairedRuns | PooledRuns | None = None
 
 
+class _Set(NamedTuple):
+    """Images that are held against targets as a set, and whose these are; None: nobody has two of them."""
+
+    shown: Images
+    targets: Images
+    persons: Ints | None
+
+
 @register("audit", "reconstruction")
 class ReconstructionAudit(Parameters):
     """Whether reconstructed images come closer to the private ones than what needs no generator."""
@@ -128,7 +138,7 @@ class ReconstructionAudit(Parameters):
                 yield _Compared(selection, judged, exposed, raw, negative)
                 continue
             seed = context.seeds.integer("reconstruction", "limit", name, selection)
-            runs = PairedRuns(scored, negative.scored, exposed.scored, context.bounds, seed)
+            runs = PairedRuns(judged.trials, negative.trials, exposed.trials, context.bounds, seed)
             yield _Compared(selection, judged, exposed, raw, negative, runs=runs)
 
     def _own_pairs(
@@ -145,7 +155,8 @@ class ReconstructionAudit(Parameters):
             return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
         images = joined("control", exposed.clients).images
         closest = most_similar(images, context.attacker.images, device=context.similarity.device).indices
-        known = Truth(images, truth.fresh, tuple(owners(exposed.clients)), closest)
+        groups = joined("control", exposed.clients).groups
+        known = Truth(images, truth.fresh, tuple(owners(exposed.clients)), closest, groups)
         top = self._top(len(made.images))
         selections = paired_selections(made, known, context.attacker, context.similarity, top)
         return {
@@ -166,24 +177,25 @@ class ReconstructionAudit(Parameters):
         records, _, raw = self._raw(truth, context)
         silent = nobodys_images(name, context)
         sets = {
-            "result": (reconstruction.images[:, 0], truth.images),
-            "raw": (raw.images[:, 0], records.images),
-            "negative": (silent, truth.images),
+            "result": _Set(reconstruction.images[:, 0], truth.images, truth.persons),
+            "raw": _Set(raw.images[:, 0], records.images, records.groups),
+            "negative": _Set(silent, truth.images, truth.persons),
         }
         missing = ""
         try:
             exposed = self._exposed(reconstruction, context)
-            sets["own"] = exposed.made.images[:, 0], joined("control", exposed.clients).images
+            held = joined("control", exposed.clients)
+            sets["own"] = _Set(exposed.made.images[:, 0], held.images, held.groups)
         except NotRunError as error:
             missing = str(error)
         judged: dict[tuple[str, str], Closeness] = {}
-        for kind, (images, target) in sets.items():
-            judged |= self._judged_sets(name, kind, images, target, truth, context)
+        for kind, each in sets.items():
+            judged |= self._judged_sets(name, kind, each, truth, context)
         tests = [judged["result", selection].test for selection in ("oracle_all", "oracle")]
         if any(test.beats or test.alone for test in tests) and len(truth.images) >= 4:
-            judged |= self._judged_sets(
-                name, "others", *other_images(reconstruction, truth, context), truth, context
-            )
+            shown, rest = other_images(reconstruction, truth, context)
+            others_held = _Set(shown, truth.images[rest], None if truth.persons is None else truth.persons[rest])
+            judged |= self._judged_sets(name, "others", others_held, truth, context)
         for selection in ("oracle_all", "oracle"):
             ours, others = judged["result", selection], judged.get(("others", selection))
             yield _Compared(
@@ -198,18 +210,20 @@ class ReconstructionAudit(Parameters):
 
     def _pooled(
         self,
-        sets: Mapping[str, tuple[Images, Images]],
+        sets: Mapping[str, _Set],
         truth: Truth,
         context: AuditContext,
         selection: str,
         name: str,
     ) -> PooledRuns:
         n = len(truth.images)
-        shown, exposed = sets["own"]
+        shown, exposed, _ = sets["own"]
         return PooledRuns(
             truth=truth.images,
             fresh=truth.fresh,
-            silent=sets["negative"][0],
+            silent=sets["negative"].shown,
+            persons=truth.persons,
+            fresh_persons=truth.fresh_persons,
             exposed=exposed,
             shown=shown,
             attacker=context.attacker.images,
@@ -220,21 +234,23 @@ class ReconstructionAudit(Parameters):
         )
 
     def _judged_sets(
-        self, name: str, kind: str, images: Images, target: Images, truth: Truth, context: AuditContext
+        self, name: str, kind: str, each: _Set, truth: Truth, context: AuditContext
     ) -> dict[tuple[str, str], Closeness]:
         """Both set-level selections of one set of images, by its kind and the selection."""
-        matched = self._matched(images, target, truth.fresh, context, f"{name}/{kind}")
+        matched = self._matched(each, truth, context, f"{name}/{kind}")
         return {
             (kind, selection): self._judge(scored, context, f"{name}/{kind}/{selection}")
             for selection, scored in matched.items()
         }
 
-    def _matched(
-        self, images: Images, target: Images, fresh: Images, context: AuditContext, path: str
-    ) -> dict[str, Scored]:
+    def _matched(self, each: _Set, truth: Truth, context: AuditContext, path: str) -> dict[str, Scored]:
         rng = context.seeds.numpy("reconstruction", "sets", path)
-        top = self._top(len(target))
-        return set_selections(images, target, fresh, context.attacker.images, context.similarity, top, rng)
+        top, attacker = self._top(len(each.targets)), context.attacker.images
+        found = set_selections(each.shown, each.targets, truth.fresh, attacker, context.similarity, top, rng)
+        return {
+            name: replace(scored, persons=each.persons, fresh_persons=truth.fresh_persons)
+            for name, scored in found.items()
+        }
 
     def _truth(self, context: AuditContext) -> Truth:
         """The private images that count; the same for every cell of a seed."""
@@ -258,7 +274,8 @@ class ReconstructionAudit(Parameters):
         """Raw features of the same records, and the same features shuffled, by kind and selection."""
         records, closest, positive = self._raw(truth, context)
         size = len(records)
-        known = Truth(records.images, truth.fresh, tuple(("control", i) for i in range(size)), closest)
+        mine = tuple(("control", i) for i in range(size))
+        known = Truth(records.images, truth.fresh, mine, closest, records.groups)
         controls = {}
         for kind, raw in (("positive", positive), ("negative", shuffled_features(records, context))):
             selections = paired_selections(raw, known, context.attacker, context.similarity, self._top(size))
@@ -277,9 +294,9 @@ class ReconstructionAudit(Parameters):
         figures = Figures(
             metrics=ours.metrics,
             baseline=ours.baseline,
-            assumptions=assumptions(source, self.near_duplicates, context),
-            pictures=figure(ours.scored, source.name, compared.selection, context, self.pictures),
-            series={"targets": targets(ours.scored)},
+            assumptions=(*assumptions(source, self.near_duplicates, context), *ours.persons_in_words),
+            pictures=figure(ours.trials, source.name, compared.selection, context, self.pictures),
+            series={"targets": targets(ours.trials)},
         )
         raw = compared.raw.control("raw features of the same records")
         negative = compared.negative.control(silent)

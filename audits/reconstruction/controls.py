@@ -12,6 +12,7 @@ from fedassay.audits.reconstruction.selections import Truth
 from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
+from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
 from fedassay.exchange.view import view
 from fedassay.support.errors import NotRunError
@@ -72,12 +73,16 @@ def nobodys_images(name: str, context: AttackedContext) -> Images:
     return item.images[:, 0]
 
 
-def other_images(reconstruction: Reconstruction, truth: Truth, context: AuditContext) -> tuple[Images, Images]:
-    """Half of the private images, in the place of at most as many reconstructions, and the other half."""
-    order = context.seeds.numpy("reconstruction", "others").permutation(len(truth.images))
+def other_images(reconstruction: Reconstruction, truth: Truth, context: AuditContext) -> tuple[Images, Ints]:
+    """Half of the private images, in the place of at most as many reconstructions, and where the other half is.
+
+    No person is in both halves.
+    """
+    units = units_of(np.zeros(len(truth.images), np.int64), truth.persons)
+    order = context.seeds.numpy("reconstruction", "others").permutation(len(units.labels))
     half = len(order) // 2
-    shown = order[:half][: len(reconstruction.images)]
-    return truth.images[shown], truth.images[np.sort(order[half:])]
+    shown = units.rows(order[:half])[: len(reconstruction.images)]
+    return truth.images[shown], np.sort(units.rows(order[half:]))
 
 
 def owners(clients: tuple[Records, ...]) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedassay.contracts.facts import AuditFacts, Given, Place, SarifRule
+from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
 from fedassay.contracts.metrics import HELDOUT_GAP, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
@@ -15,7 +15,16 @@ def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
 
 RECONSTRUCTION = AuditFacts(
     judges=("reconstructions",),
-    metrics=(*IMAGES, HELDOUT_GAP),
+    metrics=(
+        *IMAGES,
+        HELDOUT_GAP,
+        MetricFacts(
+            "worst_person",
+            "SSIM gain of the person worst off",
+            "The largest gain of a person over the baseline, where data.groups says whose images are.",
+            worse="higher",
+        ),
+    ),
     place=Place("images", "Reconstruction", order=10, always=True),
     rule=SarifRule(
         "Images must not be reconstructed better than without what was sent.",

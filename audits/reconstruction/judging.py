@@ -37,7 +37,8 @@ class Closeness:
     """One selection with its intervals.
 
     Attributes:
-        scored: The selection.
+        scored: The selection, image by image.
+        trials: The same person by person where images say whose they are: what is tested.
         metrics: Of the reconstructions, `ssim_gain` among them.
         baseline: Of what a leak has to beat: for sets of reconstructions, the attacker's images or what fresh
             images get from the same set, whichever is closer.
@@ -49,6 +50,7 @@ class Closeness:
     """
 
     scored: Scored
+    trials: Scored
     metrics: dict[str, Metric]
     baseline: dict[str, Metric]
     gain: Estimate
@@ -93,7 +95,7 @@ class Closeness:
             detected=self.test.beats,
             shown=self.shown,
             value=self.metrics["ssim_gain"].value,
-            n=self.scored.top,
+            n=self.trials.top,
             detail="SSIM over the same baseline",
             own_shape=own_shape,
             gain=self.metrics["ssim_gain"].value,
@@ -103,11 +105,22 @@ class Closeness:
     def shown(self) -> str:
         """The figures that the verdict rests on."""
         # The interval of a few selected ones is too wide to be read beside their test.
-        gain = _span(self.gain if self.scored.top == len(self.scored.truth) else replace(self.gain, low=None))
+        gain = _span(self.gain if self.trials.top == len(self.trials.truth) else replace(self.gain, low=None))
         if self.gap is None:
             return f"gain {gain}, p = {self.exchanged.p:.2g}"
         over = f"{gain} over the attacker's images (p = {self.exchanged.p:.2g})"
         return f"{over}, {self.gap.value:+.3f} over fresh images (p = {self.gap.p:.2g})"
+
+    @property
+    def persons_in_words(self) -> tuple[str, ...]:
+        """What was tested where images say whose they are."""
+        if self.scored.persons is None:
+            return ()
+        most = int(np.unique(self.scored.persons, return_counts=True)[1].max(initial=0))
+        return (
+            f"targets are {len(self.trials.truth)} persons, each by the mean over its images (up to {most}): "
+            "images of one person are no trials of their own; a near copy counts image by image",
+        )
 
     @property
     def undecided(self) -> str:
@@ -141,31 +154,34 @@ def judge(
         tests: One-sided tests in the run, to correct the verdict's confidence by.
         draws: Exchanges and permutations at least.
     """
-    ours, theirs = scored.values, scored.baseline_values
-    metrics = {name: _metric(_mean(ours[name], name, scored.rank, scored.top), name) for name in ours}
-    baseline = {name: _metric(_mean(theirs[name], name, scored.baseline_rank, scored.top), name) for name in ours}
-    gain = _gain(scored)
+    trials = scored.by_person()
+    ours, theirs = trials.values, trials.baseline_values
+    metrics = {name: _metric(_mean(ours[name], name, trials.rank, trials.top), name) for name in ours}
+    baseline = {name: _metric(_mean(theirs[name], name, trials.baseline_rank, trials.top), name) for name in ours}
+    gain = _gain(trials)
     metrics["ssim_gain"] = _metric(gain, "ssim_gain")
+    if scored.persons is not None:
+        metrics["worst_person"] = _worst_person(trials)
     closeness = None
-    if scored.fresh is not None:
-        share = scored.top / len(scored.truth)
-        closeness = gap(ours["ssim"], scored.fresh["ssim"], rng, share=share, tests=tests, draws=draws)
-        metrics["heldout_gap"] = _heldout(scored, closeness)
+    if trials.fresh is not None:
+        share = trials.top / len(trials.truth)
+        closeness = gap(ours["ssim"], trials.fresh["ssim"], rng, share=share, tests=tests, draws=draws)
+        metrics["heldout_gap"] = _heldout(trials, closeness)
         if closeness.value < (gain.value or 0.0):
             # Fresh images come closer than the attacker's own: they are what a leak has to beat.
             metrics["ssim_gain"] = metrics["heldout_gap"]
             baseline = {
-                name: _metric(_mean(values, name, scored.fresh["ssim"], _counted(scored)), name)
-                for name, values in scored.fresh.items()
+                name: _metric(_mean(values, name, trials.fresh["ssim"], _counted(trials)), name)
+                for name, values in trials.fresh.items()
             }
     for name, remark in similarity.remarks.items():
         metrics[name] = _remarked(metrics.get(name), remark)
         baseline[name] = _remarked(baseline.get(name), remark)
-    ranks = (scored.rank, scored.baseline_rank)
+    ranks = (trials.rank, trials.baseline_rank)
     pair = ours["ssim"], theirs["ssim"]
-    exchanged = paired_test(*pair, rng, ranks=ranks, top=scored.top, tests=tests, draws=draws)
-    farther = below_baseline(*pair, rng, ranks=ranks, top=scored.top).p
-    return Closeness(scored, metrics, baseline, gain, exchanged, farther, closeness, 0.05 / tests)
+    exchanged = paired_test(*pair, rng, ranks=ranks, top=trials.top, tests=tests, draws=draws)
+    farther = below_baseline(*pair, rng, ranks=ranks, top=trials.top).p
+    return Closeness(scored, trials, metrics, baseline, gain, exchanged, farther, closeness, 0.05 / tests)
 
 
 def explains(others: Closeness, judged: Closeness) -> bool:
@@ -221,6 +237,13 @@ def _gain(scored: Scored) -> Estimate:
         _mean(ours, "ssim", scored.rank, scored.top, _HALVED),
         _mean(theirs, "ssim", scored.baseline_rank, scored.top, _HALVED),
     )
+
+
+def _worst_person(trials: Scored) -> Metric:
+    """The largest gain of a person over its baseline; the best of so many is above 0 by chance, too."""
+    gains = trials.values["ssim"] - trials.baseline_values["ssim"]
+    words = f"the largest of {len(gains)} persons' gains, whose median is {np.median(gains):+.3f}"
+    return Metric(value=float(gains.max()), n=len(gains), reason=words)
 
 
 def _apart(first: Estimate, second: Estimate) -> Estimate:

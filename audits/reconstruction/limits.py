@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedassay.audits.reconstruction.selections import Scored
 from fedassay.audits.stats.decisions import GapDecision, PairedDecision
 from fedassay.audits.stats.detection import drawn_trials
+from fedassay.audits.stats.persons import mean_by
 from fedassay.similarity.ssim_search import most_similar, ssim_matrix
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
@@ -105,6 +106,9 @@ class PooledRuns:
         tests: Tests in the run.
         seeds: Name what is drawn.
         device: Where SSIM is computed.
+        persons: Whose each private image is, shape (n,): tests are of persons. Runs are put together from single
+            images all the same, as if a person's leaked one by one. None: nobody has two.
+        fresh_persons: Whose each fresh image is, shape (m,).
     """
 
     truth: Images
@@ -117,6 +121,8 @@ class PooledRuns:
     tests: int
     seeds: Seeds
     device: str
+    persons: Ints | None = None
+    fresh_persons: Ints | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -156,12 +162,17 @@ class PooledRuns:
 
     @cached_property
     def _decisions(self) -> tuple[PairedDecision, GapDecision]:
-        n, seed = len(self.truth), self.seeds.integer("test")
-        share = self.top / n
-        return (
-            PairedDecision(n, self.top, self.tests, seed),
-            GapDecision(n, len(self.fresh), share, self.tests, seed),
-        )
+        n, m = (len(self._by_person(np.zeros(len(each)), whose)) for each, whose in self._whose)
+        seed, top = self.seeds.integer("test"), n if self.top == len(self.truth) else min(n, self.top)
+        return PairedDecision(n, top, self.tests, seed), GapDecision(n, m, top / n, self.tests, seed)
+
+    @property
+    def _whose(self) -> tuple[tuple[Images, Ints | None], tuple[Images, Ints | None]]:
+        return (self.truth, self.persons), (self.fresh, self.fresh_persons)
+
+    @staticmethod
+    def _by_person(values: Floats, persons: Ints | None) -> Floats:
+        return values if persons is None else mean_by(values, persons)
 
     @property
     def gain(self) -> float:
@@ -192,6 +203,8 @@ class PooledRuns:
 
     def _rejects(self, ours: Floats, baseline: Floats, fresh: Floats) -> bool:
         paired, gap = self._decisions
+        ours, baseline = (self._by_person(each, self.persons) for each in (ours, baseline))
+        fresh = self._by_person(fresh, self.fresh_persons)
         return paired.rejects(ours, baseline) and gap.rejects(ours, fresh)
 
 

@@ -9,21 +9,22 @@ all private images and `oracle` the best of them. Each selection has the baselin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.persons import mean_by
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AuditContext
-from fedassay.data.records import Records
+from fedassay.data.records import Records, joined
 from fedassay.similarity.groups import group_agreement
 from fedassay.similarity.metrics import Similarity
 from fedassay.similarity.nearest import top_k_l2
 from fedassay.similarity.ssim_search import most_similar
-from fedassay.support.types import Floats, Images, Ints
+from fedassay.support.types import Bools, Floats, Images, Ints
 
 _FEW = 5
 
@@ -37,12 +38,16 @@ class Truth:
         fresh: Test images treated alike, shape (m, H, W, C): records that no release knows of.
         owner: Sender and row of each image, in order.
         closest: The attacker image most similar (SSIM) to each image, shape (n,).
+        persons: Whose each image is, shape (n,); None: nobody has two.
+        fresh_persons: Whose each fresh image is, shape (m,); None with `persons`.
     """
 
     images: Images
     fresh: Images
     owner: tuple[tuple[str, int], ...]
     closest: Ints
+    persons: Ints | None = None
+    fresh_persons: Ints | None = None
 
     def positions(self, senders: tuple[str, ...], rows: Ints) -> Ints:
         """Position of each (sender, row) among the images, -1 for one that is not scored."""
@@ -67,6 +72,8 @@ class Scored:
         top: Number of targets that count; n where all do.
         fresh: Metrics of fresh images and their own best match in the same set, shape (m,) each: what is to
             be expected of records that the release knows nothing of. None where targets are paired.
+        persons: Whose each target is, shape (n,); None: nobody has two.
+        fresh_persons: Whose each fresh image is, shape (m,); None: nobody has two.
     """
 
     truth: Images
@@ -78,6 +85,34 @@ class Scored:
     baseline_rank: NDArray[np.float64]
     top: int
     fresh: dict[str, NDArray[np.float64]] | None = None
+    persons: Ints | None = None
+    fresh_persons: Ints | None = None
+
+    def by_person(self) -> Scored:
+        """The same with a person for a target, whose values are the means over its images.
+
+        Images of one person are alike, and no trials of their own (`fedassay.audits.stats.persons`). As many count
+        at most as images did; each is shown by the image that came closest over its baseline.
+        """
+        if self.persons is None:
+            return self
+        gains = self.values["ssim"] - self.baseline_values["ssim"]
+        order = np.lexsort((-gains, self.persons))
+        shown = order[np.unique(self.persons[order], return_index=True)[1]]
+        fresh = self.fresh
+        if fresh is not None and self.fresh_persons is not None:
+            fresh = {name: mean_by(values, self.fresh_persons) for name, values in fresh.items()}
+        return Scored(
+            self.truth[shown],
+            self.images[shown],
+            self.baseline[shown],
+            {name: mean_by(values, self.persons) for name, values in self.values.items()},
+            {name: mean_by(values, self.persons) for name, values in self.baseline_values.items()},
+            mean_by(self.rank, self.persons),
+            mean_by(self.baseline_rank, self.persons),
+            len(shown) if self.top == len(self.truth) else min(self.top, len(shown)),
+            fresh,
+        )
 
 
 def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
@@ -86,7 +121,7 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
     Args:
         context: The audit's context; its attacker records must exist.
         near_duplicates: Share of the private images to drop, by their highest SSIM to an attacker image;
-            fresh images above the same similarity are dropped too.
+            fresh images above the same similarity are dropped too. Persons are dropped whole or not at all.
     """
     images = np.concatenate([client.images for client in context.clients])
     owner = [(client.name, row) for client in context.clients for row in range(len(client))]
@@ -98,11 +133,46 @@ def private_truth(context: AuditContext, near_duplicates: float) -> Truth:
         both = np.concatenate([images, fresh])
         found = most_similar(both, context.attacker.images, device=context.workplace.device, progress=advance)
     private, others = found.values[: len(images)], found.values[len(images) :]
-    # A stable sort, so that ties are dropped alike everywhere.
-    order = np.argsort(private, kind="stable")
-    kept = np.sort(order[: len(images) - round(near_duplicates * len(images))])
+    groups = joined("private", context.clients).groups
+    kept = np.flatnonzero(~_too_near(private, near_duplicates, groups))
     limit = private[kept].max(initial=-np.inf) if near_duplicates else np.inf
-    return Truth(images[kept], fresh[others <= limit], tuple(owner[i] for i in kept), found.indices[kept])
+    far = _far_ones(others, limit, context.test, np.sort(drawn), groups is not None)
+    return Truth(
+        images[kept],
+        fresh[far],
+        tuple(owner[i] for i in kept),
+        found.indices[kept],
+        None if groups is None else groups[kept],
+        None if groups is None or context.test.groups is None else context.test.groups[np.sort(drawn)][far],
+    )
+
+
+def _too_near(similar: NDArray[np.float64], share: float, groups: Ints | None) -> Bools:
+    """The records most similar to the attacker's, a share of all; persons whole, by their most similar record."""
+    dropped = np.zeros(len(similar), np.bool_)
+    most = round(share * len(similar))
+    if groups is None:
+        # A stable sort, so that ties are dropped alike everywhere.
+        dropped[np.argsort(similar, kind="stable")[len(similar) - most :]] = True
+        return dropped
+    of = np.unique(groups, return_inverse=True)[1]
+    nearest = np.full(int(of.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(nearest, of, similar)
+    sizes = np.bincount(of)
+    for person in np.argsort(-nearest, kind="stable"):
+        if sizes[person] > most:
+            break
+        dropped |= of == person
+        most -= int(sizes[person])
+    return dropped
+
+
+def _far_ones(similar: NDArray[np.float64], limit: float, test: Records, rows: Ints, whole: bool) -> Bools:
+    """Fresh images no more similar to the attacker's than private ones that are kept; persons whole."""
+    near = similar > limit
+    if whole and test.groups is not None:
+        near = np.isin(test.groups[rows], test.groups[rows][near])
+    return ~near
 
 
 def paired_selections(
@@ -125,6 +195,7 @@ def paired_selections(
     position = truth.positions(source.senders, source.rows)
     used = np.flatnonzero(position >= 0)
     target = truth.images[position[used]]
+    persons = None if truth.persons is None else truth.persons[position[used]]
     samples = reconstruction.images[used]
     near = nearest_feature(source.vectors[used], attacker, target, similarity)
     near_values = similarity.measure(target, near)
@@ -150,7 +221,7 @@ def paired_selections(
     found["oracle"] = Scored(
         target, samples[:, 0], own, first_values, own_values, first_values["ssim"], own_values["ssim"], top
     )
-    return found
+    return {name: replace(scored, persons=persons) for name, scored in found.items()}
 
 
 def set_selections(

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -53,7 +53,7 @@ class AFL(Parameters):
         transport: Type that C_k and W_k travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
 
     gamma: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     remove_ridge: bool = True
@@ -79,7 +79,11 @@ class AFL(Parameters):
             noise,
             {}
             if noise is None
-            else {"statistics": reruns.ridge_sums(adjacency=privacy.adjacency, sigmas=(noise.scale, noise.scale))},
+            else {
+                "statistics": reruns.ridge_sums(
+                    adjacency=privacy.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+                )
+            },
         )
         return outcome_of(
             sent, lambda: self._solve(messages, noise, task), FeatureMap(clip=noise is not None), task

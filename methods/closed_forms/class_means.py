@@ -63,7 +63,9 @@ def send_class_means(name: str, transport: Transport, task: MethodInput) -> Sent
     )
     mechanisms = {}
     if noise is not None:
-        mechanisms["statistics"] = reruns.count_sums(adjacency=adjacency, sigmas=(noise.scale, noise.scale))
+        mechanisms["statistics"] = reruns.count_sums(
+            adjacency=adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+        )
     sent = sum(item.size for message in messages for item in message.fields.values() if item.dtype.kind == "f")
     return Sent(
         name,
@@ -99,6 +101,7 @@ def _noised(client: Records, noise: JointNoise, transport: Transport, task: Meth
         task.classes,
         sigmas=(noise.scale, noise.scale),
         noise=task.door(client.name, 0, GROUP),
+        weights=task.weights(client),
     )
     release = noise.release()
     fields = {

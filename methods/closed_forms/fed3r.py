@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -61,7 +61,7 @@ class Fed3R(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
 
     ridge: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     random_features: int = Field(default=0, ge=0)
@@ -111,8 +111,12 @@ class Fed3R(Parameters):
 
     def _experiment(self, noise: JointNoise) -> Experiment:
         if self.mechanism == "assembled":
-            return reruns.beside_constant(reruns.shared_sums(adjacency=noise.adjacency, sigmas=(noise.scale,) * 3))
-        return reruns.ridge_sums(adjacency=noise.adjacency, sigmas=(noise.scale,) * 2, constant=True)
+            return reruns.beside_constant(
+                reruns.shared_sums(adjacency=noise.adjacency, sigmas=(noise.scale,) * 3, unit=noise.unit)
+            )
+        return reruns.ridge_sums(
+            adjacency=noise.adjacency, sigmas=(noise.scale,) * 2, constant=True, unit=noise.unit
+        )
 
     def _message(
         self, client: Records, features: FeatureMap, noise: JointNoise | None, task: MethodInput
@@ -142,6 +146,7 @@ def _assembled(rows: Matrix, client: Records, noise: JointNoise, task: MethodInp
         task.classes,
         sigmas=(noise.scale,) * 3,
         noise=task.door(client.name, 0, GROUP),
+        weights=task.weights(client),
     )
     first = sums.sum(axis=0)
     gram = np.block([[second, first[:, None]], [first[None], np.full((1, 1), counts.sum())]])

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.heads.linear import LinearHead
@@ -36,7 +36,7 @@ class FedCOF(Parameters):
         transport: Type that the means travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
 
     gamma: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     transport: Transport = "float32"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.heads.linear import LinearHead
@@ -28,7 +28,7 @@ class FedNCM(Parameters):
         transport: Type that the means travel in.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_means)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_means)
 
     transport: Transport = "float32"
 

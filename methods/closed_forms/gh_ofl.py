@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -66,7 +66,7 @@ class GHOFL(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
 
     head: Literal["qda", "lda", "nb"] = "qda"
     moments: Literal["full", "diagonal"] = "full"
@@ -106,7 +106,11 @@ class GHOFL(Parameters):
             noise,
             {}
             if noise is None
-            else {"statistics": reruns.class_sums(adjacency=adjacency, sigmas=(noise.scale,) * 3, family=family)},
+            else {
+                "statistics": reruns.class_sums(
+                    adjacency=adjacency, sigmas=(noise.scale,) * 3, family=family, unit=noise.unit
+                )
+            },
         )
         return outcome_of(sent, lambda: self._solve(messages, noise, task), features, task)
 
@@ -124,7 +128,9 @@ class GHOFL(Parameters):
     def _message(
         self, client: Records, features: FeatureMap, noise: JointNoise | None, task: MethodInput
     ) -> Message:
-        own = class_sums(features(client.features), client.labels, task.classes, self._family)
+        own = class_sums(
+            features(client.features), client.labels, task.classes, self._family, task.weights(client)
+        )
         if noise is not None:
             door = task.door(client.name, 0, GROUP)
             own = noised_sums(own, (noise.scale,) * 3, door, full=self.moments == "full")

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.exchange.transcript import Message
@@ -52,7 +52,7 @@ class OneShotRidge(Parameters):
         secure_aggregation: Whether anybody sees more than sums over the clients.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=seconds_of_moments)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds_of_moments)
 
     ridge: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     mechanism: Literal["tight", "classical"] = "tight"
@@ -88,7 +88,11 @@ class OneShotRidge(Parameters):
             noise,
             {}
             if noise is None
-            else {"statistics": reruns.ridge_sums(adjacency=noise.adjacency, sigmas=(noise.scale, noise.scale))},
+            else {
+                "statistics": reruns.ridge_sums(
+                    adjacency=noise.adjacency, sigmas=(noise.scale, noise.scale), unit=noise.unit
+                )
+            },
         )
         return outcome_of(sent, lambda: self._solve(messages, noise, task), features, task)
 
@@ -108,7 +112,8 @@ class OneShotRidge(Parameters):
         if self.mechanism == "tight" or not privacy.private:
             return joint_noise(task, joint)
         each = max(sensitivity(1.0, 0.0), sensitivity(0.0, 1.0))
-        return JointNoise(classical_sigma(privacy.epsilon, privacy.delta, each), joint, privacy.adjacency)
+        scale = classical_sigma(privacy.epsilon, privacy.delta, each)
+        return JointNoise(scale, joint, privacy.adjacency, privacy.unit)
 
     def _solve(
         self, messages: Sequence[Message], noise: JointNoise | None, task: MethodInput

@@ -40,6 +40,7 @@ def noised_ridge_sums(
         sigmas=(noise.scale, noise.scale),
         noise=task.door(client.name, 0, GROUP),
         constant=features.constant,
+        weights=task.weights(client),
     )
     return gram, sums
 

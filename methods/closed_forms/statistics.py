@@ -20,7 +20,7 @@ from fedassay.plan import rates as rate
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.mechanisms import clip_beside_constant, clip_features
 from fedassay.privacy.reruns import Experiment
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import DataError
 from fedassay.support.types import Floats
 
@@ -63,17 +63,20 @@ class JointNoise:
         scale: Standard deviation, isometric.
         sensitivity: Joint L2 sensitivity that it is calibrated to.
         adjacency: The relation that this is for.
+        unit: Whose privacy it is for.
     """
 
     scale: float
     sensitivity: float
     adjacency: Adjacency
+    unit: Unit = "record"
 
     def release(self, note: str = "") -> Release:
         """The release of each of its fields."""
         return Release(
             mechanism="gaussian",
             adjacency=self.adjacency,
+            unit=self.unit,
             group=GROUP,
             noise_scale=(self.scale,),
             sensitivity=(self.sensitivity,),
@@ -86,7 +89,8 @@ def joint_noise(task: MethodInput, sensitivity: float) -> JointNoise | None:
     privacy = task.privacy
     if not privacy.private:
         return None
-    return JointNoise(calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity), sensitivity, privacy.adjacency)
+    scale = calibrate_sigma(privacy.epsilon, privacy.delta, sensitivity)
+    return JointNoise(scale, sensitivity, privacy.adjacency, privacy.unit)
 
 
 def release_of(noise: JointNoise | None, note: str = "") -> Release:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -110,7 +110,7 @@ class FedCGS(Parameters):
             model near them (equation 12). Nothing more leaves the clients. `accuracy` stays the global head's.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     covariance: Literal["total", "within"] = "total"
     ridge: float = Field(default=RIDGE, ge=0, allow_inf_nan=False)
@@ -195,6 +195,7 @@ class FedCGS(Parameters):
             adjacency=task.privacy.adjacency,
             sigmas=(noise.scale if noise.counts else 0.0, noise.scale, noise.scale),
             nonnegative=bool(self.expansion),
+            unit=task.privacy.unit,
         )
 
     def _moments(self, received: Statistics, noise: _Noise | None, task: MethodInput) -> GlobalMoments:
@@ -278,16 +279,17 @@ class FedCGS(Parameters):
         return _Noise(divided.scale, divided.sensitivity, counts, divided)
 
     def _message(self, client: Records, task: MethodInput, transform: Transform, noise: _Noise | None) -> Message:
-        own = statistics(transform(client.features), client.labels, task.classes)
+        own = statistics(transform(client.features), client.labels, task.classes, task.weights(client))
         released = Sums(own.counts, own.sums, own.second)
         if noise is not None:
             released = noise.added(released, task.door(client.name, 0, _GROUP))
         whole = noise is None or not noise.counts
         # Shares whose noise only the sum carries may not be clipped one by one: that is no post-processing of it.
         clip = noise is not None and noise.divided is None
+        # A person or a client of several classes is a fraction of a count in each.
         counts = (
             released.counts.astype(np.int32)
-            if whole
+            if whole and (noise is None or task.privacy.unit == "record")
             else to_transport(released.counts, self.transport, "N", clip=clip)
         )
         everything = self.secure_aggregation == "all"
@@ -337,6 +339,7 @@ def _release(noise: _Noise | None, task: MethodInput) -> Release:
     return Release(
         mechanism="gaussian",
         adjacency=task.privacy.adjacency,
+        unit=task.privacy.unit,
         group=_GROUP,
         noise_scale=(noise.scale,),
         sensitivity=(noise.sensitivity,),

@@ -57,7 +57,13 @@ def half_spectrum(height: int, width: int) -> tuple[Ints, Ints, NDArray[np.float
 
 
 def noised_mean(
-    images: Images, *, clip: float, sigma: float, count: float, noise: NoiseSource
+    images: Images,
+    *,
+    clip: float,
+    sigma: float,
+    count: float,
+    noise: NoiseSource,
+    of_records: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """The `gaussian` release: one vector Gaussian mechanism on the sum of the clipped vectors, over `count`.
 
@@ -67,6 +73,7 @@ def noised_mean(
         sigma: Noise on each coordinate of the sum.
         count: What the sum is divided by: the number of records where it is public, a noised one otherwise.
         noise: Where the noise comes from.
+        of_records: Weights of the images in the sum, (n,); None: 1 each.
 
     Returns:
         Shape (H, W, C). Noise may have made entries negative: they are sent as they are, so that whoever reads the
@@ -79,7 +86,7 @@ def noised_mean(
         _vectors(images[start : start + _TOGETHER], first, weights)
         for start in range(0, max(len(images), 1), _TOGETHER)
     )
-    total = release_magnitude_sum(blocks, clip=clip, sigma=sigma, noise=noise)
+    total = release_magnitude_sum(blocks, clip=clip, sigma=sigma, noise=noise, weights=of_records)
     mean = total.reshape(len(first), channels) / weights[:, None] / max(1.0, count)
     return mean[where].reshape(height, width, channels)
 

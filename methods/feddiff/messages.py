@@ -20,7 +20,10 @@ def sent_histogram(client: Records, budget: Budget | None, task: MethodInput) ->
     if budget is None or budget.histogram == 0:
         return np.bincount(client.labels, minlength=task.classes).astype(np.int32)
     door = task.door(client.name, 0, "class_counts")
-    return release_class_counts(client.labels, task.classes, sigma=budget.histogram, noise=door).astype(np.float32)
+    weights = task.weights(client)
+    return release_class_counts(
+        client.labels, task.classes, sigma=budget.histogram, noise=door, weights=weights
+    ).astype(np.float32)
 
 
 def sent_magnitude(
@@ -45,7 +48,11 @@ def sent_magnitude(
         release = partial(pydp_means, epsilon=budget.each, bounds=bounds)
         total = budget.coordinates * budget.each
         return door.seal("mean", "PyDP", total, release, values, bounds).reshape(shape).astype(np.float32)
-    # Where the number of records is private, so is what the sum is divided by.
-    divisor = count if task.privacy.adjacency == "add_remove" else float(len(client))
-    found = noised_mean(client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=door)
+    weights = task.weights(client)
+    # Where the number of records, or of persons, is private, so is what the sum is divided by.
+    public = float(len(client) if weights is None else round(weights.sum()))
+    divisor = count if task.privacy.adjacency == "add_remove" else public
+    found = noised_mean(
+        client.images, clip=clip, sigma=budget.magnitude, count=divisor, noise=door, of_records=weights
+    )
     return found.astype(np.float32)

@@ -46,7 +46,7 @@ from fedassay.methods.feddiff.server import (
     kept,
 )
 from fedassay.methods.rivals.ensemble import of_network
-from fedassay.methods.shared.dp_sgd import dp_sgd_release, training_door
+from fedassay.methods.shared.dp_sgd import training_door, training_release
 from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
@@ -66,7 +66,7 @@ from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.progress import Advance
 from fedassay.support.types import Parameters
 
@@ -157,7 +157,7 @@ class FedDiff(Parameters):
         dp_sgd: How a private run trains.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=("record", "person"), cost=_seconds)
 
     preset: Presets = ("tiny",)
     epochs: int = Field(default=200, ge=1)
@@ -196,7 +196,7 @@ class FedDiff(Parameters):
         """One round: models up; the server samples, filters and trains.
 
         Raises:
-            PlanError: No noise meets the target with this schedule.
+            PlanError: No noise meets the target with this schedule, or `pydp` for another unit than the record.
             DataError: No client has a record, no label is left to sample, or training has diverged.
         """
         task.require_records("feddiff")
@@ -244,6 +244,11 @@ class FedDiff(Parameters):
     def _budget(self, task: MethodInput) -> Budget | None:
         if not task.privacy.private:
             return None
+        if self.fmf == "pydp" and task.privacy.unit != "record":
+            raise PlanError(
+                f"feddiff: fmf pydp with privacy.unit {task.privacy.unit}: PyDP's bounded mean is of single "
+                "records; allowed: fmf gaussian or none, or unit record"
+            )
         return make_budget(
             task.privacy,
             self.dp_sgd,
@@ -290,7 +295,7 @@ class FedDiff(Parameters):
             "weights": MessageField(
                 arrays["weights"],
                 "parameters",
-                exact() if budget is None else dp_sgd_release(budget.steps, target.adjacency),
+                exact() if budget is None else training_release(budget.steps, target),
             ),
             "class_counts": MessageField(
                 arrays["class_counts"],
@@ -322,7 +327,9 @@ class FedDiff(Parameters):
             training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
             preset = replace(preset, learning_rate=settings.learning_rate)
             door = training_door(task, client.name, 0, "weights")
-            model = train_generator_privately(*given, preset, training, door=door, **where)
+            model = train_generator_privately(
+                *given, preset, training, door=door, persons=task.persons(client), **where
+            )
         return flatten_weights(model.weights)
 
     def _generators(
@@ -378,12 +385,18 @@ class FedDiff(Parameters):
         if budget.histogram_sensitivity > 0:
             classes = min(task.classes, 2)
             found["label histogram"] = reruns.class_counts(
-                adjacency=adjacency, sigma=budget.histogram, classes=classes
+                adjacency=adjacency, sigma=budget.histogram, classes=classes, unit=task.privacy.unit
             )
         if budget.magnitude > 0:
             clip = self._clip(task)
-            found["mean magnitude"] = reruns.magnitude_sum(clip, adjacency=adjacency, sigma=budget.magnitude)
-        if budget.coordinates and can_be_observed(task.privacy, budget.coordinates):
+            found["mean magnitude"] = reruns.magnitude_sum(
+                clip, adjacency=adjacency, sigma=budget.magnitude, unit=task.privacy.unit
+            )
+        if (
+            budget.coordinates
+            and task.privacy.unit == "record"
+            and can_be_observed(task.privacy, budget.coordinates)
+        ):
             bounds = pydp_bounds(task.clients[0].images)
             found["mean magnitude"] = pydp_experiment(budget.each, budget.coordinates, bounds)
         return found

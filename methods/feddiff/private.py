@@ -102,6 +102,7 @@ class Budget:
         return Release(
             mechanism="gaussian",
             adjacency=target.adjacency,
+            unit=target.unit,
             noise_scale=(self.histogram,),
             sensitivity=(self.histogram_sensitivity,),
         )
@@ -119,6 +120,7 @@ class Budget:
         return Release(
             mechanism="gaussian",
             adjacency=target.adjacency,
+            unit=target.unit,
             noise_scale=(self.magnitude,),
             sensitivity=(self.magnitude_sensitivity,),
             note=f"of the sum over half the spectrum, paired frequencies times sqrt(2); sent divided by {divisor}",

@@ -30,6 +30,7 @@ from fedassay.nets.resnet import build_resnet16
 from fedassay.nets.sampling import sample
 from fedassay.nets.trained import TrainedDenoiser
 from fedassay.support.atomic import write_bytes
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Frozen, Images, Ints
@@ -57,20 +58,22 @@ class Sampling(Frozen):
 
 
 class GlobalClassifier(Frozen):
-    """What the server trains on the generated images, with Adam.
+    """What the server trains on the generated images.
 
     Attributes:
         preset: `small`: two convolutions and two layers, for small images. `resnet16`: that of Mendieta et al.
             2025, 6.4 million parameters, for 32x32.
         epochs: Passes over the generated images.
         batch: Minibatch size.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam. AdamW in the paper.
     """
 
     preset: Literal["small", "resnet16"] = "small"
     epochs: int = Field(default=50, ge=1)
     batch: int = Field(default=64, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
 
     def fit(self, records: Records, task: MethodInput, purpose: str) -> LocalNetwork:
         """A classifier trained on `records`; `purpose` names its random streams."""
@@ -84,6 +87,7 @@ class GlobalClassifier(Frozen):
             batch=self.batch,
             rate=self.learning_rate,
             generator=torch.Generator().manual_seed(task.seeds.integer(purpose, "training")),
+            optimizer=self.optimizer,
         )
         return network
 

@@ -92,7 +92,8 @@ def make_bodies(
             if activation == "relu":
                 body = nn.Sequential(body, nn.ReLU())
             records = client if from_public is None else from_public
-            networks[name] = local_network(name, body, records, task.device)
+            persons = task.persons(client) if from_public is None else None
+            networks[name] = local_network(name, body, records, task.device, persons)
     order = list(networks)
     return Bodies(tuple(networks.values()), tuple(order.index(name) for name in names))
 

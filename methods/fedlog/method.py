@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome, Retrained
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -118,7 +118,7 @@ class FedLog(Parameters):
         body_share: Share of the squared Gaussian-DP parameter that `body: dp_sgd` may spend.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     variant: Literal["plain", "c"] = "plain"
     rounds: int = Field(default=5, ge=1)
@@ -288,6 +288,7 @@ class FedLog(Parameters):
                 clip=np.inf if protected is None else self.clip,
                 sigma=0.0 if protected is None else protected.scale,
                 noise=door if protected is None else protected.noise(door),
+                weights=task.weights(client),
             )
             sent |= as_sent(client, statistic, protected)
         return sent
@@ -320,6 +321,8 @@ class FedLog(Parameters):
     def _retrained(self, task: MethodInput, protected: Protection | None) -> dict[str, Retrained]:
         """The first round on other records of a client, where its body is a function of these alone."""
         if protected is None or protected.body != "private" or self.public_seed is None:
+            return {}
+        if task.privacy.unit != "record":  # the search is for single records
             return {}
         fixed = protected
 

@@ -21,12 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.release import Claim, NoClaim, PrivacyTarget, Release, exact
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
-from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.privacy.paper_formulas import fedlog_released_code_sigma, fedlog_theorem_4_sigma
-from fedassay.privacy.reruns import Experiment, flat_rows
+from fedassay.privacy.reruns import Experiment, flat_rows, of_unit, weights_alike
 from fedassay.privacy.secure_sums import SecureSum, secure_sum
 from fedassay.privacy.sensitivities import WorstCase, fedlog_sums, worst_pair
 from fedassay.privacy.tape import Door, FreeNoise, NoiseSource
@@ -106,9 +105,9 @@ class Protection:
         sensitivity: Exact L2 sensitivity of T under the plan's adjacency, the body held fixed; rounding included
             where noise is divided.
         stated: The sensitivity that the source states, where it is another.
-        adjacency: The plan's.
+        target: The plan's.
         body: How bodies are trained.
-        steps: A round's DP-SGD steps, for `dp_sgd`.
+        steps: A round's private training, for `dp_sgd`.
         source: Where the claim comes from.
         divided: How the noise is divided, where T is securely aggregated and only the sum carries it whole.
         statistic: What is protected.
@@ -117,9 +116,9 @@ class Protection:
     scale: float
     sensitivity: float
     stated: float | None
-    adjacency: Adjacency
+    target: PrivacyTarget
     body: Body
-    steps: PrivateSteps | None
+    steps: NoisedTraining | None
     source: str
     divided: SecureSum | None
     statistic: Statistic
@@ -132,7 +131,8 @@ class Protection:
         """The release of T, one joint entry for its counts and its sums."""
         return Release(
             mechanism="gaussian",
-            adjacency=self.adjacency,
+            adjacency=self.target.adjacency,
+            unit=self.target.unit,
             group=GROUP,
             noise_scale=(self.scale,),
             sensitivity=(self.sensitivity,),
@@ -147,7 +147,7 @@ class Protection:
             return None
         if self.steps is None:
             return exact(note=_BODY_NOTE)
-        return dp_sgd_release(self.steps, self.adjacency, _DP_SGD_NOTE)
+        return training_release(self.steps, self.target, _DP_SGD_NOTE)
 
 
 def protection(target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining) -> Protection:
@@ -181,7 +181,7 @@ def protection(target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining
         scale=scale_of(sensitivity) if divided is None else divided.scale,
         sensitivity=sensitivity if divided is None else divided.sensitivity,
         stated=None if mechanism == "tight" or published == sensitivity else published,
-        adjacency=adjacency,
+        target=target,
         body=bodies.body,
         steps=steps,
         source=source,
@@ -192,14 +192,15 @@ def protection(target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining
 
 def _calibrated(
     target: PrivacyTarget, statistic: Statistic, bodies: BodyTraining
-) -> tuple[Callable[[float], float], PrivateSteps | None, str]:
+) -> tuple[Callable[[float], float], NoisedTraining | None, str]:
     """The noise on T at a sensitivity, the bodies' steps, and where both come from."""
     mu, rounds = mu_of(target.epsilon, target.delta), statistic.rounds
     source = f"Gaussian mechanism on T, analytic calibration, composed over {rounds} rounds"
     steps = None
     if bodies.body == "dp_sgd":
         mu *= math.sqrt(1 - bodies.share)
-        source += ", with DP-SGD for the bodies"
+        words = training_words(target)
+        source += f", with {'DP-SGD' if target.unit == 'record' else words} for the bodies"
         steps = bodies.dp_sgd.steps(target, epochs=bodies.epochs, rounds=rounds, batch=bodies.batch, other=mu)
     return lambda moved: moved * math.sqrt(rounds) / mu, steps, source
 
@@ -240,7 +241,7 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
     if protected is None or protected.body == "private":
         return {}
     statistic, rounds = protected.statistic, protected.statistic.rounds
-    worst = statistic.worst(protected.adjacency, classes=2)
+    worst = statistic.worst(protected.target.adjacency, classes=2)
     pair, counts = worst_pair(worst, n=3), statistic.counts
     seen = counts and len(pair.labels0) != len(pair.labels1)
 
@@ -252,7 +253,16 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
         reruns: int,
     ) -> tuple[NDArray[np.float64], ...]:
         fields = [
-            release_fedlog_sums(x, y, 2, clip=statistic.clip, sigma=sigma, noise=FreeNoise(rng), size=(reruns,))
+            release_fedlog_sums(
+                x,
+                y,
+                2,
+                clip=statistic.clip,
+                sigma=sigma,
+                noise=FreeNoise(rng),
+                weights=weights_alike(len(y), protected.target.unit),
+                size=(reruns,),
+            )
             for sigma in sigmas[:rounds]
         ]
         return (*fields, *((np.full((reruns, 1), float(len(y))),) if counts else ()))
@@ -264,7 +274,7 @@ def experiments(protected: Protection | None, name: str) -> dict[str, Experiment
         release=release,
         flatten=(flat_rows,) * (rounds + counts),
     )
-    return {name: found}
+    return {name: of_unit(found, protected.target.unit)}
 
 
 def clamped(statistic: Floats, records: float | None) -> tuple[NDArray[np.float64], float]:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -54,7 +54,9 @@ class FedPFT(MixtureParameters):
             `density_gap`), and how far the clients' own are.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", cost=mixture_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        adjacency="replace_one_same_label", units=EVERY_UNIT, cost=mixture_seconds
+    )
 
     guarantee: bool = False
     delta: Literal["plan", "per_class"] = "plan"

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
+from fedassay.data.records import Records
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.methods.fedpft.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
 from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components
@@ -78,8 +79,10 @@ class PrivateFit:
             number: The round that the mixtures are sent in.
 
         Raises:
-            PlanError: A published mechanism is asked for with more than one component, or with noised counts.
+            PlanError: A published mechanism is asked for with more than one component, or with noised counts; or
+                for persons or clients, of which there is one component only.
         """
+        self._check_unit(task)
         features = clip_features(client.features, nonnegative=self.nonnegative)
         door = task.door(client.name, number, _GROUP)
         if self.class_delta and self.mechanism == "tight":
@@ -99,10 +102,20 @@ class PrivateFit:
             )
         if self.components > 1:
             return self._dp_em(features, client, task, door)
+        # A person's records are of several classes: releases class by class would not compose in parallel.
         by_class = task.privacy.adjacency == "replace_one_same_label" and self.counts == "exact"
-        if by_class or self.mechanism != "tight":
+        if (by_class and task.privacy.unit == "record") or self.mechanism != "tight":
             return self._moments(features, client, task, door)
         return self._sums(features, client, task, door)
+
+    def _check_unit(self, task: MethodInput) -> None:
+        unit = task.privacy.unit
+        if unit != "record" and (self.components > 1 or self.mechanism != "tight"):
+            raise PlanError(
+                f"fedpft: privacy.unit {unit} with {self.components} component(s) and mechanism {self.mechanism}: "
+                f"noised sums over the classes can bound a {unit}, fits class by class cannot; allowed: "
+                "components 1 with mechanism tight, or unit record"
+            )
 
     def _moments(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
         """Mean and second moment of each class present, noise by its own public count."""
@@ -202,6 +215,7 @@ class PrivateFit:
             sigmas=(scale if noised else 0.0, scale, scale),
             family=self.family,
             nonnegative=self.nonnegative,
+            unit=task.privacy.unit,
         )
 
     def _sums(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
@@ -224,6 +238,7 @@ class PrivateFit:
             noise=door,
             family=self.family,
             nonnegative=self.nonnegative,
+            weights=task.weights(client) if isinstance(client, Records) else None,
         )
         usable = moments_from_sums(*released, family=self.family)
         mean, second = bounded_moments(usable.means, usable.second, self.family)
@@ -231,7 +246,7 @@ class PrivateFit:
         joint = _joint(task, scale, sensitivity)
         return ClientMixtures(
             np.arange(task.classes),
-            released.counts if noised else released.counts.astype(np.int64),
+            released.counts if noised or task.privacy.unit != "record" else released.counts.astype(np.int64),
             single_components(self.family, mean, covariances, width),
             _releases(joint, joint if noised else exact("labels"), public("all classes"), public("weight 1")),
             self._class_sums(scale, noised, task),
@@ -294,6 +309,7 @@ def _joint(task: MethodInput, scale: float, sensitivity: float, note: str = "") 
     return Release(
         mechanism="gaussian",
         adjacency=task.privacy.adjacency,
+        unit=task.privacy.unit,
         group=_GROUP,
         noise_scale=(scale,),
         sensitivity=(sensitivity,),

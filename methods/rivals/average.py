@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.exchange.transcript import Transcript
@@ -24,7 +24,7 @@ class Average(LocalHeads):
     where these numbers do not leave. `fedavg` averages whole networks.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=local_heads)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=local_heads)
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: heads up, their average down.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -98,7 +98,7 @@ class CCVR(Parameters):
         share: Share of the squared Gaussian-DP parameter that the statistics may spend in a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     fedavg: FedAvg = FedAvg()
     head: HeadTraining = HeadTraining()
@@ -172,6 +172,7 @@ class CCVR(Parameters):
             moved = Release(
                 mechanism="gaussian",
                 adjacency=task.privacy.adjacency,
+                unit=task.privacy.unit,
                 group=_GROUP,
                 noise_scale=(noise.scale,),
                 sensitivity=(noise.sensitivity,),
@@ -252,6 +253,7 @@ def _noised(features: Floats, client: Records, noise: _Noise, number: int, task:
         task.classes,
         sigmas=(noise.scale,) * 3,
         noise=task.door(client.name, number, _GROUP),
+        weights=task.weights(client),
     )
     usable = moments_from_sums(*released)
     bounded = Moments(*bounded_moments(usable.means, usable.second, "full"))
@@ -260,7 +262,8 @@ def _noised(features: Floats, client: Records, noise: _Noise, number: int, task:
 
 
 def _experiment(noise: _Noise, task: MethodInput) -> Experiment:
-    return reruns.class_sums(adjacency=task.privacy.adjacency, sigmas=(noise.scale,) * 3)
+    asked = task.privacy
+    return reruns.class_sums(adjacency=asked.adjacency, sigmas=(noise.scale,) * 3, unit=asked.unit)
 
 
 def _received(message: Message) -> ClassStatistics:

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -22,15 +22,17 @@ from fedassay.methods.rivals.ensemble import of_network, sent_classifiers
 from fedassay.methods.shared.classifiers import Classifiers, read
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import LocalNetwork
+from fedassay.nets.batch_statistics import KeptStatistics
 from fedassay.nets.cvae import one_hot
 from fedassay.nets.generator import ImageGenerator, build_generator
 from fedassay.plan.work import body, networks
-from fedassay.support.optimisation import take_step
+from fedassay.support.optimisation import OptimizerKey, chosen, take_step
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
 
-def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
+def seconds(given: Given, sizes: Sizes, private: bool) -> float:
+    """Clients' classifiers, then rounds of generating and distilling."""
     inner = given["networks"]
     operations, _, speed = body(inner["bodies"][0], sizes)
     # Every client's classifier and the student, forwards and backwards; the generator costs about ten bodies.
@@ -46,11 +48,11 @@ class Dense(Parameters):
     A round draws latent vectors and labels, which the generator is given besides (in the paper it must guess
     them), and adapts it to both by (equations 2 to 5)
 
-        CE(ensemble(x), y) - boundary * [student disagrees] KL(ensemble(x) || student(x)),
+        CE(ensemble(x), y) + statistics * BN(x) - boundary * [student disagrees] KL(ensemble(x) || student(x)),
 
     keeps the images, and lets the student imitate the ensemble's mean scores on all that are kept
-    (equation 6). The paper's third term matches statistics of batch normalisation. The classifiers here have
-    none, so that they may be trained with differential privacy; the term is left out.
+    (equation 6). BN is the distance from what the classifiers' batch normalisations keep; networks without any, as
+    those that DP-SGD can train, leave it out.
 
     In a private run the classifiers are trained by DP-SGD; all the rest is post-processing.
 
@@ -60,27 +62,31 @@ class Dense(Parameters):
         generator_steps: Steps of the generator in a round; 30 in the paper's code.
         student_steps: Steps of the student in a round.
         boundary: Weight of the boundary term; 1 in the paper's code.
+        statistics: Weight of the batch-norm term.
         temperature: Of the distillation.
         batch: Images in a batch.
         latent: Width of the generator's latent vectors.
         maps: Feature maps of the generator.
         generator_rate: Adam's, for the generator.
-        learning_rate: Adam's, for the student.
+        learning_rate: The student's.
+        optimizer: The student's; None: Adam.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=seconds)
 
     networks: Classifiers = Classifiers()
     rounds: int = Field(default=50, ge=1)
     generator_steps: int = Field(default=10, ge=1)
     student_steps: int = Field(default=20, ge=1)
     boundary: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    statistics: float = Field(default=1.0, ge=0, allow_inf_nan=False, exclude_if=lambda given: given == 1)
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     batch: int = Field(default=64, ge=2)
     latent: int = Field(default=64, ge=1)
     maps: int = Field(default=16, ge=1)
     generator_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
 
     def exposed(self) -> Dense:
         """The same method, whose clients' classifiers hold a few records by heart."""
@@ -127,6 +133,7 @@ class Dense(Parameters):
         game = _Game(self, generator, student.module, teacher, task, seeds)
         for _ in task.progress.each("distillation", range(self.rounds)):
             game.round()
+        game.known.close()
         student.module.eval()
         return student
 
@@ -158,9 +165,10 @@ class _Game:
         self.settings, self.generator, self.student, self.teacher = settings, generator, student, teacher
         self.classes, self.device = task.classes, task.device
         self.kept: list[_Kept] = []
+        self.known = KeptStatistics(list(teacher.members) if settings.statistics else [])
         self.source = torch.Generator().manual_seed(seeds.integer("draws"))
         self.of_generator = torch.optim.Adam(generator.parameters(), lr=settings.generator_rate)
-        self.of_student = torch.optim.Adam(student.parameters(), lr=settings.learning_rate)
+        self.of_student = chosen(settings.optimizer).build(student.parameters(), settings.learning_rate)
 
     def round(self) -> None:
         """Generate a batch, keep it, and let the student learn from all that are kept."""
@@ -170,8 +178,8 @@ class _Game:
         self.student.train()
         for _ in range(self.settings.student_steps):
             drawn = torch.randint(len(images), (self.settings.batch,), generator=self.source)
-            chosen = drawn.to(images.device)
-            loss = self._away(goals[chosen], self.student(images[chosen])).mean()
+            rows = drawn.to(images.device)
+            loss = self._away(goals[rows], self.student(images[rows])).mean()
             take_step(self.of_student, loss)
 
     def _generate(self) -> _Kept:
@@ -186,6 +194,8 @@ class _Game:
             images = self.generator(latent)
             taught = self.teacher(images)
             loss = functional.cross_entropy(taught, labels)
+            if self.known.layers:
+                loss = loss + settings.statistics * self.known.distance()
             if settings.boundary:
                 own = self.student(images)
                 apart = (own.argmax(dim=1) != taught.argmax(dim=1)).float()
@@ -196,11 +206,14 @@ class _Game:
             return _Kept(images, self.teacher(images))
 
     def _away(self, taught: Tensor, own: Tensor) -> Tensor:
-        """KL(taught || own) at the temperature, times its square, of each image."""
-        temperature = self.settings.temperature
-        goal = functional.log_softmax(taught / temperature, dim=1)
-        given = functional.log_softmax(own / temperature, dim=1)
-        return temperature**2 * functional.kl_div(given, goal, reduction="none", log_target=True).sum(dim=1)
+        return away(taught, own, self.settings.temperature)
+
+
+def away(taught: Tensor, own: Tensor, temperature: float) -> Tensor:
+    """KL(taught || own) of scores (n, C) at a temperature, times its square, of each image."""
+    goal = functional.log_softmax(taught / temperature, dim=1)
+    given = functional.log_softmax(own / temperature, dim=1)
+    return temperature**2 * functional.kl_div(given, goal, reduction="none", log_target=True).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)

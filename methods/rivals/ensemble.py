@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -44,7 +44,7 @@ class EnsembleOfClients(LocalHeads):
             (FedDiff's OneShot-Ens, and what `dense` distills); `head` and `dp_sgd` are then unused.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     combine: Combine = "mean"
     networks: Classifiers | None = None

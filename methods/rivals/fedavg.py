@@ -1,32 +1,35 @@
-"""Federated averaging (McMahan et al. 2017), one-shot by default; LG-FedAvg, FedPer, and fine-tuning after it."""
+"""Federated averaging (McMahan et al. 2017), one-shot by default, and what others have made of it.
+
+FedProx (Li et al., MLSys 2020), FedYogi (Reddi et al., ICLR 2021), LG-FedAvg (Liang et al. 2020), FedPer
+(Arivazhagan et al. 2019), FedRep (Collins et al., ICML 2021), FedBABU (Oh, Kim and Yun, ICLR 2022), and
+fine-tuning after any of them.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import (
-    LocalNetwork,
     LocalTraining,
     MeanModel,
     Scores,
@@ -37,11 +40,16 @@ from fedassay.methods.shared.local_networks import (
 )
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.methods.shared.sent_networks import sent_networks
+from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
+from fedassay.methods.shared.sites import Share, Site, make_site
 from fedassay.nets.bodies import BodySpec
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.plan.work import networks
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Frozen, Parameters
+
+Schedule = Annotated[Literal["joint", "alternating", "body"], Field(exclude_if=lambda given: given == "joint")]
+"""What a client trains in a round; a record holds it where a plan gave another than `joint`."""
 
 
 class FineTune(Frozen):
@@ -49,35 +57,13 @@ class FineTune(Frozen):
 
     Attributes:
         epochs: Passes over a client's records.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
     """
 
     epochs: int = Field(default=5, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-
-
-@dataclass(frozen=True, eq=False)
-class _Site:
-    """A client's network, and which of its parameters travel.
-
-    Attributes:
-        network: Body and head in sequence.
-        shared: The parameters that are averaged.
-    """
-
-    network: LocalNetwork
-    shared: tuple[nn.Parameter, ...]
-
-    def read(self) -> NDArray[np.float32]:
-        """The shared parameters as one vector."""
-        return torch.cat([p.detach().flatten().cpu() for p in self.shared]).numpy().astype(np.float32)
-
-    def write(self, values: NDArray[np.float32]) -> None:
-        """Replace the shared parameters."""
-        parts = np.split(values, np.cumsum([parameter.numel() for parameter in self.shared])[:-1])
-        with torch.no_grad():
-            for parameter, part in zip(self.shared, parts, strict=True):
-                parameter.copy_(torch.tensor(part).view_as(parameter))
+    optimizer: OptimizerKey = None
 
 
 @register("method", "fedavg")
@@ -91,13 +77,22 @@ class FedAvg(Parameters):
     Attributes:
         rounds: 1 is one-shot averaging.
         local_epochs: Passes over a client's records in a round.
-        share: What is averaged: `all`; the `head` alone (LG-FedAvg, Liang et al. 2020); the `body` alone
-            (FedPer, Arivazhagan et al. 2019).
-        width: Number of features m under the head, its bias counted as one, as FedLog counts.
+        share: What is averaged: `all`; the `head` alone (LG-FedAvg); the `body` alone (FedPer, FedRep, FedBABU).
+        head_layers: Fully connected layers, the last ones, that count as the head where a part is shared.
+        schedule: What a client trains in a round. `joint`: all of it at once. The others go with `share: body`.
+            `alternating`: the head alone for `head_epochs`, then the body alone for `local_epochs` (FedRep,
+            algorithm 1); it has no private form. `body`: the body alone; the head stays as it started, alike at
+            all clients (FedBABU, section 4), until `fine_tune`.
+        head_epochs: Of `alternating`.
+        proximal: mu, the strength with which a round's training is pulled towards where it starts (FedProx).
+        server: None: the clients' mean is the next round's start. Given: FedYogi's step towards it.
+        width: Number of features m under the head, its bias counted as one, as FedLog counts; a `resnet16` has its
+            own 512.
         bodies: One, or with `share: head` several (client i gets entry i modulo their number).
         start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
         fine_tune: After the last round every client trains the averaged model on for itself (FedAvg-FT in
             Guan et al. 2025, table 3). Nothing more is sent, so nothing of it is noised. `personalized_accuracy`
             is then that of the clients' own models, `personalized_accuracy_global` that of the averaged one.
@@ -105,25 +100,37 @@ class FedAvg(Parameters):
         dp_sgd: Parameters of a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks)
 
     rounds: int = Field(default=1, ge=1)
     local_epochs: int = Field(default=20, ge=1)
-    share: Literal["all", "head", "body"] = "all"
+    share: Share = "all"
+    head_layers: int = Field(default=1, ge=1, exclude_if=lambda given: given == 1)
+    schedule: Schedule = "joint"
+    head_epochs: int = Field(default=10, ge=1, exclude_if=lambda given: given == 10)
+    proximal: float = Field(default=0.0, ge=0, allow_inf_nan=False, exclude_if=lambda given: given == 0)
+    server: ServerKey = None
     width: int = Field(default=32, ge=2)
     bodies: Bodies = (BodySpec(name="mlp"),)
     start: Start = "random"
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     fine_tune: FineTune | None = None
     target: float | None = Field(default=None, gt=0, le=1)
     dp_sgd: DpSgd = DpSgd()
+
+    @model_validator(mode="after")
+    def _shares_the_body(self) -> Self:
+        if self.schedule != "joint" and self.share != "body":
+            raise ValueError(f"schedule {self.schedule} with share {self.share}; allowed: share body")
+        return self
 
     def exposed(self) -> FedAvg:
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
 
     def run(self, task: MethodInput, *, other: float = 0.0) -> Outcome:
         """All rounds: parameters down, training, parameters up.
@@ -136,27 +143,24 @@ class FedAvg(Parameters):
             PlanError: Parameters that contradict each other.
             DataError: No client has a record, or training has diverged.
         """
-        if len(self.bodies) > 1 and self.share != "head":
-            raise PlanError(
-                f"fedavg: {len(self.bodies)} bodies with share {self.share}: bodies that are averaged must be "
-                "alike; allowed: one body, or share head"
-            )
+        self._refuse(task)
         task.require_records("fedavg")
         steps = None
         if task.privacy.private:
             steps = self.dp_sgd.steps(
                 task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch, other=other
             )
-        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
+        release = exact() if steps is None else training_release(steps, task.privacy)
         sites = [self.site(index, client, task) for index, client in enumerate(task.clients)]
         current = sites[0].read()
+        server = ServerSteps(self.server, current, sites[0].parameters)
         rounds = Rounds(self, task, [site.network.module for site in sites])
         start = public("random initialisation")
         messages = task.spool.keep_all(_broadcast(0, client, current, start) for client in task.clients)
         for number in rounds.numbers(self.rounds):
             sent = rounds.sent(number, partial(self._train, number, sites, current, steps, task))
             messages += task.spool.keep_all(_upload(number, client, sent, release) for client in task.clients)
-            current = _average(task.clients, sent, equally=steps is not None)
+            current = server.move(_average(task.clients, sent, equally=steps is not None))
             answer = (_broadcast(number, client, current, derived()) for client in task.clients)
             messages += task.spool.keep_all(answer)
             rounds.end(number, sent, messages, partial(self._measure, sites, current, task))
@@ -165,7 +169,7 @@ class FedAvg(Parameters):
         utility, remarks = rounds.summary(self.target)
         utility |= self._fine_tuned(sites, utility, task)
         exchanged = float(self.rounds * len(task.clients) * current.size)
-        source = f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
+        source = f"{training_words(task.privacy)} over {self.rounds} round(s), by privacy loss distributions"
         final = sites[:1] if self.share == "all" else [site for site in sites if len(site.network.labels)]
         return Outcome(
             Transcript("fedavg", task.classes, tuple(messages), task.privacy.claim(source)),
@@ -176,7 +180,20 @@ class FedAvg(Parameters):
             notes=remarks,
         )
 
-    def site(self, index: int, client: Records, task: MethodInput) -> _Site:
+    def _refuse(self, task: MethodInput) -> None:
+        """Parameters that contradict each other, or the task."""
+        if len(self.bodies) > 1 and (self.share != "head" or self.head_layers > 1):
+            raise PlanError(
+                f"fedavg: {len(self.bodies)} bodies with share {self.share} and head_layers {self.head_layers}: "
+                "bodies that are averaged must be alike; allowed: one body, or share head with head_layers 1"
+            )
+        if self.schedule == "alternating" and task.privacy.private:
+            raise PlanError(
+                "fedavg: schedule alternating (FedRep) has no private form: the body follows a head that was "
+                "fitted to the records; allowed with a finite epsilon: joint or body"
+            )
+
+    def site(self, index: int, client: Records, task: MethodInput) -> Site:
         """A client's network as it starts."""
         kind = index % len(self.bodies)
         body, head = make_classifier(
@@ -188,32 +205,44 @@ class FedAvg(Parameters):
             body_seed=task.seeds.integer("body", kind),
             head_seed=task.seeds.integer("head"),
         )
-        network = local_network(client.name, nn.Sequential(body, head), client, task.device)
-        averaged = {"all": network.module, "head": head, "body": body}[self.share]
-        return _Site(network, tuple(averaged.parameters()))
+        network = local_network(client.name, nn.Sequential(body, head), client, task.device, task.persons(client))
+        return make_site(network, self.share, self.head_layers)
 
     def _train(
         self,
         number: int,
-        sites: Sequence[_Site],
+        sites: Sequence[Site],
         current: NDArray[np.float32],
-        steps: PrivateSteps | None,
+        steps: NoisedTraining | None,
         task: MethodInput,
     ) -> Arrays:
         """Train every client from the current parameters; what they send."""
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        training = replace(training, optimizer=self.optimizer, pull=self.proximal)
         sent: Arrays = {}
         for site in sites:
             network = site.network
             site.write(current)
-            training(network, head_loss, task, number)
+            self._train_site(site, training, number, task)
             where = f"fedavg: training at {network.name} has diverged in round {number}"
             sent[f"{network.name}/parameters"] = finite(site.read(), where)
             if steps is None:
                 sent[f"{network.name}/records"] = np.array([len(network.labels)], dtype=np.int32)
         return sent
 
-    def _measure(self, sites: Sequence[_Site], current: NDArray[np.float32], task: MethodInput) -> float | None:
+    def _train_site(self, site: Site, training: LocalTraining, number: int, task: MethodInput) -> None:
+        """A client's part of a round, in place; see `schedule`."""
+        if self.schedule == "alternating":
+            site.train_only("head")
+            first = replace(training, epochs=self.head_epochs)
+            first(site.network, head_loss, task, number, task.seeds.child("head"))
+        if self.schedule != "joint":
+            site.train_only("body")
+        training(site.network, head_loss, task, number)
+        if self.schedule != "joint":
+            site.train_only("all")
+
+    def _measure(self, sites: Sequence[Site], current: NDArray[np.float32], task: MethodInput) -> float | None:
         """Personalized accuracy with the averaged parameters in place."""
         for site in sites:
             site.write(current)
@@ -224,12 +253,13 @@ class FedAvg(Parameters):
         return personalized(models, owner, task.clients, task.test).mean
 
     def _fine_tuned(
-        self, sites: Sequence[_Site], averaged: dict[str, float], task: MethodInput
+        self, sites: Sequence[Site], averaged: dict[str, float], task: MethodInput
     ) -> dict[str, float]:
         """Personalized accuracy of the clients' models after fine-tuning, which leaves the sites as they were."""
         if self.fine_tune is None or "personalized_accuracy" not in averaged:
             return {}
-        training = LocalTraining(self.fine_tune.epochs, self.batch, self.fine_tune.learning_rate, None)
+        tuned = self.fine_tune
+        training = LocalTraining(tuned.epochs, self.batch, tuned.learning_rate, None, optimizer=tuned.optimizer)
         models: list[Scores] = []
         for site in task.progress.each("fine-tuning", sites):
             own = replace(site.network, module=copy.deepcopy(site.network.module))

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -50,6 +50,7 @@ from fedassay.nets.bodies import BodySpec
 from fedassay.nets.local_training import RecordLoss
 from fedassay.plan.work import networks
 from fedassay.privacy.mechanisms import release_fedlog_sums
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Parameters
 
 
@@ -88,7 +89,8 @@ class FedProto(Parameters):
         bodies: One or several; client i gets entry i modulo their number.
         start: What bodies start from: `random`, or a copy of the plan's `backbone`, of its width.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
         clip: Of a private run: features are clipped to [-clip, clip].
         body: How a private run trains bodies.
         dp_sgd: Parameters of `body: dp_sgd`.
@@ -96,7 +98,7 @@ class FedProto(Parameters):
         target: Personalized accuracy up to which rounds and bytes are counted.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=networks)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=networks)
 
     rounds: int = Field(default=5, ge=1)
     local_epochs: int = Field(default=5, ge=1)
@@ -106,6 +108,7 @@ class FedProto(Parameters):
     start: Start = "random"
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     clip: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     body: Literal["dp_sgd", "private"] = "dp_sgd"
     dp_sgd: DpSgd = DpSgd()
@@ -116,7 +119,7 @@ class FedProto(Parameters):
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "optimizer": None})
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: training, prototypes up, global prototypes down.
@@ -168,7 +171,7 @@ class FedProto(Parameters):
             body_seed=task.seeds.integer("body", kind),
             head_seed=task.seeds.integer("head"),
         )
-        return local_network(client.name, _Both(body, head), client, task.device)
+        return local_network(client.name, _Both(body, head), client, task.device, task.persons(client))
 
     def _protection(self, task: MethodInput, width: int) -> Protection | None:
         if not task.privacy.private:
@@ -199,7 +202,9 @@ class FedProto(Parameters):
     ) -> Arrays:
         """Train every client towards the global prototypes; what it sends, as it travels."""
         steps = None if protected is None else protected.steps
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence", self.optimizer
+        )
         loss = self._loss(shared, task)
         sent: Arrays = {}
         for client, network in zip(task.clients, networks, strict=True):
@@ -273,7 +278,13 @@ def _sums(
     if protected is not None:
         noise = protected.noise(task.door(client.name, number, GROUP))
         noised = release_fedlog_sums(
-            features, client.labels, task.classes, clip=clip, sigma=protected.scale, noise=noise
+            features,
+            client.labels,
+            task.classes,
+            clip=clip,
+            sigma=protected.scale,
+            noise=noise,
+            weights=task.weights(client),
         )
         return {"counts": noised[:, 0].astype(np.float32), "sums": noised[:, 1:].astype(np.float32)}
     classes, counts = np.unique(client.labels, return_counts=True)

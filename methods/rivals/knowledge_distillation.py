@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
-from fedassay.contracts.facts import MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
@@ -23,7 +23,7 @@ from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_he
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.optimisation import take_step
+from fedassay.support.optimisation import OptimizerKey, chosen, take_step
 
 
 @register("method", "knowledge_distillation")
@@ -44,17 +44,19 @@ class KnowledgeDistillation(LocalHeads):
         temperature: T; the paper picks the best of 1, 5 and 10 on the test set.
         share: Weight of the teacher.
         epochs: Passes over the destination's records; 50 in the paper.
-        learning_rate: Adam's; 1e-4 in the paper.
+        learning_rate: That of the optimiser; 1e-4 in the paper.
+        optimizer: None: Adam.
         batch: Minibatch size.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=local_heads)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=local_heads)
 
     temperature: float = Field(default=5.0, gt=0, allow_inf_nan=False)
     share: float = Field(default=0.5, ge=0, le=1)
     epochs: int = Field(default=50, ge=1)
     learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
+    optimizer: OptimizerKey = None
 
     def run(self, task: MethodInput) -> Outcome:
         """One message from every source to the destination.
@@ -110,14 +112,14 @@ class KnowledgeDistillation(LocalHeads):
             module.weight.copy_(torch.tensor(np.asarray(start.weights)))
             module.bias.copy_(torch.tensor(np.asarray(start.bias)))
         module.to(task.device)
-        optimizer = torch.optim.Adam(module.parameters(), lr=self.learning_rate)
+        optimizer = chosen(self.optimizer).build(module.parameters(), self.learning_rate)
         generator = torch.Generator().manual_seed(task.seeds.integer("distillation", destination.name))
         for _ in range(self.epochs):
             order = torch.randperm(len(labels), generator=generator).to(labels.device)
-            for chosen in torch.split(order, self.batch):
-                scores = module(inputs[chosen])
+            for rows in torch.split(order, self.batch):
+                scores = module(inputs[rows])
                 own = functional.log_softmax(scores / self.temperature, dim=1)
-                away = functional.kl_div(own, goals[chosen], reduction="batchmean")
-                truth = functional.cross_entropy(scores, labels[chosen])
+                away = functional.kl_div(own, goals[rows], reduction="batchmean")
+                truth = functional.cross_entropy(scores, labels[rows])
                 take_step(optimizer, (1 - self.share) * truth + self.share * self.temperature**2 * away)
         return head_of(module)

@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedassay.backbones.base import initialised
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
-from fedassay.nets.bodies import BodySpec, build_body, read_bodies
-from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.bodies import BodySpec, build_body, features_of, read_bodies
+from fedassay.nets.state import read_tensors, state_of, write_tensors
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Frozen
 
 Bodies = Annotated[tuple[BodySpec, ...], BeforeValidator(read_bodies), Field(min_length=1)]
@@ -37,10 +36,11 @@ class Classifiers(Frozen):
     Attributes:
         bodies: One or several; client i gets entry i modulo their number. Unused with `start: backbone`.
         start: What bodies start from: their own `random` initialisation, or a copy of the plan's `backbone`.
-        width: Number of features m under the head, its bias counted as one.
+        width: Number of features m under the head, its bias counted as one; a `resnet16` has its own 512.
         local_epochs: Passes over a client's records.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
         dp_sgd: Parameters of a private run.
     """
 
@@ -50,6 +50,7 @@ class Classifiers(Frozen):
     local_epochs: int = Field(default=20, ge=1)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     dp_sgd: DpSgd = DpSgd()
 
     def exposed(self) -> Classifiers:
@@ -58,11 +59,12 @@ class Classifiers(Frozen):
             update={
                 "local_epochs": max(self.local_epochs, OVERFITTED),
                 "learning_rate": max(self.learning_rate, OVERFITTING_RATE),
+                "optimizer": None,
             }
         )
 
-    def steps(self, task: MethodInput) -> PrivateSteps | None:
-        """The DP-SGD steps of a private run; None otherwise."""
+    def steps(self, task: MethodInput) -> NoisedTraining | None:
+        """The training of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=1, batch=self.batch)
@@ -78,7 +80,7 @@ class Classifiers(Frozen):
             body_seed=task.seeds.integer("body", client.name),
             head_seed=task.seeds.integer("head", client.name),
         )
-        return local_network(client.name, nn.Sequential(body, head), client, task.device)
+        return local_network(client.name, nn.Sequential(body, head), client, task.device, task.persons(client))
 
     def train(self, task: MethodInput, method: str) -> tuple[list[LocalNetwork], list[Message]]:
         """Every client's trained classifier, and the messages that carry them.
@@ -88,7 +90,9 @@ class Classifiers(Frozen):
         """
         task.require_records(method)
         steps = self.steps(task)
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps)
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, steps, optimizer=self.optimizer
+        )
         networks, messages = [], []
         for index, client in enumerate(task.progress.each("classifiers", task.clients)):
             network = self.network(index, client, task)
@@ -112,7 +116,7 @@ class Classifiers(Frozen):
     def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's classifier, by privacy loss distributions"
+            f"{training_words(task.privacy)} on each client's classifier, by privacy loss distributions"
         )
 
 
@@ -122,6 +126,8 @@ class BackboneBody(nn.Module):
     Normalisation layers keep the statistics of the backbone: statistics over a client's own records would be a
     release of their own, and no record's gradient would be its own.
     """
+
+    keeps_statistics = True
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -148,7 +154,7 @@ def make_classifier(
         client: The images' shape.
         spec: The body.
         start: See `Start`.
-        width: m, for a body with m - 1 outputs; the backbone brings its own.
+        width: m, for a body with m - 1 outputs; the backbone brings its own, and so does a ResNet.
         body_seed: Of the body's initialisation.
         head_seed: Of the head's.
 
@@ -156,7 +162,7 @@ def make_classifier(
         PlanError: Images of this size do not fit through the body.
     """
     body: nn.Module
-    outputs = task.backbone.width if start == "backbone" else width - 1
+    outputs = task.backbone.width if start == "backbone" else features_of(spec, width)
     if start == "backbone":
         body = BackboneBody(task.backbone.module)
     else:
@@ -165,21 +171,20 @@ def make_classifier(
 
 
 def read(module: nn.Module) -> NDArray[np.float32]:
-    """All parameters of a module as one vector."""
-    return parameters_to_vector(module.parameters()).detach().cpu().numpy().astype(np.float32)
+    """All that training changes in a module as one vector (see `fedassay.nets.state`)."""
+    return read_tensors(state_of(module))
 
 
 def write(module: nn.Module, values: NDArray[np.float32]) -> None:
-    """Replace all parameters of a module."""
-    device = next(module.parameters()).device
-    vector_to_parameters(torch.tensor(values, device=device), module.parameters())
+    """Replace all that training changes in a module."""
+    write_tensors(state_of(module), values)
 
 
 def _message(
-    client: Records, network: LocalNetwork, steps: PrivateSteps | None, task: MethodInput, method: str
+    client: Records, network: LocalNetwork, steps: NoisedTraining | None, task: MethodInput, method: str
 ) -> Message:
     trained = finite(read(network.module), f"{method}: training at {client.name} has diverged")
-    release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency)
+    release = exact() if steps is None else training_release(steps, task.privacy)
     fields = {"parameters": MessageField(trained, "parameters", release)}
     if steps is None:
         fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))

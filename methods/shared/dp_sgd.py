@@ -1,29 +1,40 @@
-"""DP-SGD parameters and calibration that methods training a client network share."""
+"""Private training of a client's network: parameters and calibration that methods share.
+
+By DP-SGD where the unit of privacy is a record or a person, whose gradients are sampled and clipped; where it is
+the client, by one clipped and noised update a round (`fedassay.nets.dp_sgd.clipped_update`).
+"""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from pydantic import Field
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
+from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate
 from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
+from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.tape import Key
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
+
+NoisedTraining = PrivateSteps | ClippedUpdate
+"""How a network is trained privately in a round."""
 
 
 class DpSgd(Frozen):
     """How a client's network is trained with differential privacy.
 
     Attributes:
-        sampling_rate: Probability of each record to be in a step's batch. A public constant, so that the
-            number of steps does not tell the number of records.
-        norm: L2 norm that each record's gradient is clipped to.
+        sampling_rate: Probability of each record, or person, to be in a step's batch. A public constant, so that
+            the number of steps does not tell the number of records.
+        norm: L2 norm that each record's or person's gradient is clipped to, or the client's update.
         engine: What adds up the clipped gradients. `fast`: one backward pass, with the gradients of single records
             written out only where that is cheaper. `opacus`: Opacus's hooks and optimiser, which write all of
             them. The sums are the same, and the noise is added by the same door.
@@ -35,8 +46,22 @@ class DpSgd(Frozen):
 
     def steps(
         self, target: PrivacyTarget, *, epochs: int, rounds: int, batch: int, other: float = 0.0
+    ) -> NoisedTraining:
+        """The private training of one round; arguments and errors as `record_steps`."""
+        if target.unit != "client":
+            return self.record_steps(target, epochs=epochs, rounds=rounds, batch=batch, other=other)
+        mu = mu_of(target.epsilon, target.delta)
+        if other >= mu:
+            raise PlanError(
+                f"epsilon: the releases beside the update alone spend the {target.epsilon:g} asked for"
+            )
+        moved = self.norm * (1.0 if target.adjacency == "add_remove" else 2.0)
+        return ClippedUpdate(self.norm, moved, moved * math.sqrt(rounds / (mu**2 - other**2)))
+
+    def record_steps(
+        self, target: PrivacyTarget, *, epochs: int, rounds: int, batch: int, other: float = 0.0
     ) -> PrivateSteps:
-        """The steps of one round, with the smallest noise under which all rounds meet the target.
+        """The DP-SGD steps of one round, with the smallest noise under which all rounds meet the target.
 
         Args:
             target: A finite epsilon, for everything.
@@ -55,17 +80,39 @@ class DpSgd(Frozen):
         return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch), self.engine)
 
 
+def training_words(target: PrivacyTarget) -> str:
+    """What a private training is, as the source of a claim names it."""
+    return {
+        "record": "DP-SGD with Poisson sampling",
+        "person": "DP-SGD with Poisson sampling of persons",
+        "client": "one clipped and noised update a round",
+    }[target.unit]
+
+
 def training_door(task: MethodInput, sender: str, number: int, name: str) -> TrainingDoor:
     """The door that a private training goes through; arguments as those of `MethodInput.door`."""
     return TrainingDoor(task.noise, task.coins, Key(sender, number, name))
 
 
-def dp_sgd_release(steps: PrivateSteps, adjacency: Adjacency, note: str = "", group: str | None = None) -> Release:
-    """The release of what a round's steps have trained; fields of one `group` were trained together."""
+def training_release(
+    steps: NoisedTraining, target: PrivacyTarget, note: str = "", group: str | None = None
+) -> Release:
+    """The release of what a round has trained; fields of one `group` were trained together."""
+    if isinstance(steps, ClippedUpdate):
+        return Release(
+            mechanism="gaussian",
+            group=group,
+            adjacency=target.adjacency,
+            unit=target.unit,
+            noise_scale=(steps.scale,),
+            sensitivity=(steps.sensitivity,),
+            note=note,
+        )
     return Release(
         mechanism="dp_sgd",
         group=group,
-        adjacency=adjacency,
+        adjacency=target.adjacency,
+        unit=target.unit,
         noise_multiplier=steps.noise_multiplier,
         sampling_rate=steps.sampling_rate,
         steps=steps.steps,

@@ -13,6 +13,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import DECAY, LinearHead, train_head
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Frozen, Ints
 
 OVERFITTED = 300
@@ -27,9 +28,11 @@ class HeadTraining(Frozen):
     Attributes:
         solver: `lbfgs`: the convex objective to a tolerance. `adam`: minibatches, as in FedPFT.
         decay: L2 penalty of `lbfgs`.
-        epochs: Passes of `adam`.
-        rate: Learning rate of `adam`; 1e-4 in the paper.
-        batch: Minibatch size of `adam`.
+        epochs: Passes of `adam`, or of `optimizer`.
+        rate: Learning rate of these; 1e-4 in the paper.
+        batch: Minibatch size of these.
+        optimizer: Given: minibatches by it, whatever the solver. Guan et al. 2025 train FedPFT's heads by SGD for
+            50 epochs.
     """
 
     solver: Literal["lbfgs", "adam"] = "lbfgs"
@@ -37,11 +40,17 @@ class HeadTraining(Frozen):
     epochs: int = Field(default=100, ge=1)
     rate: float = Field(default=1e-4, gt=0, allow_inf_nan=False)
     batch: int = Field(default=128, ge=1)
+    optimizer: OptimizerKey = None
 
     def exposed(self) -> HeadTraining:
         """Trained until it holds a few records by heart: without a penalty, and for long."""
         return self.model_copy(
-            update={"decay": 0.0, "epochs": max(self.epochs, OVERFITTED), "rate": max(self.rate, OVERFITTING_RATE)}
+            update={
+                "decay": 0.0,
+                "epochs": max(self.epochs, OVERFITTED),
+                "rate": max(self.rate, OVERFITTING_RATE),
+                "optimizer": None,
+            }
         )
 
     def fit(self, features: Floats, labels: Ints, task: MethodInput, classes: int | None = None) -> LinearHead:
@@ -60,6 +69,7 @@ class HeadTraining(Frozen):
             device=task.device,
             progress=task.progress,
             classes=classes,
+            optimizer=self.optimizer,
         )
 
 

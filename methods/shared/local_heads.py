@@ -18,11 +18,18 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Claim, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.linear import LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, dp_sgd_release, training_door
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_door,
+    training_release,
+    training_words,
+)
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_networks import probabilities
-from fedassay.nets.dp_sgd.steps import PrivateSteps
-from fedassay.nets.local_training import train_privately
+from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
+from fedassay.nets.local_training import train, train_privately
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.types import Floats, Ints, Parameters
 
 Combine = Literal["mean", "max", "logits"]
@@ -40,12 +47,14 @@ class HeadDpSgd(DpSgd):
     Attributes:
         epochs: Times that each record is sampled, on average.
         batch: What noised gradient sums are divided by.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: None: Adam.
     """
 
     epochs: int = Field(default=20, ge=1)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-2, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
 
 
 class LocalHeads(Parameters):
@@ -53,7 +62,7 @@ class LocalHeads(Parameters):
 
     Attributes:
         head: How it is trained; over all C classes, for a client cannot leave the others' to chance.
-        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros, with Adam.
+        dp_sgd: How it is trained in a private run: by DP-SGD from a head of zeros.
     """
 
     head: HeadTraining = HeadTraining()
@@ -63,13 +72,13 @@ class LocalHeads(Parameters):
         """The same method, whose heads hold a few records by heart."""
         return self.model_copy(update={"head": self.head.exposed()})
 
-    def steps(self, task: MethodInput) -> PrivateSteps | None:
-        """The DP-SGD steps of a private run; None otherwise."""
+    def steps(self, task: MethodInput) -> NoisedTraining | None:
+        """The training of a private run; None otherwise."""
         if not task.privacy.private:
             return None
         return self.dp_sgd.steps(task.privacy, epochs=self.dp_sgd.epochs, rounds=1, batch=self.dp_sgd.batch)
 
-    def fit(self, client: Records, steps: PrivateSteps | None, task: MethodInput) -> LinearHead:
+    def fit(self, client: Records, steps: NoisedTraining | None, task: MethodInput) -> LinearHead:
         """A client's own head over C classes; zeros where it has no records (noise, in a private run)."""
         width = task.backbone.width
         if steps is not None:
@@ -78,20 +87,35 @@ class LocalHeads(Parameters):
             return LinearHead(np.arange(task.classes), np.zeros((task.classes, width)), np.zeros(task.classes))
         return self.head.fit(client.features, client.labels, task, task.classes)
 
-    def _privately(self, client: Records, steps: PrivateSteps, task: MethodInput) -> LinearHead:
+    def _privately(self, client: Records, steps: NoisedTraining, task: MethodInput) -> LinearHead:
         module = nn.Linear(task.backbone.width, task.classes)
         with torch.no_grad():
             module.weight.zero_()
             module.bias.zero_()
         module.to(task.device)
+        features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
+        given = (module, features, torch.tensor(client.labels, device=task.device), head_loss)
+        settings = self.dp_sgd
+        if isinstance(steps, ClippedUpdate):
+            start, source = parameters_of(module), task.seeds.integer("training", client.name)
+            train(
+                *given,
+                epochs=settings.epochs,
+                batch=settings.batch,
+                rate=settings.learning_rate,
+                generator=torch.Generator().manual_seed(source),
+                optimizer=settings.optimizer,
+            )
+            release_update(module, start, steps, task.door(client.name, 0, _GROUP))
+            return head_of(module)
+        door = training_door(task, client.name, 0, _GROUP)
         train_privately(
-            module,
-            torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device),
-            torch.tensor(client.labels, device=task.device),
-            head_loss,
+            *given,
             private=steps,
-            rate=self.dp_sgd.learning_rate,
-            door=training_door(task, client.name, 0, _GROUP),
+            rate=settings.learning_rate,
+            door=door,
+            optimizer=settings.optimizer,
+            persons=task.persons(client),
         )
         return head_of(module)
 
@@ -99,12 +123,12 @@ class LocalHeads(Parameters):
         self,
         client: Records,
         head: LinearHead,
-        steps: PrivateSteps | None,
+        steps: NoisedTraining | None,
         task: MethodInput,
         receiver: str = SERVER,
     ) -> Message:
         """A client's head on its way, in float32; without privacy also the number of its records."""
-        release = exact() if steps is None else dp_sgd_release(steps, task.privacy.adjacency, group=_GROUP)
+        release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
         fields = {
             "head_weights": MessageField(head.weights.astype(np.float32), "head", release),
             "head_bias": MessageField(head.bias.astype(np.float32), "head", release),
@@ -129,7 +153,7 @@ class LocalHeads(Parameters):
     def claim(self, task: MethodInput) -> Claim:
         """What a private run claims."""
         return task.privacy.claim(
-            "DP-SGD with Poisson sampling on each client's head, by privacy loss distributions"
+            f"{training_words(task.privacy)} on each client's head, by privacy loss distributions"
         )
 
 

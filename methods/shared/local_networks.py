@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.methods.shared.dp_sgd import training_door
+from fedassay.methods.shared.dp_sgd import NoisedTraining, training_door
 from fedassay.methods.shared.personalized import Personalized, personalized_accuracy
+from fedassay.nets.dp_sgd.clipped_update import parameters_of, release_update
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.local_training import RecordLoss, train, train_privately
-from fedassay.support.errors import DataError
+from fedassay.nets.state import moving_statistics
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.optimisation import Optimizer
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images, Ints
 
@@ -32,18 +35,22 @@ class LocalNetwork:
         module: From images (n, channels, height, width), 0 to 255, to outputs (n, k); changed in place.
         inputs: The records' images in that layout, uint8.
         labels: Their labels, shape (n,).
+        persons: Places of each person's records, where private training is of persons; see `MethodInput.persons`.
     """
 
     name: str
     module: nn.Module
     inputs: Tensor
     labels: Tensor
+    persons: Ints | None = None
 
 
-def local_network(name: str, module: nn.Module, records: Records, device: str) -> LocalNetwork:
+def local_network(
+    name: str, module: nn.Module, records: Records, device: str, persons: Ints | None = None
+) -> LocalNetwork:
     """Put a module and the records it is to be trained on onto a device."""
     labels = torch.tensor(records.labels, device=device)
-    return LocalNetwork(name, module.to(device), to_inputs(records.images, device), labels)
+    return LocalNetwork(name, module.to(device), to_inputs(records.images, device), labels, persons)
 
 
 def to_inputs(images: Images, device: str) -> Tensor:
@@ -58,16 +65,20 @@ class LocalTraining:
     Attributes:
         epochs: Passes over the records; DP-SGD has its own steps.
         batch: Minibatch size.
-        rate: Adam's learning rate.
-        private: DP-SGD in place of plain training.
+        rate: Learning rate.
+        private: DP-SGD in place of plain training, or the release of its clipped update; None: neither.
         field: What the message calls that which private training releases: group or field.
+        optimizer: None: Adam.
+        pull: See `fedassay.support.optimisation.pulled`.
     """
 
     epochs: int
     batch: int
     rate: float
-    private: PrivateSteps | None
+    private: NoisedTraining | None
     field: str = "parameters"
+    optimizer: Optimizer | None = None
+    pull: float = 0.0
 
     def __call__(
         self, network: LocalNetwork, loss: RecordLoss, task: MethodInput, number: int, seeds: Seeds | None = None
@@ -80,15 +91,42 @@ class LocalTraining:
             task: Whose streams private training draws from.
             number: Global round.
             seeds: Where plain training draws from; None: the task's.
+
+        Raises:
+            PlanError: The network mixes records, and training is private.
         """
         given = (network.module, network.inputs, network.labels, loss)
-        if self.private is not None:
+        if self.private is not None and moving_statistics(network.module):
+            raise PlanError(
+                "bodies: a network with batch normalisation mixes the records of a batch, of which DP-SGD "
+                "cannot clip one alone; allowed with a finite epsilon: resnet16_group, or another body"
+            )
+        if isinstance(self.private, PrivateSteps):
             door = training_door(task, network.name, number, self.field)
-            train_privately(*given, private=self.private, rate=self.rate, door=door)
+            train_privately(
+                *given,
+                private=self.private,
+                rate=self.rate,
+                door=door,
+                optimizer=self.optimizer,
+                pull=self.pull,
+                persons=network.persons,
+            )
             return
+        start = parameters_of(network.module) if self.private is not None else None
         seed = (seeds or task.seeds).integer("training", number, network.name)
         generator = torch.Generator().manual_seed(seed)
-        train(*given, epochs=self.epochs, batch=self.batch, rate=self.rate, generator=generator)
+        train(
+            *given,
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            generator=generator,
+            optimizer=self.optimizer,
+            pull=self.pull,
+        )
+        if self.private is not None and start is not None:
+            release_update(network.module, start, self.private, task.door(network.name, number, self.field))
 
 
 def outputs(module: nn.Module, images: Images) -> NDArray[np.float32]:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils import vector_to_parameters
 
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.methods.shared.local_networks import outputs
+from fedassay.nets.state import state_of, write_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +22,7 @@ class SentNetwork:
 
     Attributes:
         module: The architecture; its own parameters do not matter and stay as they are.
-        values: All its parameters, one after the other.
+        values: All its parameters, one after the other, and statistics of batch normalisation that were trained.
     """
 
     module: nn.Module
@@ -32,8 +31,7 @@ class SentNetwork:
     def network(self) -> nn.Module:
         """A network of its own that holds these parameters, ready to be evaluated."""
         own = copy.deepcopy(self.module).eval()
-        device = next(own.parameters()).device
-        vector_to_parameters(torch.tensor(self.values, device=device), own.parameters())
+        write_tensors(state_of(own), self.values)
         return own
 
     def scores(self, records: Records) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
-from fedassay.reports.decision.steps import Step, larger_epsilon, open_steps
+from fedassay.reports.decision.steps import Step, allowed_epsilon, open_steps
 from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.judging import judge
@@ -20,7 +20,7 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
 from fedassay.reports.words.metrics import utility
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.summary import listed
+from fedassay.reports.words.summary import first_clause, listed
 from fedassay.support.adjacency import Adjacency
 
 Standing = tuple[Adjacency, str]
@@ -107,7 +107,7 @@ def decide(record: RunRecord, policy: Policy) -> Decision:
         answer=_answer(recommended, passing, options, standings),
         options=options,
         standings=standings,
-        steps=(*larger_epsilon(record, policy, judgements), *open_steps(record)),
+        steps=(*allowed_epsilon(record, policy, judgements), *open_steps(record)),
     )
 
 
@@ -195,12 +195,11 @@ def _answer(
         return "Nothing can be recommended: no release of this run is in the policy's scope."
     open_ = [option for option in judged if option.state == "undecided"]
     if open_:
-        first = open_[0]
-        return (
-            f"Nothing passes yet: {first.group.name} at ε = {short(first.group.epsilon)} is open: {first.why[0]}."
-        )
-    first = judged[0]
-    return f"Nothing passes. {first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."
+        first, epsilon = open_[0], short(open_[0].group.epsilon)
+        return f"Nothing passes yet: {first.group.name} at ε = {epsilon} is open: {first_clause(first.why[0])}."
+    first = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)))
+    closest = "What comes closest is " if judged[1:] else ""
+    return f"Nothing passes. {closest}{first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."
 
 
 def points(cost: Metric) -> str:

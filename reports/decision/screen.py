@@ -12,7 +12,7 @@ from fedassay.reports.decision.decision import Decision, Option, points
 from fedassay.reports.decision.words import grounds, standing_in_words
 from fedassay.reports.gate.judgement import State
 from fedassay.reports.words.numbers import interval, short, significant, size
-from fedassay.reports.words.summary import listed, strip
+from fedassay.reports.words.summary import first_clause, listed, strip
 from fedassay.reports.words.verdicts import Tone
 
 MARKS: dict[State | None, tuple[str, str, Tone, str]] = {
@@ -123,12 +123,13 @@ def _row(record: RunRecord, option: Option) -> Row:
     why = option.why
     if option.state is None:
         # What the policy does not judge is shown beside the rest, and what it gives away must not go unsaid.
-        why = tuple(line.text for line in strip(record) if line.group == group)
+        why = tuple(line.said for line in strip(record) if line.group == group)
     return Row(
         state=option.state,
         name=group.name,
         epsilon=short(group.epsilon),
-        why=why[:1],
+        # Why something is open is an audit's whole reason, with its numbers and advice: both stand below.
+        why=tuple(first_clause(words) if option.state == "undecided" else words for words in why[:1]),
         further=max(0, len(why) - 1),
         accuracy="not measured"
         if accuracy.value is None
@@ -151,7 +152,7 @@ def _bare(record: RunRecord, label: str) -> str:
 
 def _untested(record: RunRecord, option: Option) -> str:
     if option.untested:
-        return f"not fully tested: {listed(name for name, _ in option.untested)}"
+        return f"not fully tested: {listed(name.replace('_', ' ') for name, _ in option.untested)}"
     if any(cell.coverage for cell in option.group.cells):
         return "every attack that applies was conclusive"
     return "what was not tested is not on record"

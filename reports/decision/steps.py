@@ -15,6 +15,14 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.summary import listed
 
+_MINIMUM = ("minimum ",)
+_EPSILONS = ("maximum accounted", "maximum observed")
+_WHY = {
+    True: "smaller ones keep every bound on privacy, and miss only those on use",
+    False: "all that was run is larger, and breaks no other rule",
+}
+"""Rules that another epsilon may keep, and what is said of those below (True) and above the bound."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -55,12 +63,12 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: -len(step.cells)))
 
 
-def larger_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
-    """The largest epsilon that a policy allows, where releases below it are only not useful enough.
+def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
+    """The largest epsilon that a policy allows, where releases below it are of too little use, or all lie above.
 
-    That is said of method entries that were not run at this epsilon, of which nothing passes, and whose largest
-    epsilon below it breaks nothing but a least figure such as accuracy. What it takes is what the entry's private
-    cells took in this run.
+    That is said of method entries that were not run at this epsilon, and whose largest epsilon below it breaks
+    nothing but a least figure such as accuracy; or whose smallest, where all lie above, breaks nothing but the
+    bounds on epsilon. What it takes is what the entry's private cells took in this run.
     """
     bound = policy.maximum.get("accounted")
     if bound is None or not math.isfinite(bound):
@@ -71,23 +79,25 @@ def larger_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judge
         if judgement.state == "broken":
             broken.setdefault(judgement.cell, []).append(judgement)
     rows: list[CellRecord] = []
+    sides: set[bool] = set()
     for label in dict.fromkeys(cell.label for cell in record.cells):
         own = [cell for cell in record.cells if cell.label == label and math.isfinite(cell.epsilon)]
-        below = [cell for cell in own if cell.epsilon < bound]
-        if not below or any(cell.epsilon == bound for cell in own):
+        if not own or any(cell.epsilon == bound for cell in own):
             continue
-        largest = max(cell.epsilon for cell in below)
-        nearest = [cell for cell in below if cell.epsilon == largest]
+        below = [cell.epsilon for cell in own if cell.epsilon < bound]
+        place = max(below) if below else min(cell.epsilon for cell in own)
+        nearest = [cell for cell in own if cell.epsilon == place]
         why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
-        if why and all(judgement.rule.startswith("minimum ") for judgement in why):
+        if why and all(judgement.rule.startswith(_MINIMUM if below else _EPSILONS) for judgement in why):
             rows += nearest
+            sides.add(bool(below))
     if not rows:
         return ()
     names = listed(dict.fromkeys(cell.label for cell in rows))
     return (
         Step(
             what=f"add {short(bound)} to privacy.epsilon: the largest that the policy allows, for {names}",
-            why="smaller ones keep every bound on privacy, and miss only those on use",
+            why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
         ),

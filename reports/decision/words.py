@@ -27,8 +27,8 @@ _CLAIMS = {
 
 def in_words(policy: Policy) -> tuple[str, ...]:
     """The rules of a policy, a clause each."""
-    rules = [f"{title(name).lower()} at most {short(bound)}" for name, bound in policy.maximum.items()]
-    rules += [f"{title(name).lower()} at least {short(bound)}" for name, bound in policy.minimum.items()]
+    rules = [f"{_inside(title(name))} at most {short(bound)}" for name, bound in policy.maximum.items()]
+    rules += [f"{_inside(title(name))} at least {short(bound)}" for name, bound in policy.minimum.items()]
     if policy.exact_fields == "forbidden":
         rules.append("nothing leaves exactly that the adjacency does not make public")
     if policy.claims in _CLAIMS:
@@ -40,6 +40,11 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     return tuple(rules)
 
 
+def _inside(words: str) -> str:
+    """A title inside a sentence: SSIM stays SSIM."""
+    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+
+
 def standing_in_words(adjacency: Adjacency, unit: str) -> str:
     """What a guarantee under an adjacency hides, for a unit of privacy."""
     return f"it hides {NEIGHBOURS[adjacency].format(unit=unit)} ({adjacency})"
@@ -47,7 +52,7 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 
 def grounds(record: RunRecord) -> tuple[str, ...]:
     """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
-    out = [*_public(record)]
+    out = [*_public(record), *_persons(record)]
     finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
     if not finite:
         return tuple(out)
@@ -73,11 +78,26 @@ def _public(record: RunRecord) -> list[str]:
             f"{shares['public']:,} records, {share:.0%} of the data set, are taken to be public"
             + (", and the backbone was trained on them." if weights == "public" else ".")
         )
-    if weights not in {None, "public", "random"}:
+    if (plan.get("data") or {}).get("features"):
+        out.append("The network that computed the features is taken to be public and to hold no private record.")
+    elif weights not in {None, "public", "random"}:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
     if shares.get("attacker"):
         out.append(f"The adversary is given {shares['attacker']:,} records of the same distribution.")
     return out
+
+
+def _persons(record: RunRecord) -> list[str]:
+    """Whose the records are taken to be; nothing of records of runs that do not say."""
+    for facts in record.data.values() if isinstance(record.data, dict) else ():
+        whose = facts.get("persons") if isinstance(facts, dict) else None
+        if not isinstance(whose, dict):
+            continue
+        if not isinstance(whose.get("persons"), dict):
+            return ["Each record is taken to be of a person of its own: the plan names no data.groups."]
+        private, most = whose["persons"].get("private"), whose.get("most_records")
+        return [f"The private records are of {private:,} persons (data.groups), with up to {most:,} records each."]
+    return []
 
 
 def _shares(record: RunRecord) -> dict[str, int]:

@@ -12,12 +12,20 @@ import yaml
 from fedassay.records.record import RunRecord
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
+from fedassay.support.registry import entries
 from fedassay.support.text import plain
 
 
 def plan_of(record: RunRecord) -> dict[str, Any]:
     """The plan as a mapping; empty where the record holds something else."""
     return record.plan if isinstance(record.plan, dict) else {}
+
+
+_MEASURED = {
+    "own": "on the clients' own records, which they trained on",
+    "held_out": "on records that were held out of the clients' own",
+}
+"""Where accuracy is measured, if not on the test role."""
 
 
 def name_of(record: RunRecord) -> str:
@@ -39,7 +47,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
     if data:
         limit = f", {data['limit']} records" if data.get("limit") else ""
         whose = "Adversary's data" if captured else "Data"
-        out.append((whose, f"{data.get('name', '?')}{limit}"))
+        official = "; the clients hold its test set" if data.get("roles") == "official" else ""
+        out.append((whose, f"{data.get('name', '?')}{limit}{official}"))
     if isinstance(plan.get("scaled"), int | float):
         out.append(("Scaled", f"to {short(plan['scaled'])} of the plan as it was written"))
     if clients:
@@ -48,7 +57,11 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
             alpha = clients.get("alpha", "?")
             words += f" (α = {short(alpha) if isinstance(alpha, int | float) else alpha})"
         out.append(("Clients", words))
-    if backbone:
+        if clients.get("evaluate") in _MEASURED:
+            out.append(("Accuracy", _MEASURED[clients["evaluate"]]))
+    if data.get("features"):
+        out.append(("Backbone", "none: features computed elsewhere"))
+    elif backbone:
         weights = backbone.get("weights")
         out.append(("Backbone", f"{backbone.get('name', '?')}{f', {weights} weights' if weights else ''}"))
     if threat:
@@ -86,7 +99,9 @@ def assumptions(record: RunRecord) -> list[str]:
     plan = plan_of(record)
     out = []
     weights = _part(plan, "backbone").get("weights")
-    if weights == "public":
+    if _part(plan, "data").get("features"):
+        out.append("The network that computed the features is taken to be public and to hold no private record.")
+    elif weights == "public":
         out.append("The backbone is trained on the public split: those records are taken to be public.")
     elif weights not in {None, "random"}:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
@@ -94,17 +109,35 @@ def assumptions(record: RunRecord) -> list[str]:
     out += [plain(text) for text in _inferred(plan)]
     finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
     if finite:
-        for adjacency in sorted({cell.adjacency for cell in finite}):
-            words = {
-                "add_remove": "one data set holds one record more",
-                "replace_one": "one record differs, its label too",
-                "replace_one_same_label": "one record differs and keeps its label: class counts are public",
-            }[adjacency]
-            out.append(f"Neighbouring data sets, {adjacency}: {words}.")
+        for adjacency, unit in sorted({(cell.adjacency, cell.unit) for cell in finite}):
+            out.append(f"Neighbouring data sets, {adjacency}: {_neighbours(adjacency, unit)}.")
         deltas = ", ".join(short(delta) for delta in sorted({cell.delta for cell in finite}))
         out.append(f"δ = {deltas}: the probability that the guarantee fails; it should be far below 1/n.")
     out.append("The choice of hyper-parameters is not charged to any privacy budget.")
     return out
+
+
+def papers(record: RunRecord) -> list[tuple[str, str]]:
+    """The methods of a run with the papers that they are from, as their files cite them."""
+    known = entries("method")
+    methods = dict.fromkeys(cell.method for cell in record.cells)
+    return [(name, known[name].source) for name in methods if name in known and known[name].source]
+
+
+def _neighbours(adjacency: str, unit: str) -> str:
+    """What neighbouring data sets differ in."""
+    if unit == "record":
+        return {
+            "add_remove": "one data set holds one record more",
+            "replace_one": "one record differs, its label too",
+            "replace_one_same_label": "one record differs and keeps its label: class counts are public",
+        }[adjacency]
+    whose = f"one {unit}, with all of its records,"
+    return {
+        "add_remove": f"one data set holds {whose} besides",
+        "replace_one": f"{whose} differs, labels too",
+        "replace_one_same_label": f"{whose} differs, and each of these keeps its label",
+    }[adjacency]
 
 
 def stated(record: RunRecord) -> list[str]:

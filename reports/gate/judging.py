@@ -177,7 +177,8 @@ def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
     assert metric.value is not None
     low = metric.value if metric.low is None else metric.low
     high = metric.value if metric.high is None else metric.high
-    shown = f"{significant(metric.value)} {interval(metric)}".strip()
+    count = "" if metric.n is None else f"(n = {metric.n:,})"
+    shown = " ".join(filter(None, (significant(metric.value), interval(metric, count=False), count)))
     inside, outside = (high <= bound, low > bound) if side == "maximum" else (low >= bound, high < bound)
     if inside:
         return "pass", f"{shown} keeps"

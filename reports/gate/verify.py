@@ -80,7 +80,7 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
     """
     if key is not None and not os.path.lexists(key):
         raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
-    folder = run if run.is_dir() else run.parent
+    folder = run.parent if run.is_file() else run
     record = load_record(folder)
     statement = read_statement(folder)
     problems = []

@@ -8,7 +8,7 @@ from fedassay.contracts.metrics import CLAIM
 from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Metric
 
-UTILITY = ("accuracy",)
+UTILITY = ("accuracy", "personalized_accuracy")
 COMMUNICATION = ("bytes_up", "bytes_down")
 PRIVACY = tuple(metric.name for metric in CLAIM)
 
@@ -36,7 +36,7 @@ def utility_names(cells: Iterable[CellRecord]) -> tuple[str, ...]:
     names = list(dict.fromkeys(name for cell in cells for name in cell.utility))
     owned = {f"{name}_{part}" for name in names for part in ("low", "high", "n")}
     kept = [name for name in names if name not in owned]
-    return tuple(sorted(kept, key=lambda name: name not in UTILITY))
+    return tuple(sorted(kept, key=lambda name: UTILITY.index(name) if name in UTILITY else len(UTILITY)))
 
 
 def utility(cell: CellRecord, name: str) -> Metric:

@@ -45,7 +45,8 @@ class Line:
     Attributes:
         group: Whom it speaks of.
         verdict: The heaviest verdict in the group.
-        text: What was found, in plain words.
+        said: What was found, in plain words.
+        untested: Which attacks that apply were not conclusive, as a clause; empty where all were.
         further: How many more findings of weight stand below in the report.
         seeds: On how many seeds the verdict was reached, as words; empty for one seed.
         leaks: The largest leaks alone, without what else is to be said; empty where there is none.
@@ -53,10 +54,16 @@ class Line:
 
     group: Group
     verdict: Verdict
-    text: str
+    said: str
+    untested: str
     further: int
     seeds: str
     leaks: str = ""
+
+    @property
+    def text(self) -> str:
+        """What was found, and what was not tested."""
+        return "; ".join(part for part in (self.said, self.untested) if part)
 
 
 def source_words(source: str | None) -> str:
@@ -123,13 +130,13 @@ def _line(group: Group) -> Line:
     missing = not_fully_tested(group.cells)
     if missing and verdict == "no_leak_found":
         verdict = "inconclusive"  # silence of some attacks is no answer for those that apply and said nothing
-    text = "; ".join([*(clause for _, clause in clauses[:2]), *([missing] if missing else [])])
+    said = "; ".join(clause for _, clause in clauses[:2])
     further = sum(rank >= LOOKS["unsupported"].rank for rank, _ in clauses[2:])
     seeds = ""
     if 0 < per_seed.count(verdict) < len(per_seed):
         seeds = f"{per_seed.count(verdict)} of {len(per_seed)} seeds"
     leaks = "; ".join(clause for rank, clause in clauses[:2] if rank == LOOKS["leak"].rank)
-    return Line(group, verdict, text, further, seeds, leaks)
+    return Line(group, verdict, said, missing, further, seeds, leaks)
 
 
 def _clauses(group: Group) -> list[tuple[int, str]]:
@@ -277,6 +284,16 @@ def _meaning(reason: str) -> str:
     while (shorter := inner.sub("", words)) != words:
         words = shorter
     return words
+
+
+def first_clause(reason: str) -> str:
+    """The first clause of a reason, without what it gives in brackets.
+
+    Example:
+        >>> first_clause("the view holds no vectors (width 256); ask for more. Or not.")
+        'the view holds no vectors'
+    """
+    return _meaning(reason).partition("; ")[0]
 
 
 def first_sentence(reason: str) -> str:

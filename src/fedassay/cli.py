@@ -441,13 +441,16 @@ def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> 
     type=click.Path(path_type=Path),
     help="Your own images, a folder or an .npz file: the plan fits what is there.",
 )
+@click.option(
+    "--label-column", help="Column of the labels: its name in a CSV, or its number in an array of several."
+)
 @_quiet
 @_json
-def init(file: Path, data: Path | None, quiet: bool, as_json: bool) -> int:
+def init(file: Path, data: Path | None, label_column: str | None, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
     from fedassay.console import write_starter
 
-    write_starter(file, data)
+    write_starter(file, data, label_column)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:

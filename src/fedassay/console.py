@@ -111,9 +111,10 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
 def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     """The cells that a plan would run, and what they would take."""
     from fedassay.plan.estimate import estimate
+    from fedassay.plan.own_images import persons_in_words
     from fedassay.plan.rates import in_words
 
-    found = estimate(scenario, device)
+    found, persons = estimate(scenario, device), persons_in_words(scenario.plan, scenario.base)
     rows = [
         {
             "cell": cell.key,
@@ -133,11 +134,13 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
             "estimated_seconds": found.seconds,
             "estimated_bytes": found.memory,
             "rates": found.basis,
+            "persons": persons,
             "remarks": found.remarks,
         }
         say_json(json.dumps(content, indent=1))
         return
     say(f"{scenario.plan.name}: {len(rows)} cells")
+    say(f"persons: {persons}")
     for row, cell in zip(rows, scenario.cells, strict=True):
         seconds = found.cells[cell.key]
         about = "not estimated" if seconds is None else f"about {in_words(seconds)}"
@@ -242,7 +245,7 @@ def problem_in(what: str, file: Path) -> str | None:
     return None
 
 
-def write_starter(file: Path, data: Path | None) -> None:
+def write_starter(file: Path, data: Path | None, label_column: str | None = None) -> None:
     """Write a commented plan; of the user's own images, one that fits them.
 
     Raises:
@@ -255,6 +258,8 @@ def write_starter(file: Path, data: Path | None) -> None:
     if data is not None:
         from fedassay.plan.fitted import fitted_plan
 
-        plan = fitted_plan(data, file, plan)
+        plan = fitted_plan(data, file, plan, label_column)
+    elif label_column is not None:
+        raise PlanError("--label-column: names a column of your own labels; allowed beside --data only")
     with chosen_by_user(file, "name another"):
         write_text(file, plan, private=False)

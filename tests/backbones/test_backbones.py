@@ -268,7 +268,11 @@ class TestFeaturesThroughTheCache:
         ("small_cnn", {"weights": "random", "input_size": 1}, r"backbone\.input_size: 1 is not a size"),
         ("cifar_resnet20", {}, r"backbone\.weights: nothing given; cifar_resnet20 takes random, the path of a"),
         ("cifar_resnet20", {"weights": "public"}, r"backbone\.weights: 'public' given"),
-        ("resnet18", {"weights": "public"}, r"'public' given; resnet18 takes imagenet, random, IMAGENET1K_V1"),
+        (
+            "resnet18",
+            {"weights": "public"},
+            r"'public' given; resnet18 takes imagenet, random, imagenet_v1, IMAGENET1K_V1",
+        ),
         ("squeezenet1_1", {"weights": "random", "input_size": 4}, r"backbone\.input_size: 4 is not a size"),
         ("vit_b_32", {"weights": "random", "input_size": 40}, r"backbone\.input_size: 40 is not a size"),
     ],
@@ -299,6 +303,9 @@ def test_names_agree_with_torchvisions_own_list() -> None:
 
 
 def test_the_registered_backbones() -> None:
-    names = ["cifar_resnet20", "cifar_resnet56", "pixels", "small_cnn", "small_cnn_rectified", "squeezenet1_1"]
-    assert list(entries("backbone")) == names
+    names = """
+        cifar_resnet20 cifar_resnet56 clip_vit_b_32 mae_vit_b_16 open_clip_vit_b_32 pixels small_cnn
+        small_cnn_rectified squeezenet1_1
+    """
+    assert list(entries("backbone")) == names.split()
     assert all(entry.summary for entry in entries("backbone").values())

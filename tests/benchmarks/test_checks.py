@@ -115,3 +115,12 @@ def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
     module = script("sweep_sharing")
     (tmp_path / "plan.yaml").write_text(module.plan(module.EPSILONS))
     assert len(load_scenario(tmp_path / "plan.yaml", ()).cells) == 24
+
+
+def test_dp_sgd_observed_gives_every_number_and_none_is_above_the_truth() -> None:
+    module = script("dp_sgd_observed")
+    found = module.observed(1.0, steps=10, canaries=1000, runs=2, repeats=3)
+    assert 0 < found["conditional_of_accounted"] <= 1.2
+    assert 0 <= found["free"] <= found["accounted"]
+    nulls = module.null_runs(canaries=200, runs=3)
+    assert set(nulls["above_accounted"]) == {"conditional", "free"}

@@ -21,7 +21,7 @@ from fedassay.support.seeds import Seeds
 MakeTask = Callable[..., MethodInput]
 
 PARAMETERS: dict[str, dict[str, object]] = {"fedpft": {"components": 1}, "fedpft_chain": {"components": 1}}
-SLOW = {"feddiff", "fedcvae", "dense"}
+SLOW = {"feddiff", "fedcvae", "dense", "co_boosting"}
 """Methods that train generators, or distil."""
 TRAINS = {"epochs", "local_epochs", "learning_rate", "rate", "decay", "label_dropout"}
 """What a form that gives records away may change: how long and how hard it trains, never what is trained."""

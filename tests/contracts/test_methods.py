@@ -24,6 +24,9 @@ QUICK: dict[str, dict[str, object]] = {
     "fedcvae": {"hidden": 64, "local_epochs": 40, "batch": 16, "learning_rate": 5e-3},
     "feddiff": {"epochs": 60, "steps": 10, "dp_sgd": {"epochs": 1}},
     "dense": {"networks": {"bodies": "mlp"}, "rounds": 20},
+    "co_boosting": {"networks": {"bodies": "mlp"}, "rounds": 15},
+    "fedkt": {"partitions": 1, "teachers": 2},
+    "fedavg_heads": {"rounds": 3, "local_epochs": 10},
 }
 METHODS = sorted(entries("method"))
 

@@ -28,7 +28,8 @@ OTHERS = {
     # What happens to be spelt like a component, and what it is.
     ("methods/rivals/ccvr.py", "fedavg"): "its section with the settings of the averaging before it",
     ("methods/rivals/fedcvae.py", "ensemble"): "one of its two servers",
-    ("methods/rivals/fedcvae.py", "dense"): "one of its two decoders",
+    ("methods/rivals/fedcvae.py", "dense"): "one of its decoders",
+    ("src/fedassay/nets/cvae.py", "dense"): "one of its decoders",
     ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
     ("reports/gate/sarif.py", "message"): "a key of SARIF",
     ("reports/document/figures/svg.py", "circle"): "an element of SVG",

@@ -130,7 +130,19 @@ CASES = [
         {"steps": 2, "fmf": "gaussian", "dp_sgd": {"epochs": 1}, "classifier": {"epochs": 1}},
         trained=True,
     ),
-    *_each("fedavg", "add_remove", AVERAGED, trained=True),
+    *_each(
+        "fedavg",
+        "add_remove",
+        AVERAGED,
+        {**AVERAGED, "share": "body", "schedule": "body"},
+        {**AVERAGED, "proximal": 0.1, "server": {}, "rounds": 2, "optimizer": {"name": "sgd", "momentum": 0.9}},
+        trained=True,
+    ),
+    *_each("fedavg_heads", "add_remove", {"rounds": 2, "local_epochs": 1, "proximal": 0.1}, trained=True),
+    *_each("fedbe", "add_remove", {"epochs": 1, "dp_sgd": {"epochs": 2}}, trained=True),
+    *_each(
+        "co_boosting", "add_remove", {"networks": {"bodies": "mlp", "local_epochs": 2}, "rounds": 2}, trained=True
+    ),
     *_each("ensemble", "add_remove", {}, trained=True),
     *_each("average", "add_remove", {}, trained=True),
     *_each("dense", "add_remove", {"networks": {"bodies": "mlp", "local_epochs": 2}, "rounds": 2}, trained=True),

@@ -514,3 +514,54 @@ def test_exact_releases_are_differenced_against_their_own_shape(
     finding = assessed(context, Membership(shadows=0, tests=("loss",)).run, MembershipAudit(trials=16))
     informed = finding["informed/differencing"]
     assert informed.verdict in {"inconclusive", "leak"}, informed.reason
+
+
+def of_persons(context: AuditContext, each: int = 5) -> AuditContext:
+    """The same with persons of so many records, whatever their labels."""
+
+    def owned(records: Records, first: int) -> Records:
+        return replace(records, groups=first + np.arange(len(records)) // each)
+
+    clients = tuple(owned(client, 1000 * (1 + place)) for place, client in enumerate(context.clients))
+    return replace(context, clients=clients, test=owned(context.test, 0))
+
+
+def test_persons_are_told_from_persons(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = of_persons(make_context(make_task(clients=2, records=100), FedCGS(), bounds=13))
+    finding = assessed(context, RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "leak", finding.reason
+    assert controls_hold(finding)
+    persons = finding.metrics["auc"].n
+    assert persons is not None
+    assert 8 <= persons <= 40
+    assert finding.metrics["auc_records"].n == persons
+    assert finding.metrics["persons_above_all"].value is not None
+    assert "auc_clients" not in finding.metrics
+    assert any("persons are told apart" in line and "up to 5" in line for line in finding.assumptions)
+
+
+def test_a_score_of_the_person_alone_is_no_leak(make_task: MakeTask, make_context: MakeContext) -> None:
+    context = of_persons(make_context(make_task(clients=1, records=150), RawFeatures(), bounds=13), each=15)
+    for seed in range(4):
+
+        def by_person(view: View, knowledge: Knowledge, seed: int = seed) -> AttackResult:
+            del view
+            game = knowledge.game
+            assert game is not None
+            asked = [
+                np.arange(len(each)) if each.groups is None else each.groups for each in game.questions.values()
+            ]
+            people = np.concatenate(asked)
+            scores = [Seeds(seed).numpy("person", int(person)).standard_normal() for person in people]
+            return AttackResult("blind", scores={"messages/likelihood_ratio": np.array(scores)})
+
+        assert assessed(context, by_person)["messages/likelihood_ratio"].verdict != "leak"
+
+
+def test_a_claim_on_records_that_says_nothing_of_persons_is_no_claim(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    context = of_persons(claiming(make_context(make_task(clients=2, records=100), RawFeatures(), bounds=13), 8.0))
+    finding = assessed(context, RATIO.run)["messages/likelihood_ratio"]
+    assert finding.verdict == "leak", finding.reason
+    assert any("nothing is claimed of a person: (80, 1)" in line for line in finding.assumptions)

@@ -39,10 +39,10 @@ def test_no_patch_is_flat_or_there_twice(photographs: ImageSet) -> None:
 
 
 def test_regions_hold_at_most_four_patches_of_one_photograph(photographs: ImageSet) -> None:
-    assert photographs.groups is not None
-    assert np.bincount(photographs.groups).max() == 4
-    for group in np.unique(photographs.groups):
-        assert len(np.unique(photographs.labels[photographs.groups == group])) == 1
+    assert photographs.together is not None
+    assert np.bincount(photographs.together).max() == 4
+    for group in np.unique(photographs.together):
+        assert len(np.unique(photographs.labels[photographs.together == group])) == 1
 
 
 def test_patches_are_pixels_of_the_photograph(photographs: ImageSet) -> None:
@@ -54,8 +54,8 @@ def test_patches_are_pixels_of_the_photograph(photographs: ImageSet) -> None:
     positions = [places.index(patch.tobytes()) for patch in first]
     assert positions == sorted(positions)
     # Patches of one region touch: rows and columns of the grid differ by at most 1.
-    assert photographs.groups is not None
-    groups = photographs.groups[photographs.labels == 0]
+    assert photographs.together is not None
+    groups = photographs.together[photographs.labels == 0]
     rows, columns = np.divmod(np.array(positions), 16)
     for group in np.unique(groups):
         for axis in (rows, columns):

@@ -161,6 +161,29 @@ def test_the_site_has_a_page_for_everything_registered(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
+    path = ROOT / "tests" / "reports" / "chromium.py"
+    spec = importlib.util.spec_from_file_location("chromium", path)
+    assert spec is not None
+    assert spec.loader is not None
+    chromium = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(chromium)
+    if chromium.find() is None:
+        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    asked = (
+        "new Promise(resolve => { const box = document.querySelector('.md-search__input'); let tries = 0;"
+        "const ask = () => { box.focus(); box.value = 'secure aggregation';"
+        "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));"
+        "const count = document.querySelectorAll('.md-search-result__item').length;"
+        "count || ++tries > 200 ? resolve(count) : setTimeout(ask, 100); }; ask(); })"
+    )
+    with chromium.Browser(chromium.find(), tmp_path / "profile") as browser:
+        for page in ("index.html", "howto/record.html"):
+            browser.open(site / page)
+            assert browser.evaluate(asked) > 5, page
+
+
+@pytest.mark.slow
 def test_the_site_fetches_nothing(site: Path) -> None:
     for page in site.rglob("*.html"):
         for found in re.findall(

@@ -181,7 +181,9 @@ def test_compare(run: Path, tmp_path: Path) -> None:
 def test_a_dry_run_prints_cells_and_writes_nothing(plan: Path, tmp_path: Path) -> None:
     done = fedassay("run", plan, "--dry-run", "--json", cwd=tmp_path)
     assert done.returncode == 0
-    assert len(json.loads(done.stdout)["cells"]) == 2
+    printed = json.loads(done.stdout)
+    assert len(printed["cells"]) == 2
+    assert printed["persons"] == "data.groups is not given: each record is taken to be of a person of its own"
     assert not list(tmp_path.iterdir())
 
 
@@ -241,3 +243,12 @@ def test_list(what: str) -> None:
     done = fedassay("list", what, "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)
+
+
+def test_privacy_of_persons_asks_who_they_are(plan: Path, tmp_path: Path) -> None:
+    asked = ["methods=[fedcgs]", "attacks=[]", "audits=[]", "privacy.epsilon=8", "privacy.unit=person"]
+    settings = [word for setting in asked for word in ("--set", setting)]
+    done = fedassay("run", plan, "-o", tmp_path / "out", *settings)
+    assert done.returncode == 1
+    (error,) = load_record(tmp_path / "out").errors
+    assert "nothing says whose each record is; allowed: data.groups with it" in error.message

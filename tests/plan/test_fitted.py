@@ -15,12 +15,14 @@ import pytest
 import yaml
 from PIL import Image
 
+from fedassay.execution.prepare import prepare
 from fedassay.plan.estimate import estimate
 from fedassay.plan.fitted import fitted_plan
-from fedassay.plan.own_images import check_images
-from fedassay.plan.resolve import load_scenario
-from fedassay.plan.schema import Plan
+from fedassay.plan.own_images import check_images, persons_in_words
+from fedassay.plan.resolve import load_plan, load_scenario
+from fedassay.plan.schema import Plan, parse_plan
 from fedassay.support.errors import DataError, FedassayError, PlanError
+from fedassay.support.progress import SILENT
 
 _RNG = np.random.default_rng(0)
 _STARTER = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
@@ -81,6 +83,40 @@ _CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
     ),
     "a table of labels": (_with_table, {"data.labels": "meta.csv"}),
 }
+
+
+def _mixed(folder: Path) -> Path:
+    """Images with a table in which several columns could be the labels."""
+    root = _folder(folder, ("pictures",), 60, (16, 20))
+    rows = "".join(f"{number}.png,{number // 2},{'nv' if number % 3 else 'mel'}\n" for number in range(60))
+    (root / "meta.csv").write_text(f"image,patient,dx\n{rows}")
+    return root
+
+
+def test_the_column_of_labels_is_asked_for_and_taken(tmp_path: Path) -> None:
+    root, plan = _mixed(tmp_path), tmp_path / "plan.yaml"
+    with pytest.raises(DataError, match="allows patient, dx; name it with --label-column"):
+        fitted_plan(root, plan, _STARTER)
+    text = fitted_plan(root, plan, _STARTER, "dx")
+    data = yaml.safe_load(text)["data"]
+    assert (data["labels"], data["label_column"]) == ("meta.csv", "dx")
+    assert "2 classes: mel (20), nv (40)" in text
+    assert "of several sizes (resized to 32)" in text
+    archive = _medmnist(tmp_path, several=14)
+    assert yaml.safe_load(fitted_plan(archive, plan, _STARTER, "6"))["data"]["label_column"] == 6
+    with pytest.raises(PlanError, match="a whole number"):
+        fitted_plan(archive, plan, _STARTER, "dx")
+    with pytest.raises(PlanError, match="has no CSV in it"):
+        fitted_plan(_folder(tmp_path / "plain", ("a", "b"), 30), plan, _STARTER, "dx")
+
+
+def test_a_folder_with_one_archive_is_that_archive_and_keeps_its_size(tmp_path: Path) -> None:
+    folder = tmp_path / "download"
+    folder.mkdir()
+    _medmnist(folder, several=2)
+    data = yaml.safe_load(fitted_plan(folder, tmp_path / "plan.yaml", _STARTER))["data"]
+    assert data["path"].endswith("chest x.npz")
+    assert "size" not in data
 
 
 def _write(case: str, folder: Path) -> Path:
@@ -170,3 +206,73 @@ def test_the_command_writes_one_file_and_nothing_where_it_refuses(tmp_path: Path
         assert "Traceback" not in refused.stderr
     assert (tmp_path / "mine.yaml").read_text() == before
     assert not (tmp_path / "other.yaml").exists()
+
+
+def _npz_of_patients(folder: Path) -> Path:
+    file = folder / "scans.npz"
+    names = np.repeat([f"p{number:02d}" for number in range(60)], 4)
+    np.savez(file, x=_pixels(240, 8, 8), y=np.arange(240) % 3, Patient_ID=names, age=np.arange(240))
+    return file
+
+
+def _table_of_patients(folder: Path) -> Path:
+    root = _folder(folder, ("pictures",), 120)
+    rows = "".join(f"{number}.png,{'ill' if number % 3 else 'well'},s{number // 3}\n" for number in range(120))
+    (root / "meta.csv").write_text(f"image,diagnosis,subject\n{rows}")
+    return root
+
+
+def _files_of_patients(folder: Path) -> Path:
+    root = _folder(folder, ("a", "b"), 60)
+    for file in sorted(root.rglob("*.png")):
+        number = int(file.stem)
+        file.rename(file.with_name(f"patient{number // 3}_{number}.png"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("make", "groups", "persons"),
+    [
+        (_npz_of_patients, "Patient_ID", 60),
+        (_table_of_patients, "subject", 40),
+        (_files_of_patients, "patient{person}_*", 20),
+    ],
+)
+def test_persons_are_proposed_where_a_name_says_so(
+    make: Callable[[Path], Path], groups: str, persons: int, tmp_path: Path
+) -> None:
+    text = fitted_plan(make(tmp_path), tmp_path / "plan.yaml", _STARTER)
+    assert f"# {persons} persons by `groups`" in text
+    (tmp_path / "plan.yaml").write_text(text)
+    plan = load_plan(tmp_path / "plan.yaml")
+    assert plan.data.groups == groups
+    check_images(plan, tmp_path)
+    assert persons_in_words(plan, tmp_path).startswith(f"data.groups: {groups}; {persons} persons with")
+    prepared = prepare(plan, tmp_path, 0, "cpu", SILENT)
+    held = [set(client.groups.tolist()) for client in prepared.clients if client.groups is not None]
+    assert len(held) == plan.clients.count
+    assert sum(map(len, held)) == len(set().union(*held))
+    facts = prepared.facts["persons"]
+    assert facts["groups"] == groups
+    assert facts["persons"]["private"] == sum(facts["client_persons"]) == sum(map(len, held))
+
+
+def test_no_person_is_proposed_of_whom_each_has_one_record(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=_pixels(60, 8, 8), y=np.arange(60) % 3, patient=np.arange(60))
+    text = fitted_plan(tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER)
+    assert "groups" not in text
+    (tmp_path / "plan.yaml").write_text(text)
+    assert "a person of its own" in persons_in_words(load_plan(tmp_path / "plan.yaml"), tmp_path)
+
+
+def test_too_few_persons_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    names = np.repeat(np.arange(6), 20)
+    np.savez(tmp_path / "own.npz", x=_pixels(120, 8, 8), y=np.arange(120) % 3, who=names)
+    content: dict[str, Any] = {
+        "name": "few",
+        "data": {"name": "npz", "path": "own.npz", "groups": "who"},
+        "clients": {"count": 5, "partition": "iid"},
+        "methods": ["raw_features"],
+    }
+    with pytest.raises(PlanError, match=r"persons is nobody|persons, each at one client"):
+        check_images(parse_plan(content, "plan"), tmp_path)

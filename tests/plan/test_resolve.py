@@ -52,6 +52,23 @@ def test_cells_are_entry_by_epsilon_by_delta_by_seed() -> None:
     assert [method.label for method in scenario.methods] == ["fedpft", "fedcgs", "fedpft#2"]
 
 
+def test_units_are_the_plan_s_or_the_entry_s() -> None:
+    plan = {**PLAN, "privacy": {"epsilon": 1, "unit": "person", "max_records": 4}}
+    plan["methods"] = [
+        "fedcgs",
+        {"fedcgs": {"unit": "client", "max_records": None}},
+        {"fedcgs": {"unit": "record", "max_records": None}},
+    ]
+    found = [(cell.privacy.unit, cell.privacy.max_records) for cell in _resolve(plan).cells]
+    assert found == [("person", 4), ("client", None), ("record", None)]
+    with pytest.raises(PlanError, match=r"privacy\.unit: given person; fedpft_chain has no private form for it"):
+        _resolve({**plan, "methods": ["fedpft_chain"]})
+    with pytest.raises(PlanError, match=r"given client; feddiff has .* allowed: record, person"):
+        _resolve({**plan, "methods": [{"feddiff": {"unit": "client"}}]})
+    # Without noise no unit is promised.
+    _resolve({**plan, "methods": [{"fedpft_chain": {"epsilon": math.inf}}]})
+
+
 def test_a_method_without_private_form_runs_once_at_infinity() -> None:
     scenario = _resolve({**PLAN, "methods": ["raw_features"]})
     assert [cell.privacy.epsilon for cell in scenario.cells] == [math.inf]
@@ -99,9 +116,33 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ("privacy.delta", 1, r"privacy\.delta.*given 1"),
         ("privacy.delta", 0, r"privacy\.delta.*given 0"),
         ("privacy.adjacency", "swap", r"privacy\.adjacency: given 'swap'; .*add_remove"),
+        ("privacy.unit", "patient", r"privacy\.unit: given 'patient'; .*person"),
+        ("privacy.max_records", 0, r"privacy\.max_records: given 0"),
+        (
+            "privacy.max_records",
+            3,
+            r"privacy\.max_records: given 3; it bounds the records of a person or a client",
+        ),
+        ("methods.0.fedpft.unit", 1, r"methods\.fedpft\.unit: given 1; allowed: record, person, client"),
+        ("methods.0.fedpft.max_records", "x", r"methods\.fedpft\.max_records: given 'x'; allowed: null, or 1 to"),
         ("methods.0", {"fedsgd": {}}, r"methods\.0: given 'fedsgd'; allowed: .*fedcgs"),
         ("methods.0.fedpft.component", 3, r"methods\.0\.fedpft: component: unknown key; allowed: components"),
         ("methods.0.fedpft.components", 0, r"components: given 0"),
+        (
+            "methods.0",
+            {"fedavg": {"optimizer": {"name": "adagrad"}}},
+            r"methods\.0\.fedavg: optimizer\.name: given 'adagrad'; .*'adam', 'adamw' or 'sgd'",
+        ),
+        (
+            "methods.0",
+            {"dense": {"networks": {"optimizer": {"momentum": 0.9}}}},
+            r"methods\.0\.dense: networks\.optimizer: .*momentum 0\.9 given with adam; allowed: with sgd",
+        ),
+        (
+            "methods.0",
+            {"average": {"head": {"optimizer": {"name": "sgd", "weight_decay": -1}}}},
+            r"methods\.0\.average: head\.optimizer\.weight_decay: given -1; .*greater than or equal to 0",
+        ),
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
         ("methods.1.fedcgs.delta", "per_class", r"fedcgs\.delta: given 'per_class'; allowed: a number in"),

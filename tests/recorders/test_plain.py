@@ -138,3 +138,11 @@ def test_a_training_that_fails_leaves_what_it_sent(tmp_path: Path) -> None:
     assert len(load_transcript(tmp_path).messages) == 1
     with pytest.raises(ValueError, match="first"), fedassay.record(tmp_path / "empty", classes=3):
         raise ValueError("first")
+
+
+def test_the_most_records_of_a_person_go_into_the_transcript(tmp_path: Path) -> None:
+    with fedassay.record(tmp_path / "sent", classes=2, most_records=7) as recorder:
+        recorder.sent(0, {"sums": np.ones((2, 4))})
+    assert load_transcript(tmp_path / "sent").most_records == 7
+    with pytest.raises(PlanError, match="most_records: given 0; allowed: 1 or more"):
+        fedassay.record(tmp_path / "other", classes=2, most_records=0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, load_record
 from fedassay.reports import write_report
 from fedassay.reports.document.compare import write_comparison
 
@@ -189,6 +189,15 @@ def test_a_usual_run_is_printed_on_six_sheets(browser: Any, run: Path, record: R
     assert len(cells) >= 9
     usual = record.model_copy(update={"cells": cells, "errors": ()})
     browser.open(write_report(usual, run, "html", tmp_path / "report.html"))
+    browser.pdf(tmp_path / "page.pdf")
+    assert 1 < pages_of(tmp_path / "page.pdf") <= 6
+
+
+def test_the_quickstart_of_the_gallery_is_printed_on_six_sheets(browser: Any, tmp_path: Path) -> None:
+    run = Path(__file__).parents[2] / "docs" / "gallery" / "quickstart"
+    record = load_record(run)
+    assert len(record.cells) >= 13
+    browser.open(write_report(record, run, "html", tmp_path / "report.html"))
     browser.pdf(tmp_path / "page.pdf")
     assert 1 < pages_of(tmp_path / "page.pdf") <= 6
 

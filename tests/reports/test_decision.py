@@ -90,6 +90,21 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     assert "no release of this run is in the policy's scope" in outside.answer
 
 
+def test_why_something_is_open_is_said_in_one_clause() -> None:
+    words = "the control was not caught (+0.1 (p = 0.2)): too weak here; 0.8 against 0.9 (n = 4); more may decide"
+    finding = Finding(audit="dp_claim", verdict="inconclusive", reason=words)
+    clear = Finding(audit="message", verdict="no_leak_found", reason="nothing came back")
+    privacy = CellPrivacy(claimed=1.0, accounted=1.0, verdict="inconclusive", reason=words)
+    record = RunRecord(
+        plan={"name": "x"},
+        environment={},
+        cells=(cell("fedlog", 1.0, findings=(finding, clear), privacy=privacy),),
+    )
+    shown = screen(record, decide(record, Policy(name="x", must_conclude=("dp_claim",))))
+    assert shown.answer.endswith("the control was not caught: too weak here.")
+    assert shown.rows[0].why[0].endswith("the control was not caught: too weak here")
+
+
 def test_one_seed_that_breaks_the_policy_breaks_the_option() -> None:
     found = decided(cell("fedcgs", 1.0), cell("fedcgs", 1.0, "unsound", seed=1))
     assert found.options[0].state == "broken"
@@ -149,6 +164,25 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     assert step.seconds == pytest.approx(17.0)
 
 
+def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
+    found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
+    (step,) = found.steps
+    assert step.what.startswith("add 3 to privacy.epsilon")
+    assert step.cells == ("fedcgs, ε = 5",)
+    assert "larger" in step.why
+
+
+def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() -> None:
+    worse = cell("fedpft", 8.0, accuracy=0.1)
+    found = decided(worse, cell("fedcgs", 8.0, accuracy=0.9), policy=USEFUL)
+    assert found.answer.startswith("Nothing passes. What comes closest is fedcgs at ε = 8:")
+
+
+def test_the_policy_in_words_keeps_acronyms() -> None:
+    words = in_words(Policy(name="x", maximum={"ssim_gain": 0.02, "accounted": 3.0}))
+    assert words == ("SSIM gain at most 0.02", "accounted ε at most 3")
+
+
 @pytest.mark.parametrize(
     ("cells", "policy"),
     [
@@ -156,9 +190,10 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
         ((cell("fedcgs", 1.0, accuracy=0.3), cell("fedcgs", 3.0, accuracy=0.3)), USEFUL),
         ((cell("fedcgs", 1.0, "unsound", accuracy=0.3),), USEFUL),
         ((cell("fedcgs", 8.0, accuracy=0.3),), USEFUL),
+        ((cell("fedcgs", 8.0, "unsound", accuracy=0.9),), USEFUL),
         ((cell("fedcgs", 1.0, accuracy=0.3),), POLICY),
     ],
-    ids=["passes", "was tried", "is broken otherwise", "nothing below", "no bound"],
+    ids=["passes", "was tried", "is broken otherwise", "nothing below", "is broken above", "no bound"],
 )
 def test_a_larger_epsilon_is_not_advised_where_it_would_not_help(cells: Any, policy: Policy) -> None:
     assert decided(*cells, policy=policy).steps == ()
@@ -190,6 +225,15 @@ def test_what_a_decision_rests_on_names_public_data_and_the_noise() -> None:
         == "15 records, 15% of the data set, are taken to be public, and the backbone was trained on them."
     )
     assert "is not secret" in words[-1]
+    for persons, sentence in (
+        ({"groups": None, "assumed": "..."}, "Each record is taken to be of a person of its own"),
+        (
+            {"persons": {"private": 12}, "most_records": 5},
+            "of 12 persons (data.groups), with up to 5 records each.",
+        ),
+    ):
+        whose = seeded.model_copy(update={"data": {"0": {**data["0"], "persons": persons}}})
+        assert any(sentence in line for line in grounds(whose))
     secret = seeded.model_copy(update={"cells": (cell("fedcgs", 1.0, seed=None),)})
     assert "system's generator" in grounds(secret)[-1]
     assert all(

@@ -142,6 +142,11 @@ def test_the_plan_on_the_page_is_the_plan(page: Page, record: RunRecord) -> None
     assert plan["methods"] == record.plan["methods"]
 
 
+def test_the_papers_of_the_methods_are_named(html: str) -> None:
+    assert "arXiv 2503.06962" in html
+    assert "Parametric Feature Transfer: One-shot Federated Learning with Foundation Models" in html
+
+
 def test_sections_without_content_say_why(tmp_path: Path, build_cell: Any) -> None:
     cell = build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=())
     record = RunRecord(plan={"name": "thin", "audits": [{"inversion": {}}]}, environment={}, cells=(cell,))

@@ -181,6 +181,17 @@ def test_a_file_that_is_no_policy(tmp_path: Path, text: str) -> None:
         load_policy(tmp_path / "none.yaml")
 
 
+def test_noise_that_was_measured_and_personalized_accuracy_can_be_bounded(build_cell: Any) -> None:
+    share = Metric(value=0.52, low=0.5, high=0.54, n=4000)
+    finding = Finding(audit="dp_claim", verdict="sound", reason="r", metrics={"noise_share": share})
+    cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0).model_copy(
+        update={"findings": (finding,), "utility": {"accuracy": 0.3, "personalized_accuracy": 0.7}}
+    )
+    for name, kept, broken in (("noise_share", 0.4, 0.95), ("personalized_accuracy", 0.6, 0.8)):
+        assert check_record(run_of(cell), Policy(name="x", minimum={name: kept})).exit_code == 0
+        assert check_record(run_of(cell), Policy(name="x", minimum={name: broken})).exit_code == 1
+
+
 def test_what_an_audit_measures_of_messages_can_be_bounded(build_cell: Any) -> None:
     """The share of records that algebra gives away is a number that a policy may limit."""
     share = Metric(value=20 / 414, low=0.03, high=0.07, n=414)

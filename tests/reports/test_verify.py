@@ -284,3 +284,8 @@ def test_a_key_that_is_a_pipe(whole: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pem")
     with pytest.raises(PlanError, match="it is a named pipe"):
         verify(whole, tmp_path / "pipe.pem")
+
+
+def test_a_run_that_is_not_there_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(FedassayError, match=r"nowhere: no record\.json there"):
+        verify(tmp_path / "nowhere")

@@ -12,21 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.answers import Answer
-from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings, neighbours, place_of
+from fedassay.audits.claim.tape.neighbours import Filling, filled, fillings, labels_at, neighbours, place_of
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.transcript import SERVER, Transcript
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import UNIT_WORDS, Adjacency, Unit
 
 _NUMBERS = 6
 
 
-def exact_answer(context: AuditContext, adjacency: Adjacency, names: Sequence[str]) -> Answer | None:
+def exact_answer(
+    context: AuditContext, adjacency: Adjacency, names: Sequence[str], unit: Unit = "record"
+) -> Answer | None:
     """Whether the values of fields that leave exactly differ between neighbours.
 
     Args:
         context: Of the run.
         adjacency: Of the claim.
         names: Fields that leave exactly and that the adjacency does not make public.
+        unit: Of the claim.
 
     Returns:
         None where no value differs on the neighbours that were tried.
@@ -39,10 +42,12 @@ def exact_answer(context: AuditContext, adjacency: Adjacency, names: Sequence[st
     if number < 0 or len(clients[number]) < 2:
         return None
     place = place_of(clients[number], number)
-    label = int(clients[number].labels[place])
+    label = labels_at(clients[number], place, unit)
     same, _ = context.replay(clients, context.tape, "")
     for filling in _tried(adjacency):
-        own = filled(clients[number], place, filling, context.classes, number)
+        own = filled(clients[number], place, filling, context.classes, number, unit=unit)
+        if not any(map(len, (own.records, *(c for i, c in enumerate(clients) if i != number)))):
+            continue
         if not neighbours(label, own.label, adjacency):
             continue
         changed = tuple(own.records if index == number else client for index, client in enumerate(clients))
@@ -50,7 +55,7 @@ def exact_answer(context: AuditContext, adjacency: Adjacency, names: Sequence[st
         found = _differs(same.transcript, other.transcript, names)
         if found is not None:
             name, sender, words = found
-            about = f"with {filling.name} in the place of one record of {clients[number].name}"
+            about = f"with {filling.name} in the place of {UNIT_WORDS[unit]} of {clients[number].name}"
             return Answer(
                 "rest",
                 "failed",

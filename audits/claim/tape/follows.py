@@ -198,10 +198,14 @@ def other_records(context: AuditContext, adjacency: Adjacency) -> tuple[Records,
     Labels are kept where they are public, and the number of records is where that is public.
     """
     rng = context.seeds.numpy("tape", "other records")
-    return tuple(_another(client, context, adjacency, rng) for client in context.clients)
+    return tuple(
+        _another(client, number, context, adjacency, rng) for number, client in enumerate(context.clients)
+    )
 
 
-def _another(client: Records, context: AuditContext, adjacency: Adjacency, rng: np.random.Generator) -> Records:
+def _another(
+    client: Records, number: int, context: AuditContext, adjacency: Adjacency, rng: np.random.Generator
+) -> Records:
     size = len(client) + (_MORE if adjacency == "add_remove" else 0)
     source = _source(client, context.clients, context.test)
     chosen = rng.integers(0, len(source), size)
@@ -209,7 +213,11 @@ def _another(client: Records, context: AuditContext, adjacency: Adjacency, rng: 
     if adjacency != "replace_one_same_label":
         labels = rng.integers(0, context.classes, size).astype(np.int64)
     noise_of = _moved(source, chosen, int(rng.integers(1 << 62)))
-    return Records(client.name, 255 - source.images[chosen], labels, noise_of)
+    groups = client.groups
+    if groups is not None:
+        # Who comes to it is nobody that a client has.
+        groups = np.concatenate([groups, -1 - _MORE * number - np.arange(size - len(client))])
+    return Records(client.name, 255 - source.images[chosen], labels, noise_of, groups)
 
 
 def _source(client: Records, clients: Sequence[Records], test: Records) -> Records:

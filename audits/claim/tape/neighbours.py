@@ -6,21 +6,29 @@ along and against the records' mean, all coordinates at once (which finds clippi
 coordinates, angles that are worst for second moments, duplicates. Methods that look at images get images as
 extreme. Any two fillings of one place are neighbours under replacement, and the empty place is a neighbour of each
 where records are added and removed.
+
+Where the unit is a person or a client, all of its records are filled: alike, which is the worst for means of
+records; and with pairs that cancel beside one that does not, which tells whether counts, sums and second moments
+of a unit are clipped together or one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.records import Records
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Ints
+
+Labels = tuple[int, ...]
+"""Labels of the records of a unit, in their order."""
 
 _LARGE = 1e3
 """Norm of what is put in, in multiples of the records' largest."""
@@ -28,7 +36,7 @@ _LARGE = 1e3
 _FAR = 1e4
 """By how much an image is out of range."""
 
-Label = Literal["own", "absent", "rarest", "next"]
+Label = Literal["own", "absent", "rarest", "next", "after"]
 
 
 @dataclass(frozen=True)
@@ -40,34 +48,53 @@ class Filling:
         vector: From the client's features, the place and a generator to the features (d,) put there; None: the
             record is removed.
         image: From the client's image at that place and a generator to the image put there.
-        label: Which class it has: its own, one that the client has no record of, its rarest, or the next one.
+        label: Which class it has: its own, one that the client has no record of, its rarest, or one of the next
+            two.
+        beside: What a unit of three records or more has besides, in pairs of opposite signs; None: the same.
     """
 
     name: str
     vector: Callable[[Floats, int, np.random.Generator], NDArray[np.float64]] | None
     image: Callable[[Images, np.random.Generator], Images]
     label: Label = "own"
+    beside: Filling | None = None
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A client with one place filled.
+    """A client with one unit filled.
 
     Attributes:
         records: The client's records.
-        place: Where.
-        label: Of what is there; None where nothing is.
+        place: Of the unit among the client's units, in their order.
+        units: How many there are in the unchanged client.
+        label: Labels of the unit's records; None where there is no unit.
     """
 
     records: Records
     place: int
-    label: int | None
+    units: int
+    label: Labels | None
 
     @property
     def identities(self) -> NDArray[np.int64]:
-        """Places that the records have in the unchanged client, for the coins that neighbours share."""
-        own = np.arange(len(self.records) + (self.label is None))
+        """Places that the units have in the unchanged client, for the coins that neighbours share."""
+        own = np.arange(self.units)
         return np.delete(own, self.place) if self.label is None else own
+
+
+def unit_at(client: Records, place: int, unit: Unit) -> Ints:
+    """Places of all records of the unit that a record belongs to."""
+    if unit == "client":
+        return np.arange(len(client))
+    if unit == "record" or client.groups is None:
+        return np.array([place])
+    return np.flatnonzero(client.groups == client.groups[place])
+
+
+def labels_at(client: Records, place: int, unit: Unit) -> Labels:
+    """Labels of the records of that unit."""
+    return tuple(client.labels[unit_at(client, place, unit)].tolist())
 
 
 def place_in_class(client: Records, number: int) -> int | None:
@@ -84,8 +111,17 @@ def place_of(client: Records, number: int) -> int:
     return int(np.flatnonzero(client.labels == label)[-1 if number % 2 else 0])
 
 
-def fillings(adjacency: Adjacency) -> tuple[Filling, ...]:
+def fillings(adjacency: Adjacency, unit: Unit = "record") -> tuple[Filling, ...]:
     """What is tried, the strongest first."""
+    tried = _of_records(adjacency)
+    if unit == "record":
+        return tried
+    moved: tuple[Label, Label] = ("own", "own") if adjacency == "replace_one_same_label" else ("next", "after")
+    return (*tried[:3], _beside(_ONES, _AXIS, moved[0]), _beside(_MINUS_ONES, _OTHER_AXIS, moved[1]), *tried[3:])
+
+
+def _of_records(adjacency: Adjacency) -> tuple[Filling, ...]:
+    """What is put in the place of one record."""
     if adjacency == "replace_one_same_label":
         return (
             _ONES,
@@ -107,7 +143,7 @@ def fillings(adjacency: Adjacency) -> tuple[Filling, ...]:
     return (_EMPTY, *added, _ALONG, _MINUS_AXIS, _at(_AGAIN, "absent"), _ANGLE)
 
 
-def neighbours(first: int | None, second: int | None, adjacency: Adjacency) -> bool:
+def neighbours(first: Labels | None, second: Labels | None, adjacency: Adjacency) -> bool:
     """Whether two fillings of one place are, by their labels; None: the place is empty."""
     if adjacency == "add_remove":
         return (first is None) != (second is None)
@@ -115,9 +151,16 @@ def neighbours(first: int | None, second: int | None, adjacency: Adjacency) -> b
 
 
 def filled(
-    client: Records, place: int, filling: Filling, classes: int, number: int, *, far: bool = False
+    client: Records,
+    place: int,
+    filling: Filling,
+    classes: int,
+    number: int,
+    *,
+    far: bool = False,
+    unit: Unit = "record",
 ) -> Changed:
-    """A client with something else in the place of one record.
+    """A client with something else in the place of one record, or of all records of the unit that it belongs to.
 
     Args:
         client: As it is.
@@ -126,27 +169,61 @@ def filled(
         classes: C.
         number: Of the client, which coordinates and signs follow from.
         far: Put an image there whose values no camera gives, for methods that make features of their own.
+        unit: Whose neighbours are made.
     """
+    chosen = unit_at(client, place, unit)
+    row, units = _row(client, place, unit)
     if filling.vector is None:
-        return Changed(client.take(np.delete(np.arange(len(client)), place)), place, None)
-    vector = filling.vector
+        return Changed(client.take(np.setdiff1d(np.arange(len(client)), chosen)), row, units, None)
     labels, images = client.labels.copy(), client.images.copy()
-    labels[place] = _label(client, place, filling.label, classes)
-    image = filling.image(client.images[place], Seeds(0).numpy("neighbours", number))
-    if far:
-        # Out of the range of the type, which the methods that make features of images do not ask for.
-        floats: NDArray[Any] = images.astype(np.float32)
-        floats[place] = _FAR * (image.astype(np.float32) - 127.5)
-        images = floats
-    else:
-        images[place] = image
+    # Out of the range of the type, which the methods that make features of images do not ask for.
+    changed: NDArray[Any] = images.astype(np.float32) if far else images
+    vectors: dict[int, Callable[[], NDArray[np.float64]]] = {}
+    # Pairs cancel within a class: they are of one, or of neighbours in the order of the labels.
+    anchor = None if filling.beside is None or filling.beside.label == "own" else int(chosen[0])
+    ordered = chosen if filling.beside is None else chosen[np.argsort(client.labels[chosen], kind="stable")]
+    for each, (own, sign) in zip(ordered.tolist(), _spread(filling, len(chosen)), strict=True):
+        labels[each] = _label(client, each if anchor is None else anchor, own.label, classes)
+        image = own.image(client.images[each], Seeds(0).numpy("neighbours", number))
+        image = image if sign >= 0 else 255 - image
+        changed[each] = _FAR * (image.astype(np.float32) - 127.5) if far else image
+        vectors[each] = partial(_vector, own, sign, client, each, number)
 
     def features(_images: Images) -> Floats:
         own = client.features.copy()
-        own[place] = vector(client.features, place, Seeds(0).numpy("neighbours", number)).astype(own.dtype)
+        for each, vector in vectors.items():
+            own[each] = vector().astype(own.dtype)
         return own
 
-    return Changed(Records(client.name, images, labels, features), place, int(labels[place]))
+    records = Records(client.name, changed, labels, features, client.groups)
+    return Changed(records, row, units, tuple(labels[chosen].tolist()))
+
+
+def _vector(filling: Filling, sign: float, client: Records, place: int, number: int) -> NDArray[np.float64]:
+    """Features of what is put in one place."""
+    assert filling.vector is not None
+    return sign * filling.vector(client.features, place, Seeds(0).numpy("neighbours", number))
+
+
+def _spread(filling: Filling, records: int) -> list[tuple[Filling, float]]:
+    """What each record of a unit becomes, and its sign: pairs that cancel before what does not."""
+    beside = filling.beside
+    if beside is None or records < 3:
+        return [(filling, 1.0)] * records
+    pairs = (records - 1) // 2
+    # With an even number of records one is left over, which is nothing but a label.
+    left = [(beside, 0.0)] * (records - 1 - 2 * pairs)
+    return [*[(beside, 1.0), (beside, -1.0)] * pairs, *left, (filling, 1.0)]
+
+
+def _row(client: Records, place: int, unit: Unit) -> tuple[int, int]:
+    """Place of a unit among a client's, and how many these are."""
+    if unit == "client":
+        return 0, 1
+    if unit == "record" or client.groups is None:
+        return place, len(client)
+    numbers = np.unique(client.groups)
+    return int(np.searchsorted(numbers, client.groups[place])), len(numbers)
 
 
 def _label(client: Records, place: int, rule: Label, classes: int) -> int:
@@ -157,7 +234,7 @@ def _label(client: Records, place: int, rule: Label, classes: int) -> int:
         return int(absent[0])
     if rule == "rarest":
         return int(present[np.argmin(counts[present])])
-    return own if rule == "own" else (own + 1) % classes
+    return own if rule == "own" else (own + (2 if rule == "after" else 1)) % classes
 
 
 def _at(filling: Filling, label: Label) -> Filling:
@@ -166,8 +243,15 @@ def _at(filling: Filling, label: Label) -> Filling:
         "absent": " of an absent class",
         "rarest": " of the rarest class",
         "next": " of another class",
+        "after": " of the class after",
     }
     return Filling(filling.name + words[label], filling.vector, filling.image, label)
+
+
+def _beside(filling: Filling, pairs: Filling, label: Label) -> Filling:
+    """A filling of units of several records, whose other records cancel."""
+    words = f"pairs of opposite records beside {filling.name}"
+    return Filling(words, filling.vector, filling.image, filling.label, _at(pairs, label))
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -120,7 +120,7 @@ def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> 
     if followed.repeated:
         noise = Answer("noise", "failed", followed.repeated, noise.field, noise.p)
     own = (time.perf_counter() - started) / 2
-    search = Search(context, cells, claim.adjacency, accounted.mu, max(_SECONDS, _TIMES * own))
+    search = Search(context, cells, claim.adjacency, accounted.mu, max(_SECONDS, _TIMES * own), claim.unit)
     sensitivity = _safely("sensitivity", search.answer)
     shared[key] = (sensitivity, followed.answer)
     return Asked((noise, sensitivity, followed.answer))
@@ -137,7 +137,7 @@ def _followed(
 
     def asked() -> Answer:
         if names:
-            return exact_answer(context, claim.adjacency, names) or left
+            return exact_answer(context, claim.adjacency, names, claim.unit) or left
         found.append(follows(context, claim.adjacency, frozenset(undrawn)))
         return found[-1].answer
 
@@ -148,7 +148,9 @@ def _without_tape(context: AuditContext, accounted: Accounted, claim: PrivacyCla
     """Nothing was drawn through the door: exact fields can be looked at all the same."""
     rest = Answer("rest", "not_asked", "no noise was drawn through the door")
     if accounted.exact_fields:
-        rest = _safely("rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields) or rest)
+        rest = _safely(
+            "rest", lambda: exact_answer(context, claim.adjacency, accounted.exact_fields, claim.unit) or rest
+        )
     return (Answer("sensitivity", "not_asked", "no noise was drawn through the door"), rest)
 
 
@@ -173,5 +175,7 @@ def _signature(context: AuditContext, claim: PrivacyClaim, cells: Sequence[Cover
     ]
     draws = sorted((key.path, entry.shape) for key, entry in context.tape.draws.items())
     label = context.workplace.prefix[0].split("-eps")[0]
-    alike = repr((label, transcript.method, claim.adjacency, fields, draws, [covered.cell for covered in cells]))
+    alike = repr(
+        (label, transcript.method, claim.adjacency, claim.unit, fields, draws, [covered.cell for covered in cells])
+    )
     return hashlib.sha256(alike.encode()).hexdigest()

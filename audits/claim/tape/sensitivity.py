@@ -27,17 +27,20 @@ from fedassay.audits.claim.tape.neighbours import (
     SAME_LABEL,
     Changed,
     Filling,
+    Labels,
     filled,
     fillings,
+    labels_at,
     neighbours,
     place_in_class,
     place_of,
+    unit_at,
 )
 from fedassay.audits.claim.tape.streams import expected, squared_distance
 from fedassay.contracts.audit import AuditContext
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Entry, Key, Tape
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
 from fedassay.support.seeds import Seeds
 
 _ROUNDING = 1e-3
@@ -53,13 +56,13 @@ class _World:
 
     Attributes:
         name: Of the filling.
-        labels: Of what fills the place of each client; None: nothing does.
+        labels: Of the records that fill the place of each client; None: none do.
         draws: What went in, by key, of the clients that are compared.
         sums: Of trainings at tested steps, by key and step.
     """
 
     name: str
-    labels: Mapping[str, int | None]
+    labels: Mapping[str, Labels | None]
     draws: Mapping[Key, Entry]
     sums: Mapping[tuple[Key, int], NDArray[np.float64]]
 
@@ -74,6 +77,7 @@ class Search:
         adjacency: Of the claim.
         mu: What the ledger adds up to where all is Gaussian; None: it is not.
         seconds: That replays may take.
+        unit: Of the claim.
     """
 
     context: AuditContext
@@ -81,6 +85,7 @@ class Search:
     adjacency: Adjacency
     mu: float | None
     seconds: float
+    unit: Unit = "record"
     faults: list[Fault] = field(default_factory=list)
     tried: int = 0
     tapes: int = 1
@@ -98,7 +103,7 @@ class Search:
             return Answer("sensitivity", "not_asked", "no client has any record")
         started = time.perf_counter()
         worlds = [self._first(chosen)]
-        for number, filling in enumerate(fillings(self.adjacency)):
+        for number, filling in enumerate(fillings(self.adjacency, self.unit)):
             if number >= _LEAST and time.perf_counter() - started > self.seconds:
                 break
             worlds.append(self._world(filling, self.context.tape, chosen))
@@ -132,7 +137,7 @@ class Search:
             sizes[key.sender] += _STEPS * sum(each.size for each in training.weights.values())
         smallest = min(self.context.clients, key=lambda client: (not len(client), len(client))).name
         order = [smallest, *Seeds(0).numpy("tape", "clients").permutation(names).tolist()]
-        worlds = len(fillings(self.adjacency)) + 1
+        worlds = len(fillings(self.adjacency, self.unit)) + 1
         chosen: list[str] = []
         for name in dict.fromkeys(order):
             if name in names and (
@@ -144,7 +149,7 @@ class Search:
     def _first(self, chosen: frozenset[str]) -> _World:
         """The run itself: the place holds the record that it holds."""
         labels = {
-            client.name: int(client.labels[place_of(client, number)])
+            client.name: labels_at(client, place_of(client, number), self.unit)
             for number, client in enumerate(self.context.clients)
             if client.name in chosen
         }
@@ -152,7 +157,7 @@ class Search:
 
     def _out_of_range(self, chosen: frozenset[str]) -> None:
         """Images out of range, for methods that make their features of images themselves; some refuse them."""
-        pair = fillings(self.adjacency)[:2]
+        pair = fillings(self.adjacency, self.unit)[:2]
         attempt = Attempt()
         with attempt:
             one, two = (self._world(filling, self.context.tape, chosen, far=True) for filling in pair)
@@ -196,11 +201,16 @@ class Search:
         changed: dict[str, Changed] = {}
         clients = list(self.context.clients)
         for number, client in enumerate(clients):
-            # Somebody must hold a record: without any there is nothing to run.
-            last = filling.vector is None and len(client) == 1 and number == 0
-            if client.name in chosen and not last and (places is None or client.name in places):
+            if client.name in chosen and len(client) and (places is None or client.name in places):
                 place = place_of(client, number) if places is None else places[client.name]
-                own = filled(client, place, filling, self.context.classes, number, far=far)
+                # Somebody must hold a record: without any there is nothing to run.
+                if (
+                    filling.vector is None
+                    and number == 0
+                    and len(unit_at(client, place, self.unit)) == len(client)
+                ):
+                    continue
+                own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
         tape = self.context.redraw(clients, answers)
         if answers is self.context.tape:
@@ -211,7 +221,7 @@ class Search:
 
     def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str], started: float) -> None:
         """The first two fillings again, with outputs that were never seen."""
-        tried = fillings(self.adjacency)[:2]
+        tried = fillings(self.adjacency, self.unit)[:2]
         for answers in made_up(self.context.tape, self.context.seeds):
             if self.fixed or (self.tapes > 1 and time.perf_counter() - started > self.seconds):
                 return
@@ -267,9 +277,18 @@ class Search:
                     parts[named(entry.key, covered.fields)] += squared_distance(one, two)
         square = sum(parts.values())
         allowed = covered.moved * _conversion(covered.release.adjacency, self.adjacency)
+        allowed *= self._members(covered.release.unit)
         worst = max(parts, key=lambda name: parts[name]) if parts else ", ".join(covered.fields)
         self._hold(math.sqrt(square), allowed, worst, covered.where, about, "sensitivity")
         return square
+
+    def _members(self, made_for: Unit) -> float:
+        """By how much the ledger raises a sensitivity for another unit."""
+        larger = UNIT_ORDER.index(self.unit) - UNIT_ORDER.index(made_for)
+        if larger > 0:
+            most = self.context.outcome.transcript.most_records if self.unit == "person" else None
+            return float(most or math.inf)
+        return 2.0 if larger < 0 and self.adjacency == "add_remove" else 1.0
 
     def _hold(self, moved: float, allowed: float, name: str, where: str, about: str, what: str) -> None:
         if allowed > 0 and self.steps == 1 and math.isfinite(moved):
@@ -299,7 +318,7 @@ def _sums(tape: Tape, changed: Mapping[str, Changed]) -> dict[tuple[Key, int], N
     found = {}
     for key, entry in trainings(tape).items():
         own = changed.get(key.sender)
-        if own is None or entry.replay is None or len(entry.replay.training.labels) != len(own.records):
+        if own is None or entry.replay is None or len(entry.replay.training.labels) != len(own.identities):
             continue
         forced = () if own.label is None else (own.place,)
         for step in sorted(entry.facts.kept)[:: max(1, len(entry.facts.kept) - 1)][:_STEPS]:

@@ -129,7 +129,7 @@ def _height(width: float) -> float:
 
 def _body(rows: Sequence[Entry], width: float) -> list[str]:
     wide = width > 500
-    left, right = (300.0, width - 20) if wide else (8.0, width - 8)
+    left, right = (_words_end(rows), width - 20) if wide else (8.0, width - 8)
     everything = [
         value
         for entry in rows
@@ -152,18 +152,25 @@ def _body(rows: Sequence[Entry], width: float) -> list[str]:
         *out,
         tag("line", x1=left, x2=right, y1=bottom, y2=bottom, class_="axis"),
         text(right, bottom + 32, "SSIM →  closer to the private image", "axis-title", "end"),
-        *(_row(entry, x, _TOP + _height(width) * index, width, wide) for index, entry in enumerate(rows)),
+        *(_row(entry, x, _TOP + _height(width) * index, width, left) for index, entry in enumerate(rows)),
     ]
 
 
-def _row(entry: Entry, x: Scale, top: float, width: float, wide: bool) -> str:
+def _words_end(rows: Sequence[Entry]) -> float:
+    """Where the words beside the marks end: as far right as the longest needs, half of the figure at most."""
+    longest = max(max(7.2 * len(entry.who), 5.9 * len(entry.what)) for entry in rows)
+    return min(max(300.0, longest + 44), 440.0)
+
+
+def _row(entry: Entry, x: Scale, top: float, width: float, left: float) -> str:
     look = LOOKS[entry.finding.verdict]
+    wide = width > 500
     y = top + (17 if wide else 44)
     if wide:
         out = [
             text(0, y - 3, entry.who, "row-label"),
             text(0, y + 12, entry.what, "tick"),
-            text(286, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"),
+            text(left - 14, y + 4, look.mark, f"row-verdict tone-{look.tone}", "end"),
         ]
     else:
         out = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -13,16 +13,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedassay.backbones.input import IMAGENET_MEAN, IMAGENET_STD, Input, Preprocess, preprocess
+from fedassay.backbones.preprocessing import AS_IT_IS, Preprocessing
 from fedassay.data.images import ImageSet
 from fedassay.support.cache import Key, cached_arrays
 from fedassay.support.devices import times_the_cpu
 from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_arrays
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "Backbone",
+    "BackboneRequest",
+    "BackboneSize",
+    "Input",
+    "Preprocess",
+    "Preprocessing",
+    "Weights",
+    "check_size",
+    "finish",
+    "initialised",
+    "to_input",
+]
 
 _BATCH = 256
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -53,6 +67,7 @@ class BackboneSize:
         side: Of the square image that these were counted on, in pixels.
         default: Side that images are resized to where a plan does not say; None: they stay as they are.
         weights: Which weights it takes; None: whoever builds it says.
+        channels: Of its input, which grey images are repeated over; None: those of the images.
     """
 
     features: int | None
@@ -60,6 +75,7 @@ class BackboneSize:
     side: int
     default: int | None = None
     weights: Weights | None = None
+    channels: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +93,7 @@ class BackboneRequest:
         seed: Seed of initialisation and training.
         device: `cpu` or `cuda`.
         base: Folder of the plan, for paths.
+        preprocessing: What is done to images beside `input_size`, where the plan says so.
     """
 
     name: str
@@ -88,6 +105,15 @@ class BackboneRequest:
     seed: int
     device: str
     base: Path
+    preprocessing: Preprocessing = AS_IT_IS
+
+    def preprocess(self, own: Input) -> Preprocess:
+        """What the plan says of preprocessing, and the network's own where it says nothing.
+
+        Raises:
+            PlanError: It does not fit the network or the images.
+        """
+        return preprocess(self.name, self.preprocessing, self.input_size, self.image_shape, own)
 
 
 @final
@@ -109,6 +135,7 @@ class Backbone:
         description: One line for the report.
         pretrained_on: What the weights have seen.
         fingerprint: Content hash of weights, layers and preprocessing.
+        preprocessing: What is done to images before the network, for the record.
     """
 
     name: str
@@ -119,6 +146,7 @@ class Backbone:
     description: str
     pretrained_on: str
     fingerprint: str
+    preprocessing: str = ""
 
     def extract(self, images: NDArray[np.uint8], batch: int | None = None) -> NDArray[np.float32]:
         """Features of images, computed in batches: memory does not grow with their number.
@@ -164,58 +192,6 @@ class Backbone:
         return kept
 
 
-class Preprocess(nn.Module):
-    """Images in [0, 1] to a network's own input; differentiable.
-
-    Grey images are repeated over three channels where the network wants them, images are resized
-    to a square (bilinear, antialiased; a rectangle changes its proportions, nothing is cropped
-    away), scaled and normalised.
-
-    Args:
-        size: Height and width; None: as they are.
-        channels: Channels of the network; None: as they are.
-        mean: Per channel, subtracted after scaling.
-        std: Per channel, divided by.
-        scale: Multiplies the [0, 1] range.
-        bgr: The network wants blue, green, red.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(
-        self,
-        size: int | None = None,
-        channels: int | None = None,
-        mean: Sequence[float] = (),
-        std: Sequence[float] = (),
-        scale: float = 1.0,
-        bgr: bool = False,
-    ) -> None:
-        super().__init__()
-        self.size, self.channels, self.scale, self.bgr = size, channels, scale, bgr
-        self.normalised = bool(mean)
-        if self.normalised:
-            self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1))
-            self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, channels, height, width) in [0, 1] to the network's input."""
-        if self.channels is not None and images.shape[1] == 1:
-            images = images.expand(-1, self.channels, -1, -1)
-        if self.size is not None and images.shape[-2:] != (self.size, self.size):
-            images = functional.interpolate(
-                images, size=(self.size, self.size), mode="bilinear", antialias=True, align_corners=False
-            )
-        if self.bgr:
-            images = images.flip(1)
-        return (images * self.scale - self.mean) / self.std if self.normalised else images
-
-    def extra_repr(self) -> str:
-        """Everything that shapes the input, so that it is part of the fingerprint."""
-        return f"size={self.size}, channels={self.channels}, scale={self.scale}, bgr={self.bgr}"
-
-
 def to_input(images: NDArray[np.uint8], device: str = "cpu") -> Tensor:
     """(n, height, width, channels) uint8 to (n, channels, height, width) float32 in [0, 1]."""
     values = torch.tensor(np.ascontiguousarray(images), device=device)
@@ -239,9 +215,15 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
         pretrained_on: What the weights have seen.
 
     Raises:
-        PlanError: The network cannot take images of this size.
+        PlanError: The network cannot take images of this size, or takes no preprocessing of the plan's.
     """
     height, width, channels = request.image_shape
+    first = next((part for part in module.modules() if isinstance(part, Preprocess)), None)
+    if request.preprocessing != (AS_IT_IS if first is None else first.asked):
+        keys = [key for key, value in vars(request.preprocessing).items() if value is not None]
+        raise PlanError(
+            f"backbone.{keys[0]}: given, but {request.name} has a preprocessing of its own; allowed: leave it out"
+        )
     module = module.eval().requires_grad_(False).to(request.device)
     try:
         with torch.inference_mode():
@@ -263,6 +245,7 @@ def finish(request: BackboneRequest, module: nn.Module, description: str, pretra
         description=description,
         pretrained_on=pretrained_on,
         fingerprint=fingerprint,
+        preprocessing="" if first is None else first.in_words(),
     )
 
 

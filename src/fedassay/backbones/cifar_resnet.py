@@ -11,7 +11,7 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Preprocess,
+    Input,
     Weights,
     check_size,
     finish,
@@ -27,7 +27,7 @@ _SIZE = 32
 _WEIGHTS = Weights(("random",), file=True, needed=True)
 
 
-@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32, weights=_WEIGHTS))
+@register("backbone", "cifar_resnet20", size=BackboneSize(64, 8.2e7, 32, weights=_WEIGHTS, channels=3))
 def cifar_resnet20(request: BackboneRequest) -> Backbone:
     """ResNet-20 for 32x32 images, 64 features; weights from a path, or random.
 
@@ -37,7 +37,7 @@ def cifar_resnet20(request: BackboneRequest) -> Backbone:
     return _cifar_resnet(request, blocks=3)
 
 
-@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32, weights=_WEIGHTS))
+@register("backbone", "cifar_resnet56", size=BackboneSize(64, 2.5e8, 32, weights=_WEIGHTS, channels=3))
 def cifar_resnet56(request: BackboneRequest) -> Backbone:
     """ResNet-56 for 32x32 images, 64 features; weights from a path, or random.
 
@@ -116,5 +116,5 @@ def _cifar_resnet(request: BackboneRequest, blocks: int) -> Backbone:
         description = f"weights of {request.weights}"
         seen = f"a task of {classes} classes (file {request.weights})"
     model.linear = nn.Identity()
-    preprocess = Preprocess(size=request.input_size or _SIZE, channels=3, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    preprocess = request.preprocess(Input(_SIZE, 3, IMAGENET_MEAN, IMAGENET_STD))
     return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)

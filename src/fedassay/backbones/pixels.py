@@ -8,7 +8,7 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Preprocess,
+    Input,
     Weights,
     check_size,
     finish,
@@ -20,5 +20,5 @@ from fedassay.support.registry import register
 def pixels(request: BackboneRequest) -> Backbone:
     """The pixels themselves in [0, 1], flattened channel by channel: no network, nothing learned, no weights."""
     check_size(request)
-    module = nn.Sequential(Preprocess(size=request.input_size), nn.Flatten())
+    module = nn.Sequential(request.preprocess(Input()), nn.Flatten())
     return finish(request, module, "pixels in [0, 1], flattened", "nothing")

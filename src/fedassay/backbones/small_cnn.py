@@ -11,7 +11,8 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Preprocess,
+    Input,
+    Preprocessing,
     Weights,
     check_size,
     finish,
@@ -75,11 +76,10 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
     check_size(request)
     weights = "public" if request.weights is None else request.weights
     height, width, channels = request.image_shape
-    side = request.input_size or max(height, width)
+    side = request.preprocessing.crop or request.input_size or max(height, width)
     trunk = initialised(lambda: _network(channels, side, features), request.seed)
-    module = nn.Sequential(
-        Preprocess(size=request.input_size, mean=(0.5,) * channels, std=(0.5,) * channels), trunk
-    )
+    preprocess = request.preprocess(Input(mean=(0.5,) * channels, std=(0.5,) * channels))
+    module = nn.Sequential(preprocess, trunk)
     if weights == "random":
         return finish(request, module, f"{_DESCRIPTIONS[name]}, random weights", "nothing")
     public = request.public
@@ -94,6 +94,7 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
         "public": public.digest(),
         "classes": request.classes,
         "input_size": request.input_size,
+        **_asked(request.preprocessing),
         "seed": request.seed,
         "device": request.device,
     }
@@ -111,6 +112,11 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
         f"{_DESCRIPTIONS[name]} trained on {len(public)} public records",
         f"the public split ({len(public)} records)",
     )
+
+
+def _asked(given: Preprocessing) -> dict[str, str]:
+    """The plan's preprocessing as part of a key; nothing where it says nothing."""
+    return {key: repr(value) for key, value in vars(given).items() if value is not None}
 
 
 class UnitNorm(nn.Module):

@@ -10,7 +10,7 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Preprocess,
+    Input,
     Weights,
     check_size,
     finish,
@@ -22,20 +22,20 @@ from fedassay.support.torchvision import import_torchvision
 from fedassay.support.weights import assign, load_state
 
 _SIZE = 64
-_WEIGHTS = Weights(("imagenet", "IMAGENET1K_V1", "random"), file=True)
+_WEIGHTS = Weights(("imagenet", "imagenet_v1", "IMAGENET1K_V1", "random"), file=True)
 _CAFFE_BGR_MEAN = (103.939, 116.779, 123.68)
 """Means of ImageNet's blue, green and red on 0..255, which Caffe's networks subtract."""
 
 
-@register("backbone", "squeezenet1_1", size=BackboneSize(512, 7.0e8, 224, default=_SIZE, weights=_WEIGHTS))
+@register("backbone", "squeezenet1_1", size=BackboneSize(512, 7.0e8, 224, _SIZE, _WEIGHTS, channels=3))
 def squeezenet1_1(request: BackboneRequest) -> Backbone:
     """SqueezeNet 1.1, 512 features averaged over positions; ImageNet weights, a path, or random.
 
     Features follow a ReLU, so they are not negative, and many are exactly 0 (about 80 % of them at
     the default input size of 64, on CIFAR-10).
 
-    Weights: `imagenet` (default) and `random` as for torchvision's models. The path of torchvision's
-    whole state dict is read like torchvision's own. The path of a trunk alone (keys `0.weight`,
+    Weights: `imagenet` (default), `imagenet_v1` and `random` as for torchvision's models. The path of
+    torchvision's whole state dict is read like torchvision's own. The path of a trunk alone (keys `0.weight`,
     `3.squeeze.weight`, ...) is taken to be trained in Caffe: input is blue, green, red on 0..255
     minus the ImageNet means.
 
@@ -52,9 +52,7 @@ def squeezenet1_1(request: BackboneRequest) -> Backbone:
         return torchvision_model(replace(request, input_size=size))
     trunk: nn.Module = import_torchvision().models.squeezenet1_1(weights=None).features
     assign(trunk, state, f"backbone.weights: {request.weights} as the trunk of {request.name}")
-    preprocess = Preprocess(
-        size=size, channels=3, mean=_CAFFE_BGR_MEAN, std=(1.0, 1.0, 1.0), scale=255.0, bgr=True
-    )
+    preprocess = request.preprocess(Input(size, 3, _CAFFE_BGR_MEAN, (1.0, 1.0, 1.0), scale=255.0, bgr=True))
     return finish(
         request,
         nn.Sequential(preprocess, trunk, nn.AdaptiveAvgPool2d(1), nn.Flatten()),

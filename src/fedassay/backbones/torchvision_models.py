@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,25 +15,25 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Preprocess,
+    Input,
     check_size,
     finish,
     initialised,
 )
 from fedassay.support.paths import find
 from fedassay.support.torchvision import import_torchvision
-from fedassay.support.weights import assign, hub_file, load_state
+from fedassay.support.weights import assign, hub_file, load_state, published_digits, sha256_of
 
 _CLASSES = 1000
 _SIZE = 224
 """Input size where neither the plan nor the weights say."""
 
 MEASURED = {
-    "resnet18": BackboneSize(512, 3.6e9, 224),
-    "resnet50": BackboneSize(2048, 8.2e9, 224),
-    "mobilenet_v2": BackboneSize(1280, 6.0e8, 224),
-    "efficientnet_b0": BackboneSize(1280, 7.8e8, 224),
-    "vit_b_16": BackboneSize(768, 3.5e10, 224),
+    "resnet18": BackboneSize(512, 3.6e9, 224, channels=3),
+    "resnet50": BackboneSize(2048, 8.2e9, 224, channels=3),
+    "mobilenet_v2": BackboneSize(1280, 6.0e8, 224, channels=3),
+    "efficientnet_b0": BackboneSize(1280, 7.8e8, 224, channels=3),
+    "vit_b_16": BackboneSize(768, 3.5e10, 224, channels=3),
 }
 """Sizes of the models that were measured."""
 
@@ -44,10 +45,12 @@ def torchvision_model(request: BackboneRequest) -> Backbone:
     """A classification model of torchvision; features are the input of its last linear layer.
 
     SqueezeNet has no such layer: its features are the trunk's, averaged over positions. Images are
-    resized, not cropped, to `input_size` (by default the size the weights were evaluated at).
+    resized, not cropped, to `input_size` (by default the size the weights were evaluated at); `crop` cuts the
+    middle out.
 
-    Weights: `imagenet` (default: torchvision's best), one of torchvision's own names such as
-    `IMAGENET1K_V1`, `random`, or the path of a state dict.
+    Weights: `imagenet_v1`, `imagenet_v2` (torchvision's `IMAGENET1K_V1`, `IMAGENET1K_V2`), any other of
+    torchvision's own names, `imagenet` (default: those that the installed torchvision says are best; the record
+    says which), `random`, or the path of a state dict (the record says so where torchvision publishes that file).
 
     Raises:
         DataError: A weights file is missing, broken, another network's, or cannot be downloaded.
@@ -60,20 +63,54 @@ def torchvision_model(request: BackboneRequest) -> Backbone:
     size, mean, std = _SIZE, IMAGENET_MEAN, IMAGENET_STD
     if weights == "random":
         description, seen = "random weights", "nothing"
-    elif weights == "imagenet" or weights in published.__members__:
-        choice = published.DEFAULT if weights == "imagenet" else published[weights]
+    elif (choice := chosen(published, weights)) is not None:
         transform = choice.transforms()
         size, mean, std = transform.crop_size[0], tuple(transform.mean), tuple(transform.std)
         state = load_state(hub_file(choice.url))
         description, seen = f"torchvision's {choice.name}", "ImageNet-1k"
     else:
-        state = load_state(find(weights, request.base, "backbone.weights"))
+        path = find(weights, request.base, "backbone.weights")
+        state = load_state(path)
         description, seen = f"weights of {weights}", f"not known (file {weights})"
+        if (known := _published_as(path, published)) is not None:
+            description, seen = f"torchvision's {known} (file {weights})", "ImageNet-1k"
     if state is not None:
         state = {_OLD_DENSENET.sub(r"\1\2.", name): tensor for name, tensor in state.items()}
     model = _model(models, request.name, state, request.seed, where=f"backbone.weights: {description}")
-    preprocess = Preprocess(size=request.input_size or size, channels=3, mean=mean, std=std)
+    preprocess = request.preprocess(Input(size, 3, mean, std))
     return finish(request, nn.Sequential(preprocess, penultimate(model)), f"{request.name}, {description}", seen)
+
+
+def versions(published: Any) -> dict[str, str]:
+    """Short words for torchvision's weights of a network, to its own names: those of ImageNet, by version."""
+    return {
+        f"imagenet_{name.removeprefix('IMAGENET1K_').lower()}": name
+        for name in published.__members__
+        if re.fullmatch(r"IMAGENET1K_V\d+", name)
+    }
+
+
+def chosen(published: Any, weights: str) -> Any | None:
+    """The published weights that a word stands for; None where it stands for none of this network.
+
+    Args:
+        published: Torchvision's enumeration of a network's weights.
+        weights: As in a plan.
+    """
+    name = versions(published).get(weights, weights)
+    if name == "imagenet":
+        return published.DEFAULT
+    return published[name] if name in published.__members__ else None
+
+
+def _published_as(path: Path, published: Any) -> str | None:
+    """The published weights that a file holds, told by its hash; None where it is none of them."""
+    digest = sha256_of(path)
+    for name, choice in published.__members__.items():
+        digits = published_digits(choice.url)
+        if digits is not None and digest.startswith(digits):
+            return str(name)
+    return None
 
 
 def penultimate(model: nn.Module) -> nn.Module:

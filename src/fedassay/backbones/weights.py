@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedassay.backbones.base import BackboneSize, Weights
+from fedassay.backbones.base import BackboneSize, Preprocessing, Weights
+from fedassay.backbones.torchvision_models import versions
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find, is_path
 from fedassay.support.registry import entries, size_of
@@ -41,6 +42,20 @@ def check_weights(name: str, weights: str | None, base: Path) -> None:
     )
 
 
+def check_preprocessing(name: str, asked: Preprocessing) -> None:
+    """Refuse preprocessing that a backbone cannot take, as far as that is known before it is built.
+
+    Raises:
+        PlanError: Means for another number of channels than the network's, or a mean without a deviation.
+    """
+    size = size_of("backbone", name) if name in entries("backbone") else BackboneSize(None, 0.0, 1, channels=3)
+    channels = size.channels if isinstance(size, BackboneSize) else None
+    if channels is not None:
+        asked.check(name, channels)
+    elif (asked.mean is None) != (asked.std is None):
+        asked.check(name, 1)
+
+
 def trained_on_public(name: str, weights: str | None) -> bool:
     """Whether a backbone with these weights, which it takes, is trained on the public records."""
     taken = _taken(name) if name in entries("backbone") else None
@@ -51,7 +66,7 @@ def _taken(name: str) -> Weights | None:
     """What a backbone takes; None where that is not known: those of other packages need not say."""
     if name not in entries("backbone"):
         published = import_torchvision().models.get_model_weights(name)
-        return Weights((*_IMAGENET, *published.__members__), file=True)
+        return Weights((*_IMAGENET, *versions(published), *published.__members__), file=True)
     size = size_of("backbone", name)
     return size.weights if isinstance(size, BackboneSize) else None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedassay.contracts.sizes import Load, Sizes
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 
 if TYPE_CHECKING:
     from fedassay.exchange.message import FieldKind
@@ -63,6 +63,10 @@ Cost = Callable[[Given, Sizes, Load], float]
 """Seconds of an attack or an audit over the cells of one seed."""
 
 
+EVERY_UNIT: tuple[Unit, ...] = ("record", "person", "client")
+"""What a method can give whose noised statistics are sums over records."""
+
+
 @dataclass(frozen=True)
 class MethodFacts:
     """What a method declares.
@@ -70,11 +74,13 @@ class MethodFacts:
     Attributes:
         private_form: Whether it can be asked for a finite epsilon.
         adjacency: The relation that its epsilon speaks of where a plan names none.
+        units: The units of privacy that its private form can give.
         cost: Seconds at one cell; None: a dry run names it as not estimated.
     """
 
     private_form: bool = True
     adjacency: Adjacency = "add_remove"
+    units: tuple[Unit, ...] = ("record",)
     cost: MethodCost | None = None
 
 

@@ -5,7 +5,9 @@ It knows the method, so it may run it on records of its own choice as often as i
 is not in a game; the audit joins it afterwards (`is_member`).
 
 Half of the candidates of a client are records of its own and half are of the same distribution but held by
-nobody (the test role), label by label, so that a label alone says nothing. A shadow release has every client
+nobody (the test role), label by label, so that a label alone says nothing. Where records say whose they are,
+persons are drawn, with all of their records and by the label of most of these: as many strangers as members. A
+shadow release has every client
 hold as many records of each label as the real one does, which the adversary is taken to know:
 
 - `online`: a random half of the candidates of each label, and the other half in the next one (Carlini et al. 2022,
@@ -23,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.method import Outcome
+from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel
 from fedassay.exchange.transcript import SERVER
@@ -124,7 +127,9 @@ class MembershipGame:
             if asked is not None:
                 if kind == "online":
                     # In pairs, the second with the other half: every candidate is in exactly half of the shadows.
-                    chosen = half_of_each(asked.labels, self.seeds.numpy(kind, number // 2, "half", name))
+                    chosen = half_of_each(
+                        asked.labels, self.seeds.numpy(kind, number // 2, "half", name), asked.groups
+                    )
                     if number % 2:
                         chosen = np.setdiff1d(np.arange(len(asked)), chosen)
                 included[name] = np.isin(np.arange(len(asked)), chosen)
@@ -181,13 +186,20 @@ class _Stock:
         return taken
 
 
-def half_of_each(labels: Ints, rng: np.random.Generator) -> Ints:
-    """A random half of the positions of each label; which way an odd one falls is random."""
+def half_of_each(labels: Ints, rng: np.random.Generator, groups: Ints | None = None) -> Ints:
+    """A random half of the positions of each label; which way an odd one falls is random.
+
+    Args:
+        labels: Shape (n,).
+        rng: Source of randomness.
+        groups: Whose each is, shape (n,): half of the persons of each label, with all of their positions.
+    """
+    units = units_of(labels, groups)
     chosen = []
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
+    for label in np.unique(units.labels):
+        rows = rng.permutation(np.flatnonzero(units.labels == label))
         chosen.append(rows[: (len(rows) + int(rng.integers(2))) // 2])
-    return np.sort(np.concatenate([*chosen, np.zeros(0, np.int64)]))
+    return np.sort(units.rows(np.concatenate([*chosen, np.zeros(0, np.int64)])))
 
 
 def make_game(
@@ -204,25 +216,32 @@ def make_game(
 
     Args:
         clients: The records that members are drawn from.
-        strangers: Records of the same distribution that no client holds; each is asked about once at most.
+        strangers: Records of the same distribution that no client holds; each is asked about once at most. A
+            person of whom a client holds a record is none.
         population: See `MembershipGame`.
         simulate: See `MembershipGame`.
         seeds: Of the draw and of the shadows.
         classes: C.
-        limit: Members of a client at most, and as many strangers.
+        limit: Members of a client at most, and as many strangers; persons, where records say whose they are.
 
     Raises:
         NotRunError: No client and stranger share a label.
     """
     rng = seeds.numpy("candidates")
-    free = ~strangers.among(*clients)
+    known = all(client.groups is not None for client in clients) and strangers.groups is not None
+    units = {each.name: units_of(each.labels, each.groups if known else None) for each in clients}
+    others_of = units_of(strangers.labels, strangers.groups if known else None)
+    held = strangers.among(*clients)
+    if known:
+        held |= np.isin(_groups(strangers), np.concatenate([_groups(client) for client in clients]))
+    free = np.bincount(others_of.of[held], minlength=len(others_of.labels)) == 0
     questions: dict[str, Records] = {}
     members: dict[str, list[Ints]] = {client.name: [] for client in clients}
     others: dict[str, list[Ints]] = {client.name: [] for client in clients}
-    shares = [min(1.0, limit / max(1, len(client))) for client in clients]
+    shares = [min(1.0, limit / max(1, len(units[client.name].labels))) for client in clients]
     for label in range(classes):
-        own = [rng.permutation(np.flatnonzero(client.labels == label)) for client in clients]
-        pool = rng.permutation(np.flatnonzero((strangers.labels == label) & free))
+        own = [rng.permutation(np.flatnonzero(units[client.name].labels == label)) for client in clients]
+        pool = rng.permutation(np.flatnonzero((others_of.labels == label) & free))
         wanted = np.array([int(np.ceil(share * len(rows))) for share, rows in zip(shares, own, strict=True)])
         # Where strangers are scarce, every client's part shrinks alike, but nobody's to nothing.
         scale = min(1.0, len(pool) / max(1, int(wanted.sum())))
@@ -235,12 +254,20 @@ def make_game(
         inside, outside = (np.concatenate(rows[client.name]).astype(np.int64) for rows in (members, others))
         if not len(inside):
             continue
-        both = joined(client.name, [client.take(inside), strangers.take(outside)])
+        both = joined(
+            client.name,
+            [client.take(units[client.name].rows(inside)), strangers.take(others_of.rows(outside))],
+        )
         questions[client.name] = both.take(rng.permutation(len(both)))
     if not questions:
         raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
     sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in clients}
     return MembershipGame(questions, sizes, population, simulate, seeds)
+
+
+def _groups(records: Records) -> Ints:
+    assert records.groups is not None
+    return records.groups
 
 
 def no_questions() -> MembershipGame:

@@ -9,6 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedassay.contracts.component import Configured
 from fedassay.contracts.facts import MethodFacts
 from fedassay.data.records import Records
@@ -17,11 +20,12 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
+from fedassay.privacy.units import contribution_weights, members, refuse_shared
 from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Ints
+from fedassay.support.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
@@ -78,10 +82,13 @@ class MethodInput:
             return self.seeds.child("simulated noise")
         digest = hashlib.sha256()
         public = () if self.public is None else (self.public,)
+        by_person = self.privacy.unit == "person"
         for records in (*self.clients, *public):
-            content = digest_arrays({"images": records.images, "labels": records.labels})
+            groups = {} if records.groups is None or not by_person else {"groups": records.groups}
+            content = digest_arrays({"images": records.images, "labels": records.labels, **groups})
             digest.update(f"{len(records.name)}:{records.name}:{content};".encode())
-        fixed = (self.parameters, self.privacy.model_dump_json(), self.backbone.fingerprint, self.classes)
+        asked = self.privacy.model_dump_json(exclude_defaults=True)
+        fixed = (self.parameters, asked, self.backbone.fingerprint, self.classes)
         return self.seeds.child("noise", digest.hexdigest(), *fixed)
 
     @cached_property
@@ -91,6 +98,62 @@ class MethodInput:
         A coin's path names its record by an identity that neighbours keep: the record's position.
         """
         return self.seeds.child("coins", self.other) if self.other else self.seeds.child("coins")
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether no person is at two clients; what an audit simulates is of its own choice, and not asked.
+
+        Raises:
+            DataError: Some person is.
+        """
+        if not self.simulated:
+            refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
+        return True
+
+    def units(self, client: Records) -> Ints | None:
+        """Whose each record of a client is, shape (n,); None where the unit of privacy is the record.
+
+        Raises:
+            DataError: The unit is the person, and some person has records at two clients.
+        """
+        if self.privacy.unit == "record":
+            return None
+        if self.privacy.unit == "client":
+            return np.zeros(len(client), np.int64)
+        return client.groups if self._apart and client.groups is not None else np.arange(len(client))
+
+    def weights(self, client: Records) -> NDArray[np.float64] | None:
+        """Weight of each record of a client in the sums of a private run, shape (n,).
+
+        With them a person, or the client, adds the mean of at most `privacy.max_records` of its records; see
+        `fedassay.privacy.units`. None: each record counts as it is.
+
+        Raises:
+            DataError: As `units`.
+        """
+        groups = self.units(client) if self.privacy.private else None
+        if groups is None:
+            return None
+        # Public coins: the sensitivity holds whichever records are drawn, and a replay draws the same ones.
+        return contribution_weights(groups, self.privacy.max_records, self.seeds.child("units", client.name))
+
+    def persons(self, client: Records) -> Ints | None:
+        """Places of each person's records that private training takes, (U, m), -1 where a person has fewer than m.
+
+        None where records, or clients, are the unit of privacy, or there is none.
+
+        Raises:
+            DataError: As `units`.
+        """
+        weights = self.weights(client) if self.privacy.unit == "person" else None
+        groups = None if weights is None else self.units(client)
+        if weights is None or groups is None:
+            return None
+        own = [places[weights[places] > 0] for places in members(groups)]
+        found = np.full((len(own), max(map(len, own), default=1)), -1, np.int64)
+        for row, places in enumerate(own):
+            found[row, : len(places)] = places
+        return found
 
     def require_records(self, method: str) -> None:
         """Refuse work without any record.
@@ -125,6 +188,20 @@ class Model(Protocol):
 
     def predict(self, records: Records) -> Ints:
         """Predicted classes, shape (n,)."""
+        ...
+
+
+@runtime_checkable
+class OnFeatures(Protocol):
+    """A model of the backbone's features, such as `fedassay.heads.linear.FeatureModel`.
+
+    What its method sends is computed from these, so audits compare it with those of the true records. Models
+    without the attribute are taken to be networks of their own.
+    """
+
+    @property
+    def transform(self) -> Callable[[Floats], Floats] | None:
+        """What was done to features (n, d) before anything was computed from them; None: nothing."""
         ...
 
 

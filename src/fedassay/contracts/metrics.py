@@ -43,5 +43,11 @@ OBSERVED = MetricFacts(
     "observed", "Observed ε", "A lower bound that an attack showed, 95 % one-sided.", worse="higher"
 )
 MU = MetricFacts("mu", "μ", "Total Gaussian-DP parameter, where everything is Gaussian.", worse="higher")
+NOISE_SHARE = MetricFacts(
+    "noise_share",
+    "Noise, of what is declared",
+    "Noise that steps of DP-SGD were measured to add, over what their releases declare; below 1 is too little.",
+    worse="lower",
+)
 CLAIM = (CLAIMED, ACCOUNTED, ACCOUNTED_STATED, OBSERVED, MU)
 """Of a claim of differential privacy, and of the cell that makes it."""

@@ -34,10 +34,12 @@ class Archive:
     Attributes:
         where: The file's name, for errors.
         headers: What the wanted arrays that are there declare, by name.
+        names: What all arrays are called.
     """
 
     where: str
     headers: dict[str, Header]
+    names: tuple[str, ...]
     _file: zipfile.ZipFile = field(repr=False)
 
     def read(self, name: str) -> NDArray[Any]:
@@ -68,7 +70,8 @@ def open_archive(path: Path, wanted: Collection[str], allowed: str) -> Iterator[
         with zipfile.ZipFile(path) as file:
             members = [member for member in file.infolist() if _name(member) in wanted]
             _check_members(file, members, size, where)
-            yield Archive(where, {_name(member): _declared(file, member, where) for member in members}, file)
+            headers = {_name(member): _declared(file, member, where) for member in members}
+            yield Archive(where, headers, tuple(_name(member) for member in file.infolist()), file)
     except FedassayError:
         raise
     # An encrypted archive, an unknown compression, a broken checksum, fields of the zip format that make no sense:

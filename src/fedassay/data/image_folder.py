@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedassay.data.groups import PERSON, PathPattern, numbered
 from fedassay.data.image_files import SUFFIXES, is_image, read_images, shared_shape
 from fedassay.data.images import ImageSet, LoadedData
 from fedassay.data.label_table import Columns, read_labels
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
-from fedassay.data.sampling import stratified_sample
+from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find
@@ -29,6 +30,7 @@ class _File:
     path: Path
     domain: str
     label: str
+    person: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,23 @@ def outline_of_image_folder(request: DataRequest) -> Outline:
     return Outline(_outline(folder), shared_shape(folder.paths, folder.root, request.size))
 
 
+def paths_of_image_folder(request: DataRequest) -> list[str]:
+    """Paths of the images below their folder, with `/`.
+
+    Raises:
+        PlanError: As `image_folder`.
+        DataError: As `outline_of_image_folder`.
+    """
+    folder = _folder(request)
+    return [path.relative_to(folder.root).as_posix() for path in folder.paths]
+
+
 @register("dataset", "image_folder", size=outline_of_image_folder)
 def image_folder(request: DataRequest) -> LoadedData:
     """Images of your own in folders: class/image, or domain/class/image; or any folder with a CSV of labels.
+
+    `groups` says whose each image is: a pattern laid on the end of its path (`{person}_*` for `p12_left.png`,
+    `{person}/*` for a folder a person), or a column of the CSV.
 
     Two folders named `train` and `test` at the top, with classes inside, are the training set and
     the official test set. Classes, domains and images come in the order of their names. With `labels`, a CSV
@@ -71,8 +87,8 @@ def image_folder(request: DataRequest) -> LoadedData:
 
     Raises:
         PlanError: No path is given, or `size` is too small.
-        DataError: A layout other than these, fewer than two classes, a broken or too small image,
-            two sizes, a table that does not belong to the images; the message names the files.
+        DataError: A layout other than these, fewer than two classes, a broken or too small image, two sizes, a
+            table or a pattern that does not belong to the images; the message names the files.
     """
     folder = _folder(request)
     outline = _outline(folder)
@@ -86,13 +102,13 @@ def image_folder(request: DataRequest) -> LoadedData:
 
 
 def _folder(request: DataRequest) -> _Folder:
-    allow_only(request, "path", "labels", "file_column", "label_column")
+    allow_only(request, "path", "labels", "file_column", "label_column", "groups")
     if request.path is None:
         raise PlanError("data.path: not given; data set image_folder needs the path of a folder")
     root = find(request.path, request.base, "data.path")
     if not root.is_dir():
         raise DataError(f"data.path: {root.name} is a file; allowed: a folder ({_LAYOUTS})")
-    files = _files(root) if request.labels is None else _labelled(root, request)
+    files = _with_persons(_files(root) if request.labels is None else _labelled(root, request), root, request)
     train, test = files, []
     if {file.domain for file in files} == {"train", "test"}:
         train = [file for file in files if file.domain == "train"]
@@ -108,6 +124,9 @@ def _outline(folder: _Folder) -> LoadedData:
     """Both sets without their pixels."""
     domains = [] if folder.test else sorted({file.domain for file in folder.train} - {""})
     train, test = (_image_set(files, folder.classes, domains) for files in (folder.train, folder.test))
+    if any(file.person for file in folder.train):
+        whose = numbered(*([file.person for file in files] for files in (folder.train, folder.test)))
+        train, test = (replace(each, groups=numbers) for each, numbers in zip((train, test), whose, strict=True))
     return LoadedData(train, test if folder.test else None, f"folder {folder.root.name}")
 
 
@@ -123,8 +142,18 @@ def _labelled(root: Path, request: DataRequest) -> list[_File]:
         raise PlanError(
             f"data.label_column: {request.label_column} given; allowed: the name of a column of the CSV"
         )
-    labels = read_labels(table, paths, Columns(request.file_column, request.label_column))
-    return [_File(path, "", labels[name]) for name, path in paths.items()]
+    person = None if request.groups is None or PERSON in request.groups else request.groups
+    rows = read_labels(table, paths, Columns(request.file_column, request.label_column, person))
+    return [_File(path, "", *rows[name]) for name, path in paths.items()]
+
+
+def _with_persons(files: list[_File], root: Path, request: DataRequest) -> list[_File]:
+    """The files with whose they are, where the plan gives a pattern for it."""
+    if request.groups is None or (request.labels is not None and PERSON not in request.groups):
+        return files
+    pattern = PathPattern(request.groups)
+    names = pattern.names([file.path.relative_to(root).as_posix() for file in files], root.name)
+    return [replace(file, person=name) for file, name in zip(files, names, strict=True)]
 
 
 def _files(root: Path) -> list[_File]:
@@ -191,9 +220,11 @@ def _limited(files: list[_File], request: DataRequest) -> list[_File]:
     """Draw before reading, so that a limit also limits what is decoded."""
     if request.limit is None or len(files) <= request.limit:
         return files
-    _, labels = np.unique([file.label for file in files], return_inverse=True)
-    rng = np.random.default_rng(request.seed)
-    return [files[i] for i in stratified_sample(labels.astype(np.int64), request.limit, rng)]
+    (labels,), rng = numbered([file.label for file in files]), np.random.default_rng(request.seed)
+    if request.groups is None:
+        return [files[i] for i in stratified_sample(labels, request.limit, rng)]
+    (persons,) = numbered([file.person for file in files])
+    return [files[i] for i in whole_persons(labels, persons, request.limit, rng)]
 
 
 def _image_set(files: Sequence[_File], classes: list[str], domains: list[str]) -> ImageSet:

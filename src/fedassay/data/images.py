@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.support.errors import DataError
 from fedassay.support.hashing import digest_arrays
+
+NO_PICTURES = "this needs images, and data.features brought features alone; allowed: images beside them"
+"""Why something cannot be done where only features are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +25,11 @@ class ImageSet:
         class_names: One name per class, those without a record included.
         domains: (n,) int64, positions in `domain_names`; None where the set has no domains.
         domain_names: One name per domain.
-        groups: (n,) int64; records of one number belong together, and no two roles share a group. None: each
-            record is its own.
+        groups: (n,) int64; whom each record is of. No two roles, and no two clients, share a person. None: each
+            record is of a person of its own.
+        features: (n, d) float32, computed elsewhere; None: a backbone computes them of the images.
+        together: (n,) int64; records of one number are in one role, though they are of several persons, such as
+            neighbouring patches of a picture. None: nothing but persons and identical images belongs together.
 
     Raises:
         ValueError: Shapes or types are others than these, or a label has no name.
@@ -34,6 +41,8 @@ class ImageSet:
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     groups: NDArray[np.int64] | None = None
+    features: NDArray[np.float32] | None = None
+    together: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -41,8 +50,11 @@ class ImageSet:
         _check_positions("labels", self.labels, len(self.images), len(self.class_names))
         if self.domains is not None:
             _check_positions("domains", self.domains, len(self.images), len(self.domain_names))
-        if self.groups is not None and (self.groups.dtype != np.int64 or self.groups.shape != (len(self.images),)):
-            raise ValueError(f"groups are {_describe(self.groups)}; must be int64 ({len(self.images)},)")
+        for what, numbers in (("groups", self.groups), ("together", self.together)):
+            if numbers is not None and (numbers.dtype != np.int64 or numbers.shape != (len(self.images),)):
+                raise ValueError(f"{what} are {_describe(numbers)}; must be int64 ({len(self.images)},)")
+        if self.features is not None and (self.features.ndim != 2 or len(self.features) != len(self.images)):
+            raise ValueError(f"features are {_describe(self.features)}; must be ({len(self.images)}, d)")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -67,15 +79,24 @@ class ImageSet:
             None if self.domains is None else self.domains[indices],
             self.domain_names,
             None if self.groups is None else self.groups[indices],
+            None if self.features is None else self.features[indices],
+            None if self.together is None else self.together[indices],
         )
 
+    @property
+    def pictures(self) -> bool:
+        """Whether there are images, and not what stands for them where only features are known."""
+        return are_pictures(self.image_shape)
+
     def digest(self) -> str:
-        """Content hash of images, labels, domains and groups, 64 hexadecimal digits."""
+        """Content hash of images, labels, domains, groups, features and what is kept together, 64 hex digits."""
         arrays: dict[str, NDArray[Any] | None] = {
             "images": self.images,
             "labels": self.labels,
             "domains": self.domains,
             "groups": self.groups,
+            "features": self.features,
+            "together": self.together,
         }
         return digest_arrays({name: array for name, array in arrays.items() if array is not None})
 
@@ -86,13 +107,28 @@ class LoadedData:
 
     Attributes:
         train: The records that the roles are drawn from.
-        test: The official test set, where the data set has one.
+        test: The official test set, where the data set has one; its groups number the same persons.
         source: Where the records came from, for the record and the report.
     """
 
     train: ImageSet
     test: ImageSet | None
     source: str
+
+
+def are_pictures(image_shape: tuple[int, int, int]) -> bool:
+    """Whether images of this shape are images; what stands for them where there are none is one pixel high."""
+    return image_shape[0] > 1
+
+
+def need_pictures(image_shape: tuple[int, int, int]) -> None:
+    """Refuse what needs images where only features are known.
+
+    Raises:
+        DataError: There are no images.
+    """
+    if not are_pictures(image_shape):
+        raise DataError(NO_PICTURES)
 
 
 def _check_positions(what: str, values: NDArray[np.int64], records: int, names: int) -> None:

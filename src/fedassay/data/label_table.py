@@ -1,4 +1,4 @@
-"""A CSV of labels beside images: which file is of which class."""
+"""A CSV of labels beside images: which file is of which class, and of which person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from fedassay.support import limits
 from fedassay.support.errors import DataError
@@ -24,14 +24,23 @@ class Columns:
     Attributes:
         file: Name of the column of file names.
         label: Name of the column of labels.
+        person: Name of the column of persons; None: the table is not asked for them.
     """
 
     file: str | None
     label: str | int | None
+    person: str | None = None
 
 
-def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str, str]:
-    """The label of each file.
+class Row(NamedTuple):
+    """What a table says of a file: its class, and its person where that was asked for."""
+
+    label: str
+    person: str
+
+
+def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str, Row]:
+    """The label of each file, and its person.
 
     The table has a line of column names; commas, semicolons or tabs part the columns. A row names its file by
     path below the folder, by name, or by name without its ending.
@@ -42,7 +51,7 @@ def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str
         columns: Which columns are meant.
 
     Returns:
-        The label of every file.
+        The row of every file; persons are empty where no column was named.
 
     Raises:
         DataError: No sound table, a column that is not there or not to be told, a row without a file, a file
@@ -54,9 +63,11 @@ def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str
     paths = _paths(whole)
     file_column = _file_column(names, rows, paths, columns.file, table.name)
     label_column = _label_column(names, file_column, columns.label, table.name)
-    found: dict[str, str] = {}
+    person_column = None if columns.person is None else _named(names, columns.person, "data.groups", table.name)
+    found: dict[str, Row] = {}
     for number, row in rows:
         given, label = row[file_column].strip(), row[label_column].strip()
+        person = "" if person_column is None else row[person_column].strip()
         at = f"{table.name}, line {number}"
         if (path := paths.get(given)) is None:
             why = "is not in the folder" if given not in paths else "stands for several files of the folder"
@@ -65,13 +76,24 @@ def read_labels(table: Path, files: Iterable[str], columns: Columns) -> dict[str
             raise DataError(f"{at}: {path} has a row already; allowed: one row an image")
         if not label:
             raise DataError(f"{at}: {path} has no label in column {names[label_column]}")
-        found[path] = label
+        if person_column is not None and not person:
+            raise DataError(f"{at}: {path} has nobody in column {names[person_column]}, which data.groups names")
+        found[path] = Row(label, person)
     if missing := sorted({path for path in paths.values() if path is not None} - found.keys()):
         raise DataError(
             f"{table.name}: {len(missing)} of {len(found) + len(missing)} images have no row: {missing[0]}; "
             "allowed: one row an image"
         )
     return found
+
+
+def column_names(table: Path) -> list[str]:
+    """Names of the columns of a table.
+
+    Raises:
+        DataError: No sound table.
+    """
+    return _rows(table, 1)[0]
 
 
 def _rows(table: Path, most: int) -> tuple[list[str], list[tuple[int, list[str]]]]:

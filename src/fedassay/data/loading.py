@@ -11,10 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.sampling import stratified_sample
+from fedassay.data.feature_archive import with_features
+from fedassay.data.groups import check_several
+from fedassay.data.images import ImageSet, LoadedData, are_pictures
+from fedassay.data.sampling import stratified_sample, whole_persons
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.paths import find
 from fedassay.support.registry import lookup
 
 MIN_SIDE = 7
@@ -27,7 +30,10 @@ MAX_CLASSES = 10_000
 MANY_CLASSES = 100
 """From so many classes on, there must be two records a class on average: else they are numbers, not classes."""
 
-Source = Literal["root", "path", "labels", "file_column", "label_column"]
+_NAMED = 20
+"""How many classes an error names before it counts the rest."""
+
+Source = Literal["root", "path", "labels", "file_column", "label_column", "features", "groups"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class DataRequest:
         labels: CSV of labels of an `image_folder`; None: its folders are the classes.
         file_column: Column of file names in it; None: it is found.
         label_column: Column of labels in it, or number of the column of an `npz`'s labels; None: it is found.
+        features: Archive of features that were computed elsewhere; None: a backbone computes them.
+        classes: Names of the classes that are kept; None: all.
+        groups: What says whose each record is: an array, a column, a pattern of paths, or a name that the data set
+            knows; None: each record is of a person of its own.
     """
 
     name: str
@@ -76,6 +86,15 @@ class DataRequest:
     labels: Path | None = None
     file_column: str | None = None
     label_column: str | int | None = None
+    groups: str | None = None
+    features: Path | None = None
+    classes: tuple[str, ...] | None = None
+
+    def unlimited(self) -> DataRequest:
+        """What is asked of the loader: everything, where a limit is drawn of what features or classes leave."""
+        if self.features is None and self.classes is None:
+            return self
+        return dataclasses.replace(self, limit=None)
 
 
 def load(request: DataRequest) -> LoadedData:
@@ -90,14 +109,18 @@ def load(request: DataRequest) -> LoadedData:
     """
     check_request(request)
     loader: Callable[[DataRequest], LoadedData] = lookup("dataset", request.name)
-    data = loader(request)
+    data = loader(request.unlimited())
+    if request.features is not None and data.train.features is None:
+        data = with_features(data, find(request.features, request.base, "data.features"))
+    if request.classes is not None:
+        data = only_classes(data, request.classes)
     if request.size is not None:
         data = dataclasses.replace(
             data,
             train=resized(data.train, request.size),
             test=None if data.test is None else resized(data.test, request.size),
         )
-    check_usable(data.train, data.train.image_shape, data.source)
+    check_usable(data.train, data.train.image_shape, data.source, features=request.features is not None)
     if request.limit is None:
         return data
     return dataclasses.replace(
@@ -122,9 +145,15 @@ def check_request(request: DataRequest) -> None:
 
 
 def resized(images: ImageSet, size: int) -> ImageSet:
-    """The same records as `size` x `size` images."""
+    """The same records as `size` x `size` images.
+
+    Raises:
+        PlanError: There are no images.
+    """
     if images.image_shape[:2] == (size, size):
         return images
+    if not images.pictures:
+        raise PlanError(f"data.size: {size} given, but there are features and no images; leave it out")
     from PIL import Image
 
     channels = images.image_shape[2]
@@ -155,11 +184,38 @@ def check_bytes(shape: tuple[int, ...], where: str) -> None:
         )
 
 
+def only_classes(data: LoadedData, names: tuple[str, ...]) -> LoadedData:
+    """The records of some classes, which keep their order.
+
+    Raises:
+        PlanError: There is no class of one of these names.
+    """
+    known = data.train.class_names
+    if unknown := next((name for name in names if name not in known), None):
+        listed = ", ".join(known[:_NAMED]) + (f" and {len(known) - _NAMED} more" if len(known) > _NAMED else "")
+        raise PlanError(f"data.classes: {unknown!r} given; allowed: names of classes, of {listed}")
+    kept = np.array([number for number, name in enumerate(known) if name in names], dtype=np.int64)
+
+    def of(records: ImageSet) -> ImageSet:
+        found = records.take(np.isin(records.labels, kept))
+        labels = np.searchsorted(kept, found.labels).astype(np.int64)
+        return dataclasses.replace(found, labels=labels, class_names=tuple(known[number] for number in kept))
+
+    return dataclasses.replace(data, train=of(data.train), test=None if data.test is None else of(data.test))
+
+
 def limited(images: ImageSet, limit: int, seed: int | None) -> ImageSet:
-    """At most `limit` records of a set, stratified by class, in their order."""
+    """At most `limit` records of a set, stratified by class, in their order; persons whole or not at all.
+
+    Raises:
+        DataError: No person has so few records.
+    """
     if len(images) <= limit:
         return images
-    return images.take(stratified_sample(images.labels, limit, np.random.default_rng(seed)))
+    rng = np.random.default_rng(seed)
+    if images.groups is None:
+        return images.take(stratified_sample(images.labels, limit, rng))
+    return images.take(whole_persons(images.labels, images.groups, limit, rng))
 
 
 def allow_only(request: DataRequest, *allowed: Source) -> None:
@@ -174,34 +230,53 @@ def allow_only(request: DataRequest, *allowed: Source) -> None:
         "labels": request.labels,
         "file_column": request.file_column,
         "label_column": request.label_column,
+        "groups": request.groups,
     }
+    # Features may stand beside any data set.
     for key, value in given.items():
         if value is not None and key not in allowed:
             takes = ", ".join(allowed) or f"none of {', '.join(given)}"
             raise PlanError(f"data.{key}: {value} given, but data set {request.name} takes {takes}")
 
 
-def check_usable(records: ImageSet, image: tuple[int, int, int], where: str) -> None:
+def allow_groups(request: DataRequest, *known: str) -> bool:
+    """Whether the persons that a data set knows are asked for.
+
+    Args:
+        request: Of the plan.
+        known: What the data set calls them.
+
+    Raises:
+        PlanError: Others are asked for.
+    """
+    if request.groups is not None and request.groups not in known:
+        raise PlanError(f"data.groups: {request.groups} given; data set {request.name} knows {', '.join(known)}")
+    return request.groups is not None
+
+
+def check_usable(records: ImageSet, image: tuple[int, int, int], where: str, *, features: bool = False) -> None:
     """Refuse sets that nothing can be measured on.
 
     Args:
         records: The training set; its images are not looked at.
         image: Height, width and channels of its images.
         where: The data set, for errors.
+        features: Features were computed elsewhere, so that there need be no images.
 
     Raises:
         DataError: No records, images smaller than `MIN_SIDE` or larger than `MAX_SIDE`, fewer than two classes,
-            more than `MAX_CLASSES`, or labels that are no classes.
+            more than `MAX_CLASSES`, labels that are no classes, or all records of one person.
     """
     height, width, channels = image
+    pictures = are_pictures(image) or not features
     if len(records) == 0:
         raise DataError(f"{where}: holds no images")
-    if min(height, width) < MIN_SIDE:
+    if pictures and min(height, width) < MIN_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: {MIN_SIDE}x{MIN_SIDE} or larger "
             "(the window of SSIM)"
         )
-    if max(height, width) > MAX_SIDE:
+    if pictures and max(height, width) > MAX_SIDE:
         raise DataError(
             f"{where}: images of {height}x{width} pixels; allowed: up to {MAX_SIDE}x{MAX_SIDE}, to which "
             "data.size resizes them"
@@ -216,3 +291,4 @@ def check_usable(records: ImageSet, image: tuple[int, int, int], where: str) -> 
             f"{where}: {len(records)} records are of {classes} classes; allowed: up to {MAX_CLASSES:,}, of two "
             "records or more on average (labels are classes, not numbers or names of records)"
         )
+    check_several(records.groups, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.archive import Archive, Header, open_archive
+from fedassay.data.groups import numbered
 from fedassay.data.images import LoadedData
 from fedassay.data.loading import DataRequest, allow_only
 from fedassay.data.outline import Outline, without_pixels
@@ -46,7 +48,8 @@ _LAYOUTS = (
         _Pair("test_images", "test_labels"),
     ),
 )
-_NAMES = {name for layout in _LAYOUTS for pair in (layout.train, layout.more, layout.test) for name in pair or ()}
+_PAIRS = [pair for each in _LAYOUTS for pair in (each.train, each.more, each.test) if pair is not None]
+_NAMES = {name for pair in _PAIRS for name in pair}
 
 
 def outline_of_npz(request: DataRequest) -> Outline:
@@ -56,8 +59,19 @@ def outline_of_npz(request: DataRequest) -> Outline:
         PlanError: As `npz`.
         DataError: As `npz`.
     """
-    with open_archive(_path(request), _NAMES | {"domain"}, _ALLOWED) as archive:
+    with open_archive(_path(request), _wanted(request), _ALLOWED) as archive:
         return _outline(archive, *_pairs(archive), request)
+
+
+def names_of_npz(request: DataRequest) -> list[str]:
+    """What arrays are called, without `train`, `val` and `test` in their names.
+
+    Raises:
+        PlanError: As `npz`.
+        DataError: The file is no sound archive.
+    """
+    with open_archive(_path(request), _NAMES, _ALLOWED) as archive:
+        return sorted({re.sub(r"^(train|val|test)_|_(train|test)$", "", name) for name in archive.names})
 
 
 @register("dataset", "npz", size=outline_of_npz)
@@ -69,15 +83,18 @@ def npz(request: DataRequest) -> LoadedData:
     or (n, height, width, channels) with 1 or 3 channels; labels are any whole numbers, (n,) or (n, 1), numbered
     anew in ascending order (their values become the class names). Of several labels a record, (n, k),
     `label_column` picks one. An array `domain` of whole numbers, one for each training image, says where it
-    comes from, for `clients.partition: domains` and `data.test_domain`. Other arrays are ignored. Nothing is
-    unpickled, and sizes are checked before anything is unpacked.
+    comes from, for `clients.partition: domains` and `data.test_domain`. `groups: patient` takes an array `patient`
+    of numbers or names, one for each training image, for the person that it is of; `patient_train` and
+    `patient_test` beside `x_train` and `x_test`, and `train_patient`, `val_patient` and `test_patient` beside
+    MedMNIST's arrays, are taken as well. Other arrays are ignored. Nothing is unpickled, and sizes are checked
+    before anything is unpacked.
 
     Raises:
         PlanError: No path is given.
         DataError: The file is missing, empty, no archive, too large, or holds something else.
     """
     path = _path(request)
-    with open_archive(path, _NAMES | {"domain"}, _ALLOWED) as archive:
+    with open_archive(path, _wanted(request), _ALLOWED) as archive:
         train, test = _pairs(archive)
         known = _outline(archive, train, test, request).data
         data = replace(known, train=replace(known.train, images=_images(archive, train)))
@@ -87,10 +104,23 @@ def npz(request: DataRequest) -> LoadedData:
 
 
 def _path(request: DataRequest) -> Path:
-    allow_only(request, "path", "label_column")
+    allow_only(request, "path", "label_column", "groups")
     if request.path is None:
         raise PlanError("data.path: not given; data set npz needs the path of an .npz file")
     return find(request.path, request.base, "data.path")
+
+
+def _wanted(request: DataRequest) -> set[str]:
+    """Names of all arrays that may be looked at."""
+    whose = (
+        {request.groups, *(_whose(pair.images, request.groups) for pair in _PAIRS)} if request.groups else set()
+    )
+    return _NAMES | {"domain"} | whose
+
+
+def _whose(images: str, groups: str) -> str:
+    """The array that says whose these images are: `patient_test` of `x_test`, `val_patient` of `val_images`."""
+    return groups + images[1:] if images.startswith("x") else images.removesuffix("images") + groups
 
 
 def _pairs(archive: Archive) -> tuple[list[_Pair], list[_Pair]]:
@@ -138,9 +168,55 @@ def _outline(archive: Archive, train: list[_Pair], test: list[_Pair], request: D
         sets[0] = replace(
             sets[0], domains=positions.astype(np.int64), domain_names=tuple(str(origin) for origin in origins)
         )
+    if request.groups is not None:
+        counts = [{pair: shapes[pair.images][0] for pair in part} for part in (train, test)]
+        numbers = _persons(archive, request.groups, counts)
+        sets[: len(numbers)] = [replace(each, groups=whose) for each, whose in zip(sets, numbers, strict=False)]
     height, width, channels = shapes[first][1:]
     data = LoadedData(sets[0], sets[1] if test else None, f"file {where}")
     return Outline(data, (height, width, channels))
+
+
+def _persons(archive: Archive, groups: str, records: list[dict[_Pair, int]]) -> list[NDArray[np.int64]]:
+    """Whose the training images are, and whose the test images, where an array says so.
+
+    Args:
+        archive: Open.
+        groups: As the plan names it.
+        records: Images of every pair of the training set and of the test set.
+
+    Raises:
+        DataError: There is no such array, or it does not belong to the images.
+    """
+    train, test = ({_whose(pair.images, groups): count for pair, count in part.items()} for part in records)
+    if not all(name in archive.headers for name in train):
+        if groups not in archive.headers:
+            names = " and ".join(sorted({groups, *train}, key=len))
+            raise DataError(f"data.groups: {groups} given; {archive.where} has no array {names}")
+        train = {groups: sum(train.values())}
+    known = [np.concatenate([_names(archive, name, count) for name, count in train.items()])]
+    known += [_names(archive, name, count) for name, count in test.items() if name in archive.headers]
+    return numbered(*known)
+
+
+def _names(archive: Archive, name: str, records: int) -> NDArray[Any]:
+    """Names of persons, one for each record, as text or numbers."""
+    header, where = archive.headers[name], f"{archive.where}: {name}"
+    if header.dtype.kind not in "iuUS":
+        raise DataError(f"data.groups: {where} holds {header.dtype}; allowed: whole numbers or names")
+    if header.shape not in ((records,), (records, 1)):
+        raise DataError(
+            f"data.groups: {where} has shape {header.shape}, but there are {records} images; allowed: ({records},)"
+        )
+    names = archive.read(name).reshape(records)
+    if names.dtype.kind == "S":
+        names = np.char.decode(names, "latin-1")
+    if names.dtype.kind == "U" and (unnamed := np.flatnonzero(np.char.strip(names) == "")).size:
+        raise DataError(
+            f"data.groups: {where} names nobody for {unnamed.size} images (the first is number {unnamed[0]}, "
+            "from 0); allowed: a name for each"
+        )
+    return names
 
 
 def _image_shape(header: Header, where: str) -> tuple[int, int, int, int]:

@@ -1,19 +1,29 @@
-"""How the private records are spread over the clients."""
+"""How the private records are spread over the clients.
+
+Where the data say whose each record is (`ImageSet.groups`), a person is at one client with all of its records:
+what is dealt out, drawn and counted are then persons, of the class that most of their records are of. Where a
+partition goes by what a person has several of (classes, domains), a person can belong to several clients, which
+`shared_persons` refuses or settles.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.data.groups import typical
 from fedassay.data.images import ImageSet
 from fedassay.data.sampling import by_class
 from fedassay.support.errors import PlanError
 
 Partition = Literal["iid", "dirichlet", "disjoint_labels", "dominant_classes", "domains"]
 """How records are spread over clients."""
+
+SharedPersons = Literal["refuse", "one_client"]
+"""What becomes of a person whose records a partition would put at several clients."""
 
 Indices = NDArray[np.int64]
 
@@ -28,8 +38,9 @@ def partition(
     min_records: int = 1,
     dominant: int = 2,
     uniform_share: float = 0.2,
+    shared_persons: SharedPersons = "refuse",
 ) -> list[Indices]:
-    """Spread records over clients: every record goes to exactly one.
+    """Spread records over clients: every record goes to exactly one, and so does every person.
 
     Args:
         private: The clients' records.
@@ -42,40 +53,97 @@ def partition(
         min_records: The fewest records a client may hold.
         dominant: Classes that dominate a client of `dominant_classes`.
         uniform_share: Share of its records that such a client draws from all classes.
+        shared_persons: Where `disjoint_labels` or `domains` would put a person at several clients: `refuse`, or
+            `one_client`, which leaves it at the one with most of its records and leaves its others out.
 
     Returns:
         For each client the ascending positions of its records in `private`.
 
     Raises:
-        PlanError: No clients, more clients than the records can serve, alpha not positive, more dominant
-            classes than there are, or a client left with fewer than `min_records`.
+        PlanError: No clients, more than the records or persons can serve, alpha not positive, more dominant
+            classes than there are, a client with fewer than `min_records`, or a person at several clients.
     """
     check_clients(len(private), count, alpha, min_records)
+    units = _units(private, kind)
+    if private.groups is not None:
+        check_persons(len(np.unique(private.groups)), count, min_records)
     match kind:
         case "iid":
-            parts = iid(len(private), count, rng)
+            parts = iid(len(units.sizes), count, rng)
         case "dirichlet":
-            parts = dirichlet(private.labels, count, alpha, min_records, rng)
+            parts = dirichlet(units.values, count, alpha, min_records, rng, units.sizes)
         case "disjoint_labels":
-            parts = disjoint_labels(private.labels, count, rng)
+            parts = disjoint_labels(units.values, count, rng)
         case "dominant_classes":
-            parts = dominant_classes(private.labels, count, dominant, uniform_share, rng)
+            parts = dominant_classes(units.values, count, dominant, uniform_share, rng)
         case "domains":
-            if private.domains is None:
-                raise PlanError(
-                    "clients.partition: domains given, but the data set has none; allowed: an "
-                    "image_folder of domain/class folders, an npz with an array domain, or another partition"
-                )
-            parts = domains(private.domains, count, rng)
+            parts = domains(units.values, count, rng)
         case _:
             assert_never(kind)
+    parts = [np.flatnonzero(np.isin(units.of_record, part)) for part in parts]
+    if private.groups is not None:
+        parts = _persons_at_one(parts, private.groups, kind, shared_persons)
     fewest = min(len(part) for part in parts)
     if fewest < min_records:
         raise PlanError(
             f"clients.min_records: {min_records} given, but with partition {kind} over {count} clients "
             f"one holds {fewest}; allowed: at most {fewest}, or fewer clients"
         )
-    return [np.sort(part) for part in parts]
+    return parts
+
+
+class _Units(NamedTuple):
+    """What is dealt out whole: records, persons, or a person's records of one class or domain.
+
+    Attributes:
+        of_record: The unit of each record, shape (n,).
+        values: The class or domain of each unit, shape (u,).
+        sizes: Records of each, shape (u,).
+    """
+
+    of_record: Indices
+    values: Indices
+    sizes: Indices
+
+
+def _units(private: ImageSet, kind: Partition) -> _Units:
+    values = private.labels
+    if kind == "domains":
+        if private.domains is None:
+            raise PlanError(
+                "clients.partition: domains given, but the data set has none; allowed: an "
+                "image_folder of domain/class folders, an npz with an array domain, or another partition"
+            )
+        values = private.domains
+    if private.groups is None:
+        return _Units(np.arange(len(private)), values, np.ones(len(private), np.int64))
+    numbers = private.groups
+    if kind in ("domains", "disjoint_labels"):
+        # These go by what a person may have several of.
+        numbers = np.unique(np.stack([numbers, values]), axis=1, return_inverse=True)[1].reshape(-1)
+    _, unit, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
+    return _Units(unit.astype(np.int64), typical(values, numbers), sizes.astype(np.int64))
+
+
+def _persons_at_one(
+    parts: list[Indices], groups: NDArray[np.int64], kind: Partition, shared: SharedPersons
+) -> list[Indices]:
+    """The same parts, none of which shares a person with another."""
+    held = np.concatenate(parts)
+    client = np.empty(len(groups), np.int64)
+    client[held] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    persons, person = np.unique(groups, return_inverse=True)
+    home = typical(client, groups)[person]
+    astray = np.unique(person[client != home])
+    if astray.size and shared == "refuse":
+        places = np.unique(client[person == astray[0]])
+        raise PlanError(
+            f"clients.partition: {kind} puts {astray.size} of {len(persons)} persons at several clients (one of "
+            f"them at {', '.join(map(str, places))}); allowed: clients.shared_persons: one_client, which leaves "
+            "each at the one with most of its records and its other records out, or a partition that deals out "
+            "persons (iid, dirichlet, dominant_classes)"
+        )
+    return [part[home[part] == number] for number, part in enumerate(parts)]
 
 
 def iid(records: int, count: int, rng: np.random.Generator) -> list[Indices]:
@@ -84,7 +152,12 @@ def iid(records: int, count: int, rng: np.random.Generator) -> list[Indices]:
 
 
 def dirichlet(
-    labels: NDArray[np.int64], count: int, alpha: float, min_records: int, rng: np.random.Generator
+    labels: NDArray[np.int64],
+    count: int,
+    alpha: float,
+    min_records: int,
+    rng: np.random.Generator,
+    sizes: NDArray[np.int64] | None = None,
 ) -> list[Indices]:
     """Split each class over the clients by its own draw from a symmetric Dirichlet distribution.
 
@@ -92,15 +165,18 @@ def dirichlet(
     records at the rounded cumulative sums of p (Hsu et al. 2019, in the class-wise form of Yurochkin
     et al. 2019). A client that then holds fewer than `min_records` is topped up with random
     records from whoever holds most at that moment; with small alpha and many clients, rejecting
-    such draws instead would never end.
+    such draws instead would never end. Of persons, the richest gives one whom it can do without; where it has
+    none such, the client stays below.
 
     Args:
-        labels: (n,) classes; n >= count * min_records.
+        labels: (n,) classes of records, or of persons.
         count: How many clients.
         alpha: Concentration, above 0.
         min_records: The fewest records of a client.
         rng: Source of randomness.
+        sizes: (n,) records of each person; None: one each.
     """
+    weight = np.ones(len(labels), np.int64) if sizes is None else sizes
     parts: list[list[int]] = [[] for _ in range(count)]
     for group in by_class(labels, rng):
         # Gamma draws of a tiny shape all underflow to 0 together; one client then takes the class.
@@ -110,10 +186,19 @@ def dirichlet(
         cuts = np.rint(np.cumsum(weights / weights.sum())[:-1] * len(group)).astype(np.int64)
         for part, records in zip(parts, np.split(group, cuts), strict=True):
             part.extend(records.tolist())
-    for part in parts:
-        while len(part) < min_records:
-            richest = max(parts, key=len)
-            part.append(richest.pop(int(rng.integers(len(richest)))))
+    held = [int(weight[part].sum()) for part in parts]
+    for position, part in enumerate(parts):
+        while held[position] < min_records:
+            richest = int(np.argmax(held))
+            spare = [
+                place for place, unit in enumerate(parts[richest]) if held[richest] - weight[unit] >= min_records
+            ]
+            if richest == position or not spare:
+                break
+            moved = parts[richest].pop(spare[int(rng.integers(len(spare)))])
+            part.append(moved)
+            held[richest] -= int(weight[moved])
+            held[position] += int(weight[moved])
     return [np.array(part, dtype=np.int64) for part in parts]
 
 
@@ -216,3 +301,16 @@ def check_clients(records: int, count: int, alpha: float, min_records: int) -> N
         )
     if not 0 < alpha < math.inf:
         raise PlanError(f"clients.alpha: {alpha} given; allowed: a number above 0")
+
+
+def check_persons(persons: int, count: int, min_records: int) -> None:
+    """Refuse more clients than there are persons to be at one each, unless a client may be empty.
+
+    Raises:
+        PlanError: There are fewer persons than clients.
+    """
+    if min_records and persons < count:
+        raise PlanError(
+            f"clients.count: {count} given, but the private records are of {persons} persons, each at one client; "
+            f"allowed: 1 to {persons}"
+        )

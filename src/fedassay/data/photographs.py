@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.data.images import ImageSet, LoadedData
-from fedassay.data.loading import DataRequest, DataSize, allow_only
+from fedassay.data.loading import DataRequest, DataSize, allow_groups, allow_only
 from fedassay.support.registry import register
 from fedassay.support.types import Images
 
@@ -51,18 +51,20 @@ def photographs(request: DataRequest) -> LoadedData:
     a grid at the picture's centre and share no pixel. Left out are those that are all but flat (standard
     deviation of the grey level under 12 of 255), since patches of one sky are near-duplicates of each other.
 
-    There are no official roles. Squares of 2x2 patches are groups (`ImageSet.groups`): the patches of one region
-    are always in the same role, so that an attacker does not hold three neighbours of a private patch. Every
-    photograph is in every role: its patches are the class.
+    There are no official roles. The patches of one region, a square of 2x2, are always in the same role, so that
+    an attacker does not hold three neighbours of a private patch; with `groups: region` a region is a person,
+    who has up to four records. Every photograph is in every role: its patches are the class.
     """
-    allow_only(request)
+    allow_only(request, "groups")
     patches, regions = zip(*(_patches(_read(photograph)) for photograph in _PHOTOGRAPHS.values()), strict=True)
     before = np.cumsum([0, *(region.max() + 1 for region in regions[:-1])])
+    of_region = np.concatenate([region + first for region, first in zip(regions, before, strict=True)])
     train = ImageSet(
         np.concatenate(patches),
         np.repeat(np.arange(len(patches)), [len(images) for images in patches]),
         tuple(_PHOTOGRAPHS),
-        groups=np.concatenate([region + first for region, first in zip(regions, before, strict=True)]),
+        groups=of_region if allow_groups(request, "region") else None,
+        together=of_region,
     )
     return LoadedData(train, None, "photographs of scikit-image and scikit-learn, embedded")
 

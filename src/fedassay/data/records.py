@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedassay.data.images import are_pictures, need_pictures
 from fedassay.support.types import Bools, Floats, Images, Ints
 
 
@@ -35,9 +36,20 @@ class Records:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
+        """Height, width, channels.
+
+        Raises:
+            DataError: There are no images, only features.
+        """
         height, width, channels = self.images.shape[1:]
+        need_pictures((height, width, channels))
         return height, width, channels
+
+    @property
+    def pictures(self) -> bool:
+        """Whether there are images, and not what stands for them where only features are known."""
+        height, width, channels = self.images.shape[1:]
+        return are_pictures((height, width, channels))
 
     @cached_property
     def features(self) -> Floats:

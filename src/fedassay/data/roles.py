@@ -4,7 +4,7 @@ Private records are the clients' own and what an audit is about; the attacker ha
 of the same distribution; the public ones are known to everybody (a backbone may be trained on
 them); test records measure accuracy; of control records, which are nobody's,
 audits make releases that are known to leak. A reconstruction or membership score means nothing if the
-attacker already holds the very image, so no image may be in two roles.
+attacker already holds the very image, so no image may be in two roles, and no person.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Roles:
             of a data set with an official test set), in the order of the role's records.
         duplicates: Training records whose image is that of an earlier one; each is in the same
             role as the first.
-        dropped: Official test records left out because their image is in the training set.
+        dropped: Official test records left out because their image, or their person, is in the training set.
     """
 
     private: ImageSet
@@ -54,12 +54,12 @@ class Roles:
 
 
 def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.Generator) -> Roles:
-    """Share records out to roles, class by class, keeping identical images and the set's groups together.
+    """Share records out to roles, class by class, keeping identical images and persons together.
 
-    Identical images form one group (with the label of the first), and so do the records of one of the set's
-    own groups; groups that share an image are one. They are drawn in random order and each class is divided
-    by the shares, rounding carried over between classes. Shares count groups, so roles may be off by a few
-    records where groups are larger than one.
+    Identical images form one group (with the label of the first), and so do the records of a person, and those
+    that `ImageSet.together` keeps in one role; groups that share a record are one. They are drawn in random order
+    and each class is divided by the shares, rounding carried over between classes. Shares count groups, so roles
+    may be off by a few records where groups are larger than one.
 
     Args:
         data: A loaded data set.
@@ -75,7 +75,7 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
     """
     check_shares(shares, official_test=data.test is not None)
     same = _same_images(data.train.images)
-    groups, first = _joined(same, data.train.groups)
+    groups, first = _joined(same, data.train.groups, data.train.together)
     names = get_args(Role)
     parts = np.array([shares.get(role, 0.0) for role in names] + [0.0])
     parts[-1] = max(0.0, 1.0 - parts.sum())
@@ -90,7 +90,7 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
     }
     dropped, test = 0, data.train.take(indices["test"])
     if data.test is not None:
-        indices["test"] = _unseen(data.train.images, data.test.images)
+        indices["test"] = unseen(data.train, data.test)
         test = data.test.take(indices["test"])
         dropped = len(data.test) - len(test)
     return Roles(
@@ -132,28 +132,31 @@ def _same_images(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _joined(
-    same: NDArray[np.int64], groups: NDArray[np.int64] | None
+    same: NDArray[np.int64], *together: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The group of each record, by its image and its own group, and the first record of each group."""
+    """The group of each record, by its image and what else keeps records together; the first of each group."""
     joined = same
-    if groups is not None and len(groups):
-        # Images and groups are nodes; a record is an edge between its image and its group.
-        _, own = np.unique(groups, return_inverse=True)
-        nodes = int(same.max()) + 1 + int(own.max()) + 1
+    for numbers in together:
+        if numbers is None or not len(numbers):
+            continue
+        # Groups so far and these are nodes; a record is an edge between the two that it is in.
+        _, own = np.unique(numbers, return_inverse=True)
+        nodes = int(joined.max()) + 1 + int(own.max()) + 1
         # Plans name roles, and the command line reads plans without what takes long to import.
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        edges = coo_array((np.ones(len(same)), (same, own + int(same.max()) + 1)), shape=(nodes, nodes))
-        joined = connected_components(edges, directed=False)[1][same]
+        edges = coo_array((np.ones(len(joined)), (joined, own + int(joined.max()) + 1)), shape=(nodes, nodes))
+        joined = connected_components(edges, directed=False)[1][joined]
     _, first, position = np.unique(joined, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return np.argsort(order)[position].astype(np.int64), first[order].astype(np.int64)
 
 
-def _unseen(train: NDArray[np.uint8], test: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Positions of the test images that are not in the training set."""
-    known = set(digest_records(train))
-    return np.array(
-        [position for position, key in enumerate(digest_records(test)) if key not in known], dtype=np.int64
-    )
+def unseen(train: ImageSet, test: ImageSet) -> NDArray[np.int64]:
+    """Positions of the test records of whom the training set has neither the image nor the person."""
+    known = set(digest_records(train.images))
+    unseen = np.array([key not in known for key in digest_records(test.images)], np.bool_)
+    if train.groups is not None and test.groups is not None:
+        unseen &= ~np.isin(test.groups, train.groups)
+    return np.flatnonzero(unseen)

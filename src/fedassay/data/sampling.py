@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.data.groups import typical
+from fedassay.support.errors import DataError
+
 
 def apportion(sizes: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Divide each class among parts, in whole records as near the shares as they can be.
@@ -56,6 +59,41 @@ def stratified_sample(labels: NDArray[np.int64], size: int, rng: np.random.Gener
     counts = apportion(sizes, np.array([share, 1 - share]))[:, 0]
     _mend_total(counts, sizes, size)
     return np.sort(np.concatenate([group[:count] for group, count in zip(groups, counts, strict=True)]))
+
+
+def whole_persons(
+    labels: NDArray[np.int64], groups: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw persons with all of their records, each class in its own proportion, as many as `size` has room for.
+
+    Persons of a class are put into random order, and all into one by the share of their class that has gone
+    before; each is taken if there is room left for its records.
+
+    Args:
+        labels: (n,) class of each record; a person is of the class that most of its records are of.
+        groups: (n,) whose each record is.
+        size: Records at most.
+        rng: Source of randomness.
+
+    Returns:
+        Positions, ascending.
+
+    Raises:
+        DataError: No person has so few records.
+    """
+    _, person, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    place = np.empty(len(counts))
+    for rows in by_class(typical(labels, groups), rng):
+        gone = np.cumsum(counts[rows])
+        place[rows] = (gone - counts[rows] / 2) / gone[-1]
+    taken, left = np.zeros(len(counts), np.bool_), size
+    for row in np.argsort(place, kind="stable"):
+        if counts[row] <= left:
+            taken[row] = True
+            left -= int(counts[row])
+    if not taken.any():
+        raise DataError(f"data.limit: {size} given, but no person has fewer than {counts.min()} records")
+    return np.flatnonzero(taken[person])
 
 
 def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[NDArray[np.int64]]:

@@ -12,21 +12,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from operator import ge
 from typing import Literal
 
 import numpy as np
 
-from fedassay.exchange.release import PrivacyClaim, PrivacyTarget, Release
+from fedassay.exchange.release import Release
 from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transcript
 from fedassay.privacy.accounting import Total, compose
+from fedassay.privacy.conversions import compose_for_group, of_group
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
 from fedassay.records.record import LedgerRow
 from fedassay.support import limits
-from fedassay.support.adjacency import Adjacency, class_counts_public
+from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public
 from fedassay.support.errors import DataError
 
 _ALL = "all"
@@ -45,23 +46,53 @@ class _Entry:
     across: Event
 
 
-def account(transcript: Transcript, adjacency: Adjacency, delta: float) -> Accounted:
-    """Total of everything that leaves the clients, for the worst record.
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked about: a relation, whose privacy, and by which of the two sensitivities.
+
+    Attributes:
+        records: The most records of one such unit; None: nobody says.
+    """
+
+    adjacency: Adjacency
+    unit: Unit
+    records: int | None
+    stated: bool
+
+
+def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Unit = "record") -> Accounted:
+    """Total of everything that leaves the clients, for the worst record, person or client.
 
     Args:
         transcript: What was sent; messages of the server count where they are not derived or public.
         adjacency: The relation asked about; a release made for another one is converted where that
             is sound, else counted as unbounded.
         delta: In (0, 1).
+        unit: Whose privacy is asked about. For persons a release for records is converted by the most records that
+            the transcript says one person has, and is unbounded where it does not say; see
+            `fedassay.privacy.conversions`.
 
     Returns:
         Epsilon on the exact and on the sources' stated sensitivities, mu, and what leaves exactly.
     """
     exact = exact_fields(transcript, adjacency)
-    ours = _worst(_events(transcript, adjacency, stated=False), adjacency, delta)
-    stated = _worst(_events(transcript, adjacency, stated=True), adjacency, delta)
+    # How many records a client has, nobody says.
+    most = transcript.most_records if unit == "person" else None
+    asked, members = _Asked(adjacency, unit, most, stated=False), 1
+    if most is not None and _all_of_records(transcript):
+        # What composes as a whole is converted as a whole.
+        asked, members = replace(asked, unit="record"), most
+    ours = _worst(_events(transcript, asked), adjacency, delta, members)
+    stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
     reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
     return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
+
+
+def _all_of_records(transcript: Transcript) -> bool:
+    """Whether no release is for anything larger than a record."""
+    return all(
+        item.release.unit == "record" for message in transcript.messages for item in message.fields.values()
+    )
 
 
 def exact_fields(transcript: Transcript, adjacency: Adjacency) -> tuple[str, ...]:
@@ -81,7 +112,7 @@ def _breaks(release: Release, adjacency: Adjacency) -> bool:
     return not (release.depends_on == "labels" and class_counts_public(adjacency))
 
 
-def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[str, dict[str, list[_Entry]]]:
+def _events(transcript: Transcript, asked: _Asked) -> dict[str, dict[str, list[_Entry]]]:
     """Entries by client and cell; a joint release counts once, a securely summed one once a client."""
     found: dict[str, dict[str, list[_Entry]]] = {}
     for number, message in enumerate(transcript.messages):
@@ -103,7 +134,7 @@ def _events(transcript: Transcript, adjacency: Adjacency, stated: bool) -> dict[
                 continue
             seen.add(joint)
             where = f"{name} in message {number} of {message.sender}"
-            for cell, entry in _of_release(joint, adjacency, stated, where):
+            for cell, entry in _of_release(joint, asked, where):
                 cells.setdefault(cell, []).append(entry)
     return _with_everybodys(found)
 
@@ -120,11 +151,19 @@ def _with_everybodys(found: dict[str, dict[str, list[_Entry]]]) -> dict[str, dic
     return found
 
 
-def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str) -> Iterable[tuple[str, _Entry]]:
+def _of_release(release: Release, asked: _Asked, where: str) -> Iterable[tuple[str, _Entry]]:
+    adjacency = asked.adjacency
     if release.mechanism in {"public", "derived"}:
         return []
     if release.mechanism == "exact":
         return [(_ALL, _unbounded(f"{where} is exact"))] if _breaks(release, adjacency) else []
+    coarser = UNIT_ORDER.index(asked.unit) - UNIT_ORDER.index(release.unit)
+    if coarser > 0 and asked.records is None:
+        reason = f"{where} was released for one {release.unit}, asked about one {asked.unit}"
+        return [(_ALL, _unbounded(f"{reason}, and nobody says how many records that is"))]
+    members = asked.records if coarser > 0 and asked.records is not None else 1
+    # A record that comes or goes changes a person that stays: that is one person replaced.
+    parted = coarser < 0 and adjacency == release.adjacency == "add_remove"
     if release.mechanism == "dp_sgd":
         # The accountant knows Poisson sampling under every relation.
         assert release.noise_multiplier is not None
@@ -132,18 +171,29 @@ def _of_release(release: Release, adjacency: Adjacency, stated: bool, where: str
         assert release.steps is not None
         if release.noise_multiplier == 0 and release.steps > 0:
             return [(_ALL, _unbounded(f"{where}: DP-SGD without noise"))]
-        event = SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps, adjacency)
-        return [(_ALL, _Entry(event, event))]
+        event = SubsampledGaussianEvent(
+            release.noise_multiplier,
+            release.sampling_rate,
+            release.steps,
+            "replace_one" if coarser < 0 and adjacency == "add_remove" else adjacency,
+        )
+        if members > 1 and adjacency != "add_remove":
+            return [
+                (_ALL, _unbounded(f"{where}: DP-SGD of records, asked about one {asked.unit} that is replaced"))
+            ]
+        own = of_group(event, members)
+        return [(_ALL, _Entry(own, own))]
     inside = _conversion(release.adjacency, adjacency)
     if inside is None:
         return [(_ALL, _unbounded(f"{where} was released under {release.adjacency}, asked {adjacency}"))]
+    inside *= members * (2.0 if parted else 1.0)
     # A record that moves between two cells is removed from one and added to the other: once each.
-    across = 1.0 if release.adjacency == "add_remove" else inside
+    across = float(members) if release.adjacency == "add_remove" else inside
     if release.mechanism == "pure":
         assert release.pure_epsilon is not None
         pures = zip(release.cells, release.pure_epsilon, strict=True)
         return [(cell, _Entry(PureEvent(inside * own), PureEvent(across * own))) for cell, own in pures]
-    sensitivity = release.stated_sensitivity if stated else release.sensitivity
+    sensitivity = release.stated_sensitivity if asked.stated else release.sensitivity
     sensitivity = release.sensitivity if sensitivity is None else sensitivity
     assert sensitivity is not None
     assert release.noise_scale is not None
@@ -174,8 +224,14 @@ def _conversion(made_for: Adjacency | None, asked: Adjacency) -> float | None:
     return 2.0 if made_for == "add_remove" else None
 
 
-def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, delta: float) -> Total:
-    """The total of the worst record over clients and cells."""
+def _worst(
+    cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, delta: float, members: int = 1
+) -> Total:
+    """The total of the worst record over clients and cells, or of so many records of one client together.
+
+    Records of several classes together give no more away than as many of the worst class do: Gaussian-DP
+    parameters and pure epsilons of the records of one unit add up at most.
+    """
     candidates: dict[tuple[Event, ...], None] = {(): None}
     for cells in cells_of.values():
         whole = [entry.inside for entry in cells[_ALL]]
@@ -191,7 +247,12 @@ def _worst(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency, d
     # Most clients release alike, so few distinct compositions remain.
     left = _undominated(list(candidates))
     _refuse_dear(left)
-    totals = [compose(list(candidate), delta) for candidate in left]
+    totals = [
+        compose(list(candidate), delta)
+        if members == 1
+        else compose_for_group(list(candidate), members, delta, adjacency)
+        for candidate in left
+    ]
     return max(totals, key=lambda total: total.epsilon)
 
 
@@ -265,7 +326,8 @@ def _place(candidate: tuple[Event, ...]) -> tuple[float, ...] | None:
     if not sampled:
         return 0.0, 0.0, compose_mu(mus), 0.0, 0.0, 0.0
     one = sampled[0]
-    side = 1.0 if one.adjacency == "add_remove" else 2.0
+    # Steps of several relations, or of groups of several sizes, are not compared.
+    side = float(one.members) if one.adjacency == "add_remove" else -1.0
     return side, -side, compose_mu(mus), -one.noise_multiplier, one.sampling_rate, float(one.steps)
 
 
@@ -345,28 +407,6 @@ def _shapes(items: list[MessageField]) -> str:
 def _range(values: list[tuple[float, ...] | None]) -> tuple[float, float] | None:
     known = [value for part in values if part is not None for value in part]
     return (min(known), max(known)) if known else None
-
-
-def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
-    """What a reader of the claim must know besides the numbers.
-
-    Args:
-        transcript: What was sent.
-        target: What was asked for.
-        smallest: Records of the smallest client; 0 where it is not known.
-    """
-    claim = transcript.claim
-    if not isinstance(claim, PrivacyClaim):
-        return ()
-    found = []
-    if smallest and claim.delta >= 1 / smallest:
-        found.append(
-            f"delta = {claim.delta:g} is at least 1/n for the smallest client (n = {smallest}): such a claim "
-            f"allows a record to be published outright"
-        )
-    if claim.adjacency != target.adjacency:
-        found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
-    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How a field of a message was protected, and what its sender claims.
 
 A `Release` is what the accountant reads: the mechanism, its noise, the L2 sensitivity it was
-calibrated for, the adjacency that sensitivity is for, and the unit of privacy (one record). A
+calibrated for, the adjacency that sensitivity is for, and the unit of privacy. A
 field without a mechanism is `exact` and counts as such everywhere.
 """
 
@@ -14,7 +14,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fedassay.support import limits
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.text import cut
 from fedassay.support.types import Extended, Frozen
 
@@ -39,7 +39,7 @@ class Release(Frozen):
         depends_on: What the exact value is a function of. A function of labels alone (class counts,
             the list of classes) is public under `replace_one_same_label` and under nothing else.
         adjacency: The relation that `sensitivity` is for; None for exact, public and derived fields.
-        unit: What one neighbour differs in.
+        unit: What one neighbour differs in, all of its records: see `fedassay.support.adjacency.UNITS`.
         group: Fields of one message with the same group are one joint release: one noise draw on
             the concatenated statistic, one ledger entry, one joint sensitivity repeated on each.
         cells: The disjoint sets of records that the blocks of the release speak of. ("all",) is the
@@ -57,7 +57,7 @@ class Release(Frozen):
         stated_sensitivity: The sensitivity that the source paper states, where it differs.
         pure_epsilon: `pure`: total epsilon of the field over all its coordinates, one per cell.
         noise_multiplier: `dp_sgd`: noise standard deviation over the clipping norm.
-        sampling_rate: `dp_sgd`: Poisson sampling probability of a record in a step.
+        sampling_rate: `dp_sgd`: Poisson sampling probability of a unit in a step.
         steps: `dp_sgd`: number of noisy steps.
         note: Anything a reader of the ledger must know.
     """
@@ -65,7 +65,7 @@ class Release(Frozen):
     mechanism: MechanismName
     depends_on: Literal["records", "labels"] = "records"
     adjacency: Adjacency | None = None
-    unit: Literal["record"] = "record"
+    unit: Unit = "record"
     group: str | None = Field(default=None, max_length=limits.NAME_LENGTH)
     cells: tuple[str, ...] = Field(default=("all",), max_length=limits.CLASSES)
     noise_scale: tuple[float, ...] | None = None
@@ -96,6 +96,11 @@ class Release(Frozen):
             "dp_sgd": ("adjacency", "noise_multiplier", "sampling_rate", "steps"),
         }.get(self.mechanism, ())
         missing = [name for name in needed if getattr(self, name) is None]
+        if self.unit != "record" and self.cells != ("all",):
+            raise ValueError(
+                f'a release of unit {self.unit} has the cell "all" alone, given {cut(str(self.cells), 200)}: a '
+                f"{self.unit} has records of several classes"
+            )
         if missing:
             raise ValueError(f"a {self.mechanism} release must state {', '.join(missing)}")
         for name in ("noise_scale", "sensitivity", "stated_sensitivity", "pure_epsilon"):
@@ -144,7 +149,7 @@ class PrivacyClaim(Frozen):
     epsilon: float = Field(gt=0, allow_inf_nan=False)
     delta: float = Field(ge=0, lt=1)
     adjacency: Adjacency
-    unit: Literal["record"] = "record"
+    unit: Unit = "record"
     covers: tuple[str, ...] = ()
     source: str
 
@@ -166,11 +171,15 @@ class PrivacyTarget(Frozen):
         epsilon: Infinite: nothing is noised and nothing is claimed.
         delta: In (0, 1).
         adjacency: Named always; see `Adjacency`.
+        unit: Whose privacy; see `Unit`.
+        max_records: The most records of one person or client that statistics are taken of; None: all.
     """
 
     epsilon: Extended = Field(gt=0)
     delta: float = Field(gt=0, lt=1)
     adjacency: Adjacency
+    unit: Unit = "record"
+    max_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
 
     @property
     def private(self) -> bool:
@@ -181,4 +190,6 @@ class PrivacyTarget(Frozen):
         """What a run that was asked for this claims: it, from `source`, or nothing where nothing is noised."""
         if not self.private:
             return NoClaim()
-        return PrivacyClaim(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, source=source)
+        return PrivacyClaim(
+            epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency, unit=self.unit, source=source
+        )

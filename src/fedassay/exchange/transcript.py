@@ -63,6 +63,7 @@ class Transcript:
         messages: In the order in which they were sent.
         claim: What is claimed about the client messages, or an explicit `NoClaim`.
         notes: What a reader of the ledger must know (exclusions, fallbacks).
+        most_records: The most records that one person has at one client, where somebody says.
         sources: Names of the files that the messages were read from, in their order; none where nothing was.
     """
 
@@ -71,6 +72,7 @@ class Transcript:
     messages: tuple[Message, ...]
     claim: Claim = field(default_factory=NoClaim)
     notes: tuple[str, ...] = ()
+    most_records: int | None = field(default=None, kw_only=True)
     sources: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -112,10 +114,11 @@ class Transcript:
                 write_part(folder / _file_name(number), message.serialized)
         # One message a line, and one at a time: neither the messages nor what is said of them is held twice.
         with open_atomic(folder / MANIFEST) as stream:
+            most = "" if self.most_records is None else f' "most_records": {self.most_records},\n'
             stream.write(
                 f'{{\n "format": {FORMAT},\n "method": {json.dumps(self.method)},\n "classes": {self.classes},\n'
                 f' "claim": {self.claim.model_dump_json()},\n "notes": {json.dumps(self.notes)},\n'
-                ' "messages": ['.encode()
+                f'{most} "messages": ['.encode()
             )
             for number, message in enumerate(self.messages):
                 stream.write(f"{',' if number else ''}\n  {_said_of(message, _file_name(number))}".encode())
@@ -175,6 +178,7 @@ class _Manifest(Frozen):
     classes: int = Field(ge=1, le=limits.CLASSES)
     claim: Claim = Field(default_factory=NoClaim, discriminator="kind")
     notes: Annotated[tuple[str, ...], FailFast()] = Field(default=(), max_length=limits.MESSAGES)
+    most_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
     messages: Annotated[tuple[_MessageRecord, ...], FailFast()] = Field(min_length=1, max_length=limits.MESSAGES)
 
 
@@ -211,7 +215,15 @@ def load_transcript(folder: Path) -> Transcript:
         lies = Stored(file, 0, len(serialized))
         messages.append(message if held <= _HELD else message.left_in(lies, serialized))
     names = tuple(record.file for record in manifest.messages)
-    return Transcript(manifest.method, manifest.classes, tuple(messages), manifest.claim, manifest.notes, names)
+    return Transcript(
+        manifest.method,
+        manifest.classes,
+        tuple(messages),
+        manifest.claim,
+        manifest.notes,
+        names,
+        most_records=manifest.most_records,
+    )
 
 
 def _files(folder: Path, manifest: _Manifest) -> list[Path]:

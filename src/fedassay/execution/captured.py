@@ -223,7 +223,7 @@ def _described(
     }
     if scenario is not None:
         resolved = scenario.resolved()
-        out |= {key: resolved[key] for key in ("seeds", "data", "backbone", "similarity")}
+        out |= {key: resolved[key] for key in ("seeds", "data", "backbone", "similarity") if key in resolved}
     out["attacks"] = [{part.name: part.params} for part in case.attacks]
     out["audits"] = [{name: {}} for name in entries("audit")]
     return out

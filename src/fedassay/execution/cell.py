@@ -14,16 +14,19 @@ import numpy as np
 
 from fedassay.audits.evidence import Subject
 from fedassay.audits.verdict import admitted, not_run
+from fedassay.backbones.precomputed import REASON, is_precomputed
 from fedassay.contracts.attack import Attack, AttackResult, Knowledge
 from fedassay.contracts.audit import AttackAgain, AuditContext, Workplace
 from fedassay.contracts.membership import MembershipGame, make_game, no_questions, visible
 from fedassay.contracts.method import Outcome
 from fedassay.contracts.registry import claim_audit, judges_the_claim
+from fedassay.data.images import NO_PICTURES
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
-from fedassay.exchange.ledger import Accounted, account, ledger_rows, warnings_of
+from fedassay.exchange.ledger import Accounted, account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.view import View
+from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
 from fedassay.execution.coverage import coverage
@@ -74,7 +77,7 @@ class Work:
         accounted: Accounted | None = None
         with self.stages("accounting"):
             rows = ledger_rows(transcript, asked.adjacency)
-            accounted = account(transcript, asked.adjacency, asked.delta)
+            accounted = account(transcript, asked.adjacency, asked.delta, asked.unit)
         if accounted is None or self.stages.errors:
             failed = self.stages.errors[-1]
             findings = self._none_run(f"not tried after a failure: {failed.stage}: {failed.message}")
@@ -143,12 +146,25 @@ class Work:
             with self.stages(attack.label):
                 recovered = tuple(vector for result in results.values() for vector in result.vectors)
                 try:
+                    self._check_images(attack)
                     results[attack.label] = attack.build.run(seen, self._knowledge(attack, recovered))
                 except NotRunError as error:
                     reasons[attack.label] = str(error)
                     if isinstance(error, NothingToReadError):
                         idle.add(attack.name)
         return results, reasons, idle
+
+    def _check_images(self, attack: Component[Attack]) -> None:
+        """Refuse an attack what precomputed features lack: images to reconstruct, or a network.
+
+        Raises:
+            NotRunError: It needs one of them; the message says which.
+        """
+        facts, known = attack.build.facts, self.case.known
+        if not known.fresh.pictures and {"reconstructions", "inversions"} & set(facts.gives):
+            raise NotRunError(NO_PICTURES)
+        if "backbone_gradients" in facts.needs and known.backbone is not None and is_precomputed(known.backbone):
+            raise NotRunError(f"{REASON} differentiate through")
 
     def _again(self, attack: Component[Attack]) -> AttackAgain:
         def attack_again(
@@ -246,6 +262,7 @@ class Work:
             epsilon=entry.privacy.epsilon,
             delta=entry.privacy.delta,
             adjacency=entry.privacy.adjacency,
+            unit=entry.privacy.unit,
             seed=entry.seed,
             utility={} if produced is None else dict(produced.utility),
             communication={} if produced is None else _communication(produced.outcome),

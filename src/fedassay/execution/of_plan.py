@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import cast
 
 from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.stats.persons import share_interval
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
+from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
@@ -26,9 +28,11 @@ from fedassay.plan.schema import Cell, Component, Plan, Scenario
 from fedassay.plan.sizes import backbone_size
 from fedassay.plan.wiring import attacks_for, bounds_in
 from fedassay.privacy.tape import Tape, drawn_again, taped
+from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
 
 
@@ -75,7 +79,8 @@ def case_of_plan(
 def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
     """The sizes of the work, of the records as they are; None where the backbone was not measured."""
     clients = prepared.clients
-    image = clients[0].image_shape
+    height, width, channels = clients[0].images.shape[1:]
+    image = (height, width, channels)
     backbone = backbone_size(plan, image)
     if isinstance(backbone, str):
         return None
@@ -115,7 +120,8 @@ class SimulatedSource:
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
         with taped(folder=scratch) as tape, stages("method"):
-            outcome = self._run(self._input(self.prepared.clients, self.seeds, scratch))
+            _require_persons(self.cell.privacy, self.prepared.clients)
+            outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
             return None
         with stages("transcript"):
@@ -124,7 +130,7 @@ class SimulatedSource:
             outcome.transcript.save(self.place.folder / name)
         utility: dict[str, float | None] = dict(outcome.utility)
         with stages("utility"):
-            utility = {**_accuracy(outcome, self.prepared.test), **utility}
+            utility = {**_accuracy(outcome, self.prepared.evaluation), **utility}
         return Produced(outcome, utility, tape)
 
     def again(self, clients: Sequence[Records], seeds: Seeds) -> Outcome:
@@ -159,7 +165,7 @@ class SimulatedSource:
     def _input(self, clients: Sequence[Records], seeds: Seeds, scratch: Path | None) -> MethodInput:
         return MethodInput(
             clients=tuple(clients),
-            test=self.prepared.test,
+            test=self.prepared.evaluation,
             public=self.prepared.public,
             classes=self.prepared.classes,
             backbone=self.prepared.backbone,
@@ -182,7 +188,8 @@ def _seeds(cell: Cell) -> Seeds:
     asked = cell.privacy
     if not asked.private:
         return own
-    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency)
+    unit = () if asked.unit == "record" else (asked.unit, repr(asked.max_records))
+    return own.child("private", repr(asked.epsilon), repr(asked.delta), asked.adjacency, *unit)
 
 
 def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
@@ -201,11 +208,33 @@ def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity
     return make_similarity(spec, base, device)
 
 
+def _require_persons(privacy: PrivacyTarget, clients: Sequence[Records]) -> None:
+    """Refuse privacy of persons where nobody says who they are.
+
+    Raises:
+        DataError: Some client's records are of nobody in particular.
+    """
+    if privacy.private and privacy.unit == "person" and any(client.groups is None for client in clients):
+        raise DataError(
+            "privacy.unit: given person, and nothing says whose each record is; allowed: data.groups with it, or "
+            "privacy.unit: record"
+        )
+
+
+def _told(outcome: Outcome, prepared: Prepared) -> Outcome:
+    """The outcome, whose transcript says how many records one person has where the data say whose they are."""
+    groups = [client.groups for client in prepared.clients]
+    if all(own is None for own in groups):
+        return outcome
+    return replace(outcome, transcript=replace(outcome.transcript, most_records=most_records(groups)))
+
+
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     if outcome.model is None:
         return {}
-    correct = int((outcome.model.predict(test) == test.labels).sum())
-    low, high = wilson(correct, len(test))
+    hits = outcome.model.predict(test) == test.labels
+    correct = int(hits.sum())
+    low, high = wilson(correct, len(test)) if test.groups is None else share_interval(hits, test.groups)
     return {
         "accuracy": correct / len(test),
         "accuracy_low": float(low),

@@ -135,7 +135,9 @@ def _target(transcript: Transcript) -> PrivacyTarget:
     claim = transcript.claim
     if not isinstance(claim, PrivacyClaim):
         return PrivacyTarget(epsilon=math.inf, delta=_DELTA, adjacency="add_remove")
-    return PrivacyTarget(epsilon=claim.epsilon, delta=claim.delta or _DELTA, adjacency=claim.adjacency)
+    return PrivacyTarget(
+        epsilon=claim.epsilon, delta=claim.delta or _DELTA, adjacency=claim.adjacency, unit=claim.unit
+    )
 
 
 @dataclass(frozen=True)

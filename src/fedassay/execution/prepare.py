@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
+from fedassay.backbones.precomputed import precomputed
 from fedassay.data.domains import leave_out
+from fedassay.data.evaluation import held_out
 from fedassay.data.images import ImageSet
 from fedassay.data.loading import load
+from fedassay.data.official_roles import official_roles
 from fedassay.data.partition import partition
 from fedassay.data.records import Records
 from fedassay.data.roles import Role, Roles, split_roles
@@ -23,7 +27,10 @@ from fedassay.support.errors import PlanError
 from fedassay.support.numerics import at_threads
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
-from fedassay.support.types import Floats, Images
+from fedassay.support.types import Floats, Images, Ints
+
+ONE_EACH = "data.groups is not given: each record is taken to be of a person of its own"
+UNKNOWN_TEST = "nothing says whose the test records are: they are taken to be of none of the other roles' persons"
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Prepared:
     Attributes:
         clients: The private role, partitioned; names `client/0` onwards.
         test: The test role.
+        evaluation: Records that accuracy is measured on; those of `test` unless the plan says otherwise.
         public: The public role, or None where it has no records.
         fresh: Records of the private distribution that no client holds and nothing is scored on.
         control: Records in no other role, which controls are made of; may be empty.
@@ -44,6 +52,7 @@ class Prepared:
 
     clients: tuple[Records, ...]
     test: Records
+    evaluation: Records
     public: Records | None
     attacker: Records | None
     fresh: Records
@@ -72,7 +81,8 @@ def prepare(
     data = load(request_of(plan.data, base, seeds))
     if plan.data.test_domain is not None:
         data = leave_out(data, plan.data.test_domain)
-    roles = split_roles(data, shares_of(plan.data, test_set=data.test is not None), seeds.numpy("roles"))
+    divide = official_roles if plan.data.roles == "official" else split_roles
+    roles = divide(data, shares_of(plan.data, test_set=data.test is not None), seeds.numpy("roles"))
     for role in ("private", "test"):
         if len(getattr(roles, role)) == 0:
             raise PlanError(f"data.split.{role}: no records; the plan needs some in this role")
@@ -84,17 +94,28 @@ def prepare(
         min_records=plan.clients.min_records,
         dominant=plan.clients.dominant,
         uniform_share=plan.clients.uniform_share,
+        shared_persons=plan.clients.shared_persons,
         rng=seeds.numpy("partition"),
     )
+    measured: list[NDArray[np.int64]] = list(parts)
+    if plan.clients.evaluate == "held_out":
+        parts, measured = held_out(roles.private, parts, plan.clients.held_out, seeds.numpy("held out"))
     public = roles.public if len(roles.public) else None
     with at_threads(threads):
-        backbone = build(_backbone_request(plan, roles, seeds.integer("backbone"), device, base))
+        backbone = (
+            build(_backbone_request(plan, roles, seeds.integer("backbone"), device, base))
+            if roles.private.features is None
+            else precomputed(roles.private, data.source, device)
+        )
 
     def extract(images: Images) -> Floats:
         with progress.step("features"), at_threads(threads):
             return backbone.features(images)
 
     private = _records("private", roles.private, extract)
+    test = _records("test", roles.test, extract)
+    own = np.concatenate(measured)
+    evaluation = test if plan.clients.evaluate == "test" else private.take(own, "test")
     attacker, attacker_source = _attacker(plan, base, roles.attacker, seeds)
     facts = {
         "source": data.source,
@@ -105,15 +126,19 @@ def prepare(
         "image_shape": list(roles.private.image_shape),
         "class_names": list(roles.private.class_names),
         "client_records": [len(part) for part in parts],
+        "evaluated_on": {"records": plan.clients.evaluate, "count": len(evaluation)},
+        "persons": _persons(plan, roles, parts, [*parts, *measured]),
         "backbone": {
             "description": backbone.description,
             "width": backbone.width,
             "fingerprint": backbone.fingerprint,
+            "preprocessing": backbone.preprocessing,
         },
     }
     return Prepared(
         clients=tuple(private.take(part, f"client/{i}") for i, part in enumerate(parts)),
-        test=_records("test", roles.test, extract),
+        test=test,
+        evaluation=evaluation,
         public=None if public is None else _records("public", public, extract),
         attacker=None if attacker is None else _records("attacker", attacker, extract),
         fresh=_fresh(roles, extract),
@@ -135,6 +160,7 @@ def _backbone_request(plan: Plan, roles: Roles, seed: int, device: str, base: Pa
         seed=seed,
         device=device,
         base=base,
+        preprocessing=plan.backbone.preprocessing(),
     )
 
 
@@ -144,6 +170,9 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
     if other is not None:
         loaded = load(request_of(other, base, seeds.child("attacker")))
         held, source = loaded.train, f"out of distribution: {loaded.source}"
+        if held.groups is not None:
+            # They are numbered by themselves, and are none of the data set's.
+            held = replace(held, groups=-1 - held.groups)
         if held.image_shape != own.image_shape:
             raise PlanError(
                 f"data.attacker_from: images of {other.name} are {held.image_shape}, the private ones "
@@ -156,6 +185,26 @@ def _attacker(plan: Plan, base: Path, own: ImageSet, seeds: Seeds) -> tuple[Imag
     return (held if len(held) else None), source
 
 
+def _persons(plan: Plan, roles: Roles, parts: Sequence[Ints], used: Sequence[Ints]) -> dict[str, Any]:
+    """Whose the records are, for the record; `used` are those that clients hold or are measured on."""
+    groups = roles.private.groups
+    if groups is None:
+        return {"groups": None, "assumed": ONE_EACH}
+    counts = np.unique(groups, return_counts=True)[1]
+    return {
+        "groups": plan.data.groups,
+        "persons": {
+            role: 0 if (numbers := getattr(roles, role).groups) is None else len(np.unique(numbers))
+            for role in get_args(Role)
+        },
+        "client_persons": [len(np.unique(groups[part])) for part in parts],
+        "most_records": int(counts.max(initial=0)),
+        "median_records": float(np.median(counts)) if len(counts) else 0.0,
+        "records_left_out_of_shared_persons": len(groups) - len(np.unique(np.concatenate(used))),
+        "assumed": "" if roles.test.groups is not None else UNKNOWN_TEST,
+    }
+
+
 def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:
     """The attacker role: of the private distribution, even where the adversary's images are not."""
     held = roles.attacker if len(roles.attacker) else roles.test
@@ -163,4 +212,7 @@ def _fresh(roles: Roles, extract: Callable[[Images], Floats]) -> Records:
 
 
 def _records(name: str, images: ImageSet, extract: Callable[[Images], Floats]) -> Records:
-    return Records(name, images.images, images.labels, extract, images.groups)
+    """One owner's records; features that came with the images are theirs."""
+    features = images.features
+    own = extract if features is None else lambda _images: features
+    return Records(name, images.images, images.labels, own, images.groups)

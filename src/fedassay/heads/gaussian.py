@@ -59,13 +59,16 @@ class Statistics:
     second: NDArray[np.float64]
 
 
-def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
+def statistics(
+    features: Floats, labels: Ints, classes: int, weights: NDArray[np.float64] | None = None
+) -> Statistics:
     """The statistics of one client's records, in float64.
 
     Args:
         features: Shape (n, d); n may be 0.
         labels: Shape (n,), in 0..C-1.
         classes: C.
+        weights: Of the records, shape (n,); None: 1 each. See `fedassay.privacy.units`.
 
     Raises:
         ValueError: Shapes do not match or a label is out of range.
@@ -78,14 +81,19 @@ def statistics(features: Floats, labels: Ints, classes: int) -> Statistics:
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         raise ValueError(f"statistics: labels must lie in 0..{classes - 1}, given {labels.min()}..{labels.max()}")
     width = features.shape[1]
-    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    counts = np.bincount(labels, weights, minlength=classes).astype(np.float64)
     sums, second = np.zeros((classes, width)), np.zeros((width, width), order="F")
-    one_hot = csr_array((np.ones(len(labels)), labels, np.arange(len(labels) + 1)), shape=(len(labels), classes))
+    roots = None if weights is None else np.sqrt(weights)
+    # What sums are made of is multiplied by the root of its weight in any case: here by the other root.
+    values = np.ones(len(labels)) if roots is None else roots
+    one_hot = csr_array((values, labels, np.arange(len(labels) + 1)), shape=(len(labels), classes))
     # Block by block: what is converted to float64 is still in cache when it is summed.
     block = np.empty((min(_BLOCK, len(labels)), width))
     for start in range(0, len(labels), _BLOCK):
         rows = block[: len(features[start : start + _BLOCK])]
         rows[:] = features[start : start + _BLOCK]
+        if roots is not None:
+            rows *= roots[start : start + _BLOCK, None]
         sums += one_hot[start : start + _BLOCK].T @ rows
         # One triangle of the product, added in place: half of the work, and no second matrix.
         second = dsyrk(1.0, rows.T, beta=1.0, c=second, lower=1, overwrite_c=1)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedassay.data.records import Records
-from fedassay.support.optimisation import take_step
+from fedassay.support.optimisation import Optimizer, chosen, take_step
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.types import Floats, Ints
 
@@ -104,12 +104,14 @@ def train_head(
     device: str | torch.device = "cpu",
     progress: Progress = SILENT,
     classes: int | None = None,
+    optimizer: Optimizer | None = None,
 ) -> LinearHead:
     """Train a softmax head by cross-entropy over the classes that occur, or over a given number of them.
 
     `lbfgs` (default) minimises the convex objective, mean cross-entropy plus decay / 2 times the squared
     weights on standardised features, over the whole set to a gradient tolerance; the result depends on
-    no seed. `adam` is the paper's: minibatches of unstandardised features, no penalty.
+    no seed. `adam` is the paper's: minibatches of unstandardised features, no penalty. An `optimizer` takes its
+    place, and its steps.
 
     Args:
         features: Shape (n, d), n >= 1.
@@ -117,9 +119,9 @@ def train_head(
         solver: See above.
         decay: L2 penalty of `lbfgs`, at least 0; with 0 separable classes have no minimum, and the
             solver stops after `steps`.
-        epochs: `adam`: passes over the records.
-        rate: `adam`: learning rate (1e-4 in the paper).
-        batch: `adam`: minibatch size.
+        epochs: `adam`, or an optimiser: passes over the records.
+        rate: The same: learning rate (1e-4 in the paper).
+        batch: The same: minibatch size.
         tolerance: `lbfgs`: largest entry of the gradient at which to stop.
         steps: `lbfgs`: iterations at most.
         generator: `adam`: a CPU generator that shuffles; required.
@@ -128,6 +130,7 @@ def train_head(
         classes: C: the head has a row for each of the classes 0 to C - 1, whether it occurs or not; None: for
             those that occur. Absent classes are trained as never the answer, which without a penalty
             on the biases has no minimum: then `lbfgs` penalises these like the weights.
+        optimizer: What takes the steps, whatever the solver; None: see `solver`.
 
     Returns:
         The head, in float32, in the units of `features`.
@@ -139,10 +142,11 @@ def train_head(
     known, targets, absent = _targets(labels, classes)
     inputs = torch.as_tensor(np.asarray(features, dtype=np.float32), device=device)
     goals = torch.as_tensor(targets, device=device)
-    if solver == "adam":
+    if solver == "adam" or optimizer is not None:
         if generator is None:
-            raise ValueError("train_head: solver adam shuffles and needs a generator")
-        matrix, bias = _adam(inputs, goals, len(known), epochs, rate, batch, generator, progress)
+            raise ValueError("train_head: training by minibatches shuffles and needs a generator")
+        start = _Start(len(known), inputs, chosen(optimizer), rate)
+        matrix, bias = _minibatches(inputs, goals, start, epochs, batch, generator, progress)
     else:
         matrix, bias = _lbfgs(inputs, goals, len(known), decay, absent, tolerance, steps, progress)
     return LinearHead(known.astype(np.int64), matrix.cpu().numpy(), bias.cpu().numpy())
@@ -203,26 +207,32 @@ def _lbfgs(
     return final, bias.detach() - final @ centre
 
 
-def _adam(
+class _Start:
+    """A head of zeros, and what will move it."""
+
+    def __init__(self, classes: int, inputs: torch.Tensor, optimizer: Optimizer, rate: float) -> None:
+        self.matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
+        self.bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
+        self.optimizer = optimizer.build([self.matrix, self.bias], rate)
+
+
+def _minibatches(
     inputs: torch.Tensor,
     goals: torch.Tensor,
-    classes: int,
+    start: _Start,
     epochs: int,
-    rate: float,
     batch: int,
     generator: torch.Generator,
     progress: Progress,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    matrix = torch.zeros(classes, inputs.shape[1], device=inputs.device, requires_grad=True)
-    bias = torch.zeros(classes, device=inputs.device, requires_grad=True)
-    optimiser = torch.optim.Adam([matrix, bias], lr=rate)
+    matrix, bias = start.matrix, start.bias
     with progress.step("head") as advance:
         for epoch in range(epochs):
             shuffled = torch.randperm(len(goals), generator=generator).to(inputs.device)
-            for chosen in torch.split(shuffled, batch):
-                scores = inputs[chosen] @ matrix.T + bias
-                losses = torch.nn.functional.cross_entropy(scores, goals[chosen], reduction="none")
-                take_step(optimiser, losses.mean())
+            for rows in torch.split(shuffled, batch):
+                scores = inputs[rows] @ matrix.T + bias
+                losses = torch.nn.functional.cross_entropy(scores, goals[rows], reduction="none")
+                take_step(start.optimizer, losses.mean())
             advance(epoch + 1, epochs)
     return matrix.detach(), bias.detach()
 

@@ -1,7 +1,7 @@
 """Client bodies: small networks from images to a given number of features, of several architectures.
 
 A body is what a client keeps for itself in federated representation learning; all that clients must
-agree on is the number of its outputs. No layer tracks statistics over records, so every body may be
+agree on is the number of its outputs. No layer but those of `resnet16` mixes records, so every other body may be
 trained with differential privacy.
 """
 
@@ -14,10 +14,21 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedassay.backbones.base import initialised
+from fedassay.nets.resnet import RESNET16_WIDTH, ResNet16Features
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 
-BodyName = Literal["linear", "mlp", "mlp_deep", "cnn", "lenet_mnist", "lenet_cifar", "lenet_cifar_small"]
+BodyName = Literal[
+    "linear",
+    "mlp",
+    "mlp_deep",
+    "cnn",
+    "lenet_mnist",
+    "lenet_cifar",
+    "lenet_cifar_small",
+    "resnet16",
+    "resnet16_group",
+]
 """The bodies there are; `BodySpec` says what each is."""
 
 _HIDDEN: dict[BodyName, int] = {"mlp": 128, "mlp_deep": 128, "cnn": 64}
@@ -30,7 +41,10 @@ class BodySpec(Frozen):
         name: Its architecture. `linear`: one layer. `mlp`: two layers. `mlp_deep`: three. `cnn`: two 3x3
             convolutions, for images of any size. `lenet_mnist`, `lenet_cifar`: Yu et al. 2026, table A.1 (without
             dropout), for images of 16 pixels or more. `lenet_cifar_small`: the latter without its second fully
-            connected layer, as in the paper's experiment with flexible architectures.
+            connected layer, as in the paper's experiment with flexible architectures. `resnet16`: Mendieta et al.
+            2025, section 3.1, of 6.44 million parameters at 32x32, for images of 16 pixels or more.
+            `resnet16_group`: the same with group in place of batch normalisation, which DP-SGD needs. `linear` to
+            `cnn` are small, for small machines.
         hidden: Width of the hidden layers of `mlp`, `mlp_deep` and `cnn`; None: 128, 128 and 64.
         width: Number of features m that the body is meant for; None: whatever the method's is.
     """
@@ -105,8 +119,27 @@ def _make(spec: BodySpec, image_shape: tuple[int, int, int], outputs: int) -> nn
             return _lenet(image_shape, (6, 16), (120, outputs))
         case "lenet_cifar_small":
             return _lenet(image_shape, (6, 16), (outputs,))
+        case "resnet16" | "resnet16_group":
+            if min(height, width) < 16:
+                raise PlanError(
+                    f"bodies: {spec.name} does not take images of {height}x{width}; allowed: 16x16 or larger, or "
+                    "another body"
+                )
+            return ResNet16Features(channels, outputs, "batch" if spec.name == "resnet16" else "group")
         case _:
             assert_never(spec.name)
+
+
+def features_of(spec: BodySpec, width: int) -> int:
+    """Features of a body under a head of its own: its natural number where it has one.
+
+    Args:
+        spec: The body.
+        width: m of the method, the head's bias counted as one.
+    """
+    if spec.width is None and spec.name in {"resnet16", "resnet16_group"}:
+        return RESNET16_WIDTH
+    return (spec.width or width) - 1
 
 
 def _perceptron(*widths: int) -> nn.Sequential:

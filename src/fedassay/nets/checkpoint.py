@@ -43,7 +43,7 @@ class TrainingState:
     best: dict[str, Tensor]
     best_loss: Tensor
     best_step: int
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     generator: torch.Generator | None
 
 

@@ -7,11 +7,17 @@ network is a plain function of a row, and its per-record gradients can be taken 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.backbones.base import initialised
+from fedassay.nets.residual_cvae import ResidualDecoder, ResidualEncoder
+
+CVAEKind = Literal["dense", "convolutions", "residual"]
+"""The networks there are; `CVAE` says what each is."""
 
 _MAPS = 32
 
@@ -23,8 +29,9 @@ class CVAE(nn.Module):
         image_shape: Height, width and channels.
         classes: C.
         latent: Width of the latent vector.
-        hidden: Width of the encoder's and of a dense decoder's hidden layer.
-        convolutions: Whether the decoder ends in convolutions; dense otherwise.
+        hidden: Width of hidden layers: of the encoder, and of a dense or residual decoder.
+        kind: `dense`, or `convolutions` at the decoder's end, both small; `residual`: blocks both ways, see
+            `fedassay.nets.residual_cvae`.
         beta: Weight of the divergence from the prior.
     """
 
@@ -35,17 +42,22 @@ class CVAE(nn.Module):
         *,
         latent: int,
         hidden: int,
-        convolutions: bool,
+        kind: CVAEKind,
         beta: float,
     ) -> None:
         super().__init__()
         height, width, channels = image_shape
         self.pixels, self.classes, self.latent, self.beta = height * width * channels, classes, latent, beta
+        self.encoder: nn.Module
+        self.decoder: nn.Module
+        if kind == "residual":
+            self.encoder = ResidualEncoder(image_shape, classes, latent, hidden)
+            self.decoder = ResidualDecoder(image_shape, latent + classes, hidden)
+            return
         self.encoder = nn.Sequential(
             nn.Linear(self.pixels + classes, hidden), nn.ReLU(), nn.Linear(hidden, 2 * latent)
         )
-        self.decoder: nn.Module
-        if convolutions:
+        if kind == "convolutions":
             self.decoder = _ConvolutionalDecoder(image_shape, latent + classes)
         else:
             self.decoder = nn.Sequential(
@@ -95,13 +107,13 @@ def build_cvae(
     *,
     latent: int,
     hidden: int,
-    convolutions: bool,
+    kind: CVAEKind,
     beta: float,
     seed: int,
 ) -> CVAE:
     """A fresh network, initialised from `seed` alone; arguments as those of `CVAE`."""
     return initialised(
-        lambda: CVAE(image_shape, classes, latent=latent, hidden=hidden, convolutions=convolutions, beta=beta),
+        lambda: CVAE(image_shape, classes, latent=latent, hidden=hidden, kind=kind, beta=beta),
         seed,
     )
 

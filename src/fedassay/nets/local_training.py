@@ -17,8 +17,10 @@ from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.units import of_persons, side_by_side
 from fedassay.nets.dp_sgd.updates import Updates
-from fedassay.support.optimisation import take_step
+from fedassay.support.optimisation import Optimizer, chosen, take_step
+from fedassay.support.types import Ints
 
 RecordLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, k) of the network and labels (n,) to the loss of each record, (n,)."""
@@ -42,8 +44,10 @@ def train(
     rate: float,
     generator: torch.Generator,
     draw: Draw | None = None,
+    optimizer: Optimizer | None = None,
+    pull: float = 0.0,
 ) -> None:
-    """Train in place: Adam on the mean loss of shuffled minibatches. No records, no steps.
+    """Train in place, on the mean loss of shuffled minibatches. No records, no steps.
 
     Args:
         module: On the device of `inputs`.
@@ -55,16 +59,19 @@ def train(
         rate: Learning rate.
         generator: On the CPU.
         draw: See `Draw`; None: the inputs as they are.
+        optimizer: What takes the steps; None: Adam.
+        pull: See `fedassay.support.optimisation.pulled`.
     """
-    optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+    moved = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    steps = chosen(optimizer).build(moved, rate, pull=pull)
     module.train()
     for _ in range(epochs if len(labels) else 0):
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
-        for chosen in torch.split(order, batch):
-            given = inputs[chosen]
+        for rows in torch.split(order, batch):
+            given = inputs[rows]
             if draw is not None:
                 given = draw(given, partial(torch.randn, len(given), generator=generator))
-            take_step(optimizer, loss(module(given), labels[chosen]).mean())
+            take_step(steps, loss(module(given), labels[rows]).mean())
     module.eval()
 
 
@@ -78,17 +85,26 @@ def train_privately(
     rate: float,
     door: TrainingDoor,
     draw: Draw | None = None,
+    optimizer: Optimizer | None = None,
+    pull: float = 0.0,
+    persons: Ints | None = None,
 ) -> None:
-    """Train in place by DP-SGD, with AdamW on the noised gradients (which is post-processing).
+    """Train in place by DP-SGD: the optimiser follows the noised gradients, which is post-processing.
 
-    Records are sampled independently (Poisson), empty batches included: they release noise alone.
-    Other arguments as in `train`; nothing is drawn but from the streams of `door`.
+    Records are sampled independently (Poisson), empty batches included: they release noise alone. With
+    `persons`, (U, m), the places of each person's records (see `fedassay.nets.dp_sgd.units`), persons are.
+    Other arguments as in `train`, but AdamW without decay where no optimiser is given; nothing is drawn but from
+    the streams of `door`.
 
     Raises:
         RuntimeError: The records' gradients are not what they are alone.
     """
     objective = record_objective(loss, draw)
-    train_with_noise(Training(module, inputs, labels, objective, private, Updates(rate), door))
+    if persons is not None:
+        inputs, labels = side_by_side(inputs, labels, persons)
+        objective = of_persons(objective, persons.shape[1])
+    updates = Updates.by(optimizer, rate, pull)
+    train_with_noise(Training(module, inputs, labels, objective, private, updates, door))
 
 
 def record_objective(loss: RecordLoss, draw: Draw | None = None) -> Objective:

@@ -1,12 +1,14 @@
-"""ResNet-16 for images of 32x32: what FedDiff's server trains (Mendieta et al. 2025, section 3.1).
+"""ResNet-16 for images of 32x32: the classifiers of Mendieta et al. 2025, of clients and of the server.
 
-The paper gives 16 layers, 6.44 million parameters and 479.92 MFLOPs. A CIFAR-style ResNet-18 (He et al. 2016)
-without its last block has just these: blocks 2, 2, 2, 1 of 64 to 512 channels after a 3x3 stem.
+The paper gives 16 layers, 6.44 million parameters and 479.92 MFLOPs (section 3.1, table 3). A CIFAR-style
+ResNet-18 (He et al. 2016) without its last block has these: blocks 2, 2, 2, 1 of 64 to 512 channels after a 3x3
+stem.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -14,6 +16,44 @@ from fedassay.backbones.base import initialised
 from fedassay.support.torchvision import import_torchvision
 
 _BLOCKS = [2, 2, 2, 1]
+_GROUPS = 32
+"""Groups of a group normalisation; Opacus's `ModuleValidator` puts as many in the place of batch normalisation."""
+
+RESNET16_WIDTH = 512
+"""Features under the classifier."""
+
+Normalisation = Literal["batch", "group"]
+"""`batch`: as published. `group`: of each record by itself, which DP-SGD needs; as many parameters."""
+
+
+class ResNet16Features(nn.Module):
+    """From images (n, channels, height, width), in [-1, 1], to features (n, outputs).
+
+    Args:
+        channels: Of the images.
+        outputs: 512 are the features themselves, which are not negative; another number comes from a linear layer.
+        normalisation: See `Normalisation`.
+    """
+
+    def __init__(self, channels: int, outputs: int, normalisation: Normalisation) -> None:
+        super().__init__()
+        last = nn.Identity() if outputs == RESNET16_WIDTH else nn.Linear(RESNET16_WIDTH, outputs)
+        self.net = _trunk(channels, normalisation)
+        self.net.fc = last
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features."""
+        features: Tensor = self.net(images)
+        return features
+
+
+def _trunk(channels: int, normalisation: Normalisation, classes: int = 1) -> Any:
+    resnet = import_torchvision().models.resnet
+    layer = nn.BatchNorm2d if normalisation == "batch" else partial(nn.GroupNorm, _GROUPS)
+    net: Any = resnet.ResNet(resnet.BasicBlock, _BLOCKS, num_classes=classes, norm_layer=layer)
+    net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+    net.maxpool = nn.Identity()
+    return net
 
 
 class ResNet16(nn.Module):
@@ -24,11 +64,7 @@ class ResNet16(nn.Module):
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        resnet = import_torchvision().models.resnet
-        net: Any = resnet.ResNet(resnet.BasicBlock, _BLOCKS, num_classes=classes)
-        net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
-        net.maxpool = nn.Identity()
-        self.net = net
+        self.net = _trunk(channels, "batch", classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Class scores."""

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fedassay.data.images import need_pictures
 from fedassay.nets.denoiser import FilmDenoiser
 from fedassay.nets.presets import Preset
 from fedassay.nets.unet import UNetDenoiser
@@ -99,7 +100,11 @@ def build_network(
 
     Returns:
         A module called as `network(noisy, timesteps, condition, keep)`; see `FilmDenoiser.forward`.
+
+    Raises:
+        DataError: There are no images, only features.
     """
+    need_pictures(image_shape)
     height, width, channels = image_shape
     shape = (channels, height, width)
     guided = preset.centres > 0

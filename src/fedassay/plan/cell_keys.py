@@ -49,7 +49,8 @@ def _readable(cell: Cell) -> str:
     label = slug(cell.method.label)[:_LABEL].strip("-.") or "cell"
     # A noise seed that the system draws has no name but its place in the plan.
     seed = f"none-{cell.seed_index}" if cell.seed is None else str(cell.seed)
-    return f"{label}-eps{cell.privacy.epsilon:g}-delta{cell.privacy.delta:g}-seed{seed}"
+    unit = "" if cell.privacy.unit == "record" else f"-{cell.privacy.unit}"
+    return f"{label}-eps{cell.privacy.epsilon:g}-delta{cell.privacy.delta:g}{unit}-seed{seed}"
 
 
 def _marked(name: str, cell: Cell) -> str:
@@ -68,6 +69,8 @@ def _identity(cell: Cell) -> str:
             repr(privacy.epsilon),
             repr(privacy.delta),
             privacy.adjacency,
+            privacy.unit,
+            privacy.max_records,
             cell.seed,
             cell.seed_index if cell.seed is None else None,
         ),

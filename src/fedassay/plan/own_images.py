@@ -8,13 +8,18 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from fedassay.data.domains import leave_out
-from fedassay.data.loading import DataRequest, check_request, check_usable, limited
+from fedassay.data.feature_archive import check_features, width_of
+from fedassay.data.groups import typical
+from fedassay.data.images import LoadedData, are_pictures
+from fedassay.data.loading import DataRequest, DataSize, check_request, check_usable, limited, only_classes
+from fedassay.data.official_roles import check_official
 from fedassay.data.outline import Outline
-from fedassay.data.partition import check_clients
+from fedassay.data.partition import check_clients, check_persons
 from fedassay.data.roles import Role, check_shares
 from fedassay.data.sampling import apportion
 from fedassay.plan.schema import DataSpec, ImageSource, Plan
 from fedassay.support.errors import PlanError
+from fedassay.support.paths import find
 from fedassay.support.registry import entries, size_of
 from fedassay.support.seeds import Seeds
 
@@ -47,6 +52,9 @@ def request_of(source: ImageSource, base: Path, seeds: Seeds) -> DataRequest:
         labels=None if source.labels is None else Path(source.labels).expanduser(),
         file_column=source.file_column,
         label_column=source.label_column,
+        classes=source.classes,
+        features=None if source.features is None else Path(source.features).expanduser(),
+        groups=source.groups,
     )
 
 
@@ -61,11 +69,19 @@ def outline(request: DataRequest) -> Outline | None:
     if not callable(read):
         return None
     check_request(request)
-    whole: Outline = read(request)
+    whole: Outline = read(request.unlimited())
     data, image = whole.data, whole.image
+    if request.features is not None:
+        check_features(
+            _features(request), data.source, len(data.train), None if data.test is None else len(data.test)
+        )
+    if request.classes is not None:
+        data = only_classes(data, request.classes)
+    if request.size is not None and not are_pictures(image):
+        raise PlanError(f"data.size: {request.size} given, but there are features and no images; leave it out")
     if request.size is not None:
         image = (request.size, request.size, image[2])
-    check_usable(data.train, image, data.source)
+    check_usable(data.train, image, data.source, features=request.features is not None)
     if request.limit is not None:
         train = limited(data.train, request.limit, request.seed)
         test = None if data.test is None else limited(data.test, request.limit, request.seed)
@@ -88,6 +104,7 @@ def check_images(plan: Plan, base: Path) -> None:
         found = outline(request_of(plan.data, base, seeds))
         if found is not None:
             _check_roles(plan, found)
+        _check_features(plan, base, seeds)
         other = plan.data.attacker_from
         held = None if other is None else outline(request_of(other, base, seeds.child("attacker")))
         if found is not None and held is not None and held.image != found.image:
@@ -97,14 +114,63 @@ def check_images(plan: Plan, base: Path) -> None:
             )
 
 
+def _check_features(plan: Plan, base: Path, seeds: Seeds) -> None:
+    """Hold features beside a data set that is known by name against its published size, and both owners' together.
+
+    Raises:
+        PlanError: The attacker's have another width, or only one of both has any.
+        DataError: Rows that are not the data set's.
+    """
+    request, other = request_of(plan.data, base, seeds), plan.data.attacker_from
+    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
+    if request.features is not None and isinstance(known, DataSize):
+        check_features(_features(request), plan.data.name, known.records, known.test or None)
+    if other is None:
+        return
+    theirs = request_of(other, base, seeds)
+    if (theirs.features is None) != (request.features is None):
+        raise PlanError(
+            "data.features, data.attacker_from.features: one given without the other; allowed: both or neither"
+        )
+    if request.features is not None and (ours := width_of(_features(request))) != (
+        width := width_of(_features(theirs))
+    ):
+        raise PlanError(f"data.attacker_from.features: {width} columns given, data.features has {ours}")
+
+
+def _features(request: DataRequest) -> Path:
+    assert request.features is not None
+    return find(request.features, request.base, "data.features")
+
+
+def persons_in_words(plan: Plan, base: Path) -> str:
+    """Whose the records are taken to be, as far as that is told without reading an image.
+
+    Raises:
+        DataError: As `check_images`.
+    """
+    found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+    words = f"data.groups: {plan.data.groups}"
+    if plan.data.groups is None:
+        if found is None or found.data.train.groups is None:
+            return "data.groups is not given: each record is taken to be of a person of its own"
+        words = f"as {plan.data.name} says"
+    if found is None or found.data.train.groups is None:
+        return f"{words}; persons are counted when the data set is read"
+    counts = np.unique(found.data.train.groups, return_counts=True)[1]
+    return f"{words}; {len(counts)} persons with {counts.min()} to {counts.max()} records each"
+
+
 def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:
-    """Records of each role, to within duplicates, which stay together.
+    """Records of each role, to within duplicates and persons, which stay together.
 
     Raises:
         PlanError: The shares do not fit the data set, or a domain that is not there is left out.
     """
     data = found.data if spec.test_domain is None else leave_out(found.data, spec.test_domain)
     shares = shares_of(spec, test_set=data.test is not None)
+    if spec.roles == "official":
+        return _official_sizes(data, shares)
     check_shares(shares, official_test=data.test is not None)
     parts = np.array([shares.get(role, 0.0) for role in get_args(Role)] + [0.0])
     parts[-1] = max(0.0, 1.0 - parts.sum())
@@ -113,9 +179,19 @@ def role_sizes(spec: DataSpec, found: Outline) -> RoleSizes:
     return sizes if data.test is None else sizes._replace(test=len(data.test))
 
 
+def _official_sizes(data: LoadedData, shares: dict[Role, float]) -> RoleSizes:
+    check_official(data)
+    assert data.test is not None
+    counts = {role: round(share * len(data.train)) for role, share in shares.items()}
+    counts["private"] = round(shares["private"] * len(data.test))
+    return RoleSizes(*(counts.get(role, 0) for role in get_args(Role)))
+
+
 def shares_of(spec: DataSpec, *, test_set: bool) -> dict[Role, float]:
     """The share of every role; the test share of the default split gives way to an official test set."""
-    return spec.split.shares(test_set="split" not in spec.model_fields_set and test_set)
+    return spec.split.shares(
+        test_set="split" not in spec.model_fields_set and test_set, official=spec.roles == "official"
+    )
 
 
 def _check_roles(plan: Plan, found: Outline) -> None:
@@ -126,10 +202,37 @@ def _check_roles(plan: Plan, found: Outline) -> None:
         if share > 0 and sizes._asdict()[role] == 0:
             raise PlanError(f"data.split.{role}: {share:g} of {total} is no record; allowed: a larger share")
     if sizes.test == 0:
-        raise PlanError(
-            f"data.split.test: no records; allowed: a share above 0 of the {total}, which have no test set of "
-            "their own"
+        why = (
+            "whose test set is the clients'"
+            if plan.data.roles == "official"
+            else "which have no test set of their own"
         )
-    check_clients(sizes.private, plan.clients.count, plan.clients.alpha, plan.clients.min_records)
+        raise PlanError(f"data.split.test: no records; allowed: a share above 0 of the {total}, {why}")
+    clients = plan.clients
+    check_clients(sizes.private, clients.count, clients.alpha, clients.min_records)
+    if found.data.train.groups is not None and plan.data.roles == "drawn":
+        _check_persons(plan, found)
     if plan.clients.partition == "domains" and found.data.train.domains is None:
         raise PlanError(f"clients.partition: domains given, but {found.data.source} has none")
+
+
+def _check_persons(plan: Plan, found: Outline) -> None:
+    """Refuse roles and clients that so few persons cannot fill, to within the draw of the roles.
+
+    Raises:
+        PlanError: A role with a share would have no person, or a client none.
+    """
+    train = found.data.train
+    assert train.groups is not None
+    persons = len(np.unique(train.groups))
+    shares = shares_of(plan.data, test_set=found.data.test is not None)
+    parts = np.array([shares.get(role, 0.0) for role in get_args(Role)] + [0.0])
+    parts[-1] = max(0.0, 1.0 - parts.sum())
+    classes = np.bincount(typical(train.labels, train.groups), minlength=train.classes)
+    counts = dict(zip(get_args(Role), apportion(classes, parts).sum(axis=0).tolist(), strict=False))
+    for role in ("private", "attacker", "public", "test"):
+        if shares.get(role, 0.0) > 0 and not counts[role]:
+            raise PlanError(
+                f"data.split.{role}: {shares[role]:.3g} of {persons} persons is nobody; allowed: a larger share"
+            )
+    check_persons(counts["private"], plan.clients.count, plan.clients.min_records)

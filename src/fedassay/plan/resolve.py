@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -35,7 +35,7 @@ from fedassay.plan.schema import (
 from fedassay.plan.standard import attack_entries, audit_entries
 from fedassay.plan.wiring import attacks_for, judged_by, unread
 from fedassay.support import limits
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import Kind, entries
 from fedassay.support.text import shown
@@ -127,10 +127,17 @@ def _known(kind: Kind, name: str, where: str) -> None:
 
 
 def _check_weights(plan: Plan, base: Path, where: str) -> None:
-    from fedassay.backbones.weights import check_weights, trained_on_public
+    from fedassay.backbones.weights import check_preprocessing, check_weights, trained_on_public
 
+    if plan.data.features is not None:
+        if "backbone" in plan.model_fields_set:
+            raise PlanError(
+                f"{where}: backbone: given, but data.features stands in its place; allowed: one of the two"
+            )
+        return
     name, weights = plan.backbone.name, plan.backbone.weights
     check_weights(name, weights, base)
+    check_preprocessing(name, plan.backbone.preprocessing())
     if plan.data.split.public == 0 and trained_on_public(name, weights):
         raise PlanError(
             f"{where}: data.split.public: given 0; {name} is trained on the public records, so more than 0 is "
@@ -203,12 +210,48 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
         adjacency = method.build.facts.adjacency
     if not isinstance(adjacency, str) or adjacency not in get_args(Adjacency):
         raise PlanError(f"{at}.adjacency: given {shown(adjacency)}; allowed: {', '.join(get_args(Adjacency))}")
+    unit, most = _unit(method, plan, any(map(math.isfinite, epsilons)), where)
     return [
-        Cell("", method, PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency), seed, index)
+        Cell(
+            "",
+            method,
+            PrivacyTarget(epsilon=epsilon, delta=delta, adjacency=adjacency, unit=unit, max_records=most),
+            seed,
+            index,
+        )
         for epsilon in epsilons
         # Without noise delta has no effect: one cell, at the first delta.
         for delta in (deltas if math.isfinite(epsilon) else deltas[:1])
     ]
+
+
+def _unit(method: Component[Method], plan: Plan, private: bool, where: str) -> tuple[Unit, int | None]:
+    """Whose privacy an entry is run for, and the bound on the records of one.
+
+    Raises:
+        PlanError: No unit, no bound, a bound on records, or a unit that the method cannot give.
+    """
+    own, spec = method.given, plan.privacy
+    at = {
+        key: f"{where}: methods.{method.label}.{key}" if key in own else f"{where}: privacy.{key}"
+        for key in ("unit", "max_records")
+    }
+    unit, most = own.get("unit", spec.unit), own.get("max_records", spec.max_records)
+    if not isinstance(unit, str) or unit not in get_args(Unit):
+        raise PlanError(f"{at['unit']}: given {shown(unit)}; allowed: {', '.join(get_args(Unit))}")
+    if most is not None and not (type(most) is int and 1 <= most <= limits.RECORDS):
+        raise PlanError(f"{at['max_records']}: given {shown(most)}; allowed: null, or 1 to {limits.RECORDS:,}")
+    if most is not None and unit == "record":
+        raise PlanError(
+            f"{at['max_records']}: given {most}; it bounds the records of a person or a client; allowed: null, or "
+            "privacy.unit person or client"
+        )
+    given = method.build.facts.units
+    if private and unit not in given:
+        raise PlanError(
+            f"{at['unit']}: given {unit}; {method.name} has no private form for it, allowed: {', '.join(given)}"
+        )
+    return cast(Unit, unit), most
 
 
 def _once(values: Sequence[float], where: str) -> None:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from fedassay.backbones.preprocessing import Interpolation, Preprocessing
+from fedassay.data.evaluation import Evaluate
 from fedassay.data.roles import Role
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.view import ThreatModel
 from fedassay.plan.resources import Resources
 from fedassay.similarity.spec import LpipsSpec
 from fedassay.support import limits, yaml_text
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.text import shown
 from fedassay.support.types import Extended, Parameters
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 STANDARD = "standard"
 """In `attacks` and `audits`: all that can be run on the plan, with their defaults."""
-RESERVED = ("label", "epsilon", "delta", "adjacency")
+RESERVED = ("label", "epsilon", "delta", "adjacency", "unit", "max_records")
 DELTA_WORDS = ("plan", "per_class")
 """A `delta` of an entry that is a word says how the method chooses it, and is a parameter of the method."""
 
@@ -38,6 +40,8 @@ DELTA_WORDS = ("plan", "per_class")
 _BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
 
 Epsilon = Annotated[Extended, Field(gt=0)]
+Mean = Annotated[float, Field(allow_inf_nan=False)]
+Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
@@ -56,28 +60,36 @@ class Split(Parameters):
     """Records that audits make their positive controls of; they are in no other role. `null`: a tenth of the other
     shares, from what these leave over and, where that is too little, from every one of them alike."""
 
-    @model_validator(mode="after")
-    def _at_most_one(self) -> Split:
-        total = self._given(self.test) + (self.control or 0.0)
+    def check(self, *, official: bool) -> None:
+        """Refuse shares of more than there is.
+
+        Args:
+            official: The private share is one of another set, the official test set.
+
+        Raises:
+            ValueError: They sum to more than 1.
+        """
+        total = self._given(self.test, official) + (self.control or 0.0)
         if total > 1 + 1e-9:
-            raise ValueError(f"the shares sum to {total:.4g}; they must sum to at most 1")
-        return self
+            which = "the shares but private" if official else "the shares"
+            raise ValueError(f"{which} sum to {total:.4g}; they must sum to at most 1")
 
-    def _given(self, test: float | None) -> float:
-        return self.private + self.attacker + self.public + (test or 0.0)
+    def _given(self, test: float | None, official: bool) -> float:
+        return (0.0 if official else self.private) + self.attacker + self.public + (test or 0.0)
 
-    def shares(self, *, test_set: bool) -> dict[Role, float]:
+    def shares(self, *, test_set: bool, official: bool = False) -> dict[Role, float]:
         """The share of every role, of the training records.
 
         Args:
             test_set: The data set has a test set of its own, to which the test share gives way.
+            official: The private share is one of the official test set; the test role has none of that then.
         """
-        test = None if test_set else self.test
-        given = self._given(test)
+        test = None if test_set and not official else self.test
+        given = self._given(test, official)
         control = given / 10 if self.control is None else self.control
-        kept = min(1.0, (1 - control) / given)
+        kept = min(1.0, (1 - control) / given) if given else 1.0
         shares: dict[Role, float] = {
-            "private": kept * self.private,
+            "private": self.private if official else kept * self.private,
             "attacker": kept * self.attacker,
             "public": kept * self.public,
             "control": control,
@@ -105,6 +117,16 @@ class ImageSource(Parameters):
     label_column: str | int | None = None
     """Column of that CSV that holds the labels, or number of a column of an `npz`'s labels where a record has
     several (the first is 0); `null`: the only one, or that called `label`."""
+    groups: str | None = Field(default=None, min_length=1, max_length=limits.NAME_LENGTH)
+    """Whose each record is: an array of an `npz`, a column of that CSV, a pattern on the end of the paths of an
+    `image_folder` (`{person}_*`), or a name that the data set knows. Roles and clients then never share a person,
+    and audits count persons. `null`: each record is taken to be of a person of its own."""
+
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Names of the classes that are kept, as the data set has them; `null`: all."""
+    features: str | None = None
+    """An .npz of features that were computed elsewhere, one row a record in the data set's order, which stand in
+    place of `backbone`; `null`: the backbone computes them."""
 
 
 class AttackerData(ImageSource):
@@ -114,12 +136,21 @@ class AttackerData(ImageSource):
 class DataSpec(ImageSource):
     """The `data` section."""
 
+    roles: Literal["drawn", "official"] = "drawn"
+    """`drawn`: the clients, the adversary and the public get shares of the training set. `official`: the clients
+    get the data set's own test set, everybody else shares of its training set."""
     split: Split = Split(private=0.4, attacker=0.3, public=0.1, test=0.2)
-    """Shares of the records by who holds them."""
+    """Shares of the records by who holds them; with `roles: official`, `private` is a share of the test set."""
     test_domain: str | None = None
     """Leave this domain out of training and make it the test set; for data with domains."""
     attacker_from: AttackerData | None = None
     """Take the adversary's images from another data set; `null`: from `split.attacker`."""
+
+    @field_validator("split")
+    @classmethod
+    def _at_most_one(cls, split: Split, info: ValidationInfo) -> Split:
+        split.check(official=info.data.get("roles") == "official")
+        return split
 
 
 class ClientsSpec(Parameters):
@@ -140,6 +171,14 @@ class ClientsSpec(Parameters):
     """Number of classes that dominate at a client, for `dominant_classes`."""
     uniform_share: float = Field(default=0.2, ge=0, le=1)
     """Share of a client's records drawn from all classes, for `dominant_classes`."""
+    evaluate: Evaluate = "test"
+    """Which records accuracy is measured on. `test`: the test role's. `own`: all records of the clients, which is
+    training accuracy. `held_out`: a share of every client's own records, which no method sees."""
+    held_out: float = Field(default=0.2, gt=0, lt=1)
+    """Share of every client's records that `evaluate: held_out` keeps back."""
+    shared_persons: Literal["refuse", "one_client"] = "refuse"
+    """Of a person (`data.groups`) whom `disjoint_labels` or `domains` would put at several clients. `refuse`: an
+    error. `one_client`: it stays at the one with most of its records, and its others are left out."""
 
 
 class BackboneSpec(Parameters):
@@ -148,10 +187,26 @@ class BackboneSpec(Parameters):
     name: str = "small_cnn"
     """The network, as `fedassay list backbones` names it."""
     weights: str | None = None
-    """`public`: trained on the public split. `random`. `imagenet`. Or the path of a file. `null`: the network's
-    own choice. Not every network takes every one."""
+    """`public`: trained on the public split. `random`. `imagenet_v1` or `imagenet_v2`: torchvision's
+    `IMAGENET1K_V1` or `IMAGENET1K_V2`. `imagenet`: the one that the installed torchvision takes for the best. Or
+    the path of a file. `null`: the network's own choice. Not every network takes every one."""
     input_size: int | None = Field(default=None, ge=1, le=limits.IMAGE_SIDE)
-    """Side in pixels that images are resized to; `null`: the network's own."""
+    """Side in pixels that images are resized to; with `crop`, their shorter side; `null`: the network's own."""
+    crop: int | None = Field(default=None, ge=1, le=limits.IMAGE_SIDE)
+    """Side in pixels of the square that is cut out of the middle after resizing; `null`: the network's own, which
+    for most is none: images are resized to squares."""
+    interpolation: Interpolation | None = None
+    """How images are resized; `null`: the network's own, which for most is `bilinear`."""
+    mean: Mean | tuple[Mean, ...] | None = None
+    """Subtracted from images in [0, 1]: one number a channel (red, green, blue), or one for all; `null`, like
+    `std`: what the network was trained with."""
+    std: Deviation | tuple[Deviation, ...] | None = None
+    """Divided by after that; given with `mean`."""
+
+    def preprocessing(self) -> Preprocessing:
+        """What the section says of preprocessing beside `input_size`."""
+        mean, std = ((value,) if isinstance(value, float) else value for value in (self.mean, self.std))
+        return Preprocessing(mean, std, self.crop, self.interpolation)
 
 
 class SimilaritySpec(Parameters):
@@ -170,6 +225,13 @@ class PrivacySpec(Parameters):
     """Every finite epsilon is run once for each; far below one over the records of a client."""
     adjacency: Adjacency | None = None
     """What one record may do between neighbouring data sets; `null`: the method's own choice."""
+    unit: Unit = "record"
+    """Whose privacy: of one `record`; of one `person`, with all of its records at a client (`data.groups`); or of
+    one `client`, with all records that it holds. A person or a client adds the mean of its clipped records, and
+    DP-SGD clips its gradient as a whole."""
+    max_records: int | None = Field(default=None, ge=1, le=limits.RECORDS)
+    """The most records of one person or client that statistics are taken of, drawn at random; `null`: all. What a
+    person or a client gives away is bounded with any."""
 
 
 class Plan(Parameters):
@@ -306,6 +368,8 @@ class Scenario:
     def resolved(self) -> dict[str, Any]:
         """The plan with every default filled in, as it goes into the record."""
         out = self.plan.model_dump(mode="json")
+        if self.plan.data.features is not None:
+            del out["backbone"]  # the features stand in its place
         for key, parts in (("methods", self.methods), ("attacks", self.attacks), ("audits", self.audits)):
             out[key] = [
                 {

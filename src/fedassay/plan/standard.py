@@ -69,7 +69,7 @@ def meets(need: AttackNeed, plan: Plan) -> bool:
     """Whether a plan has what an attack needs; what only a run can tell is left to the run."""
     if need == "attacker_records":
         return plan.data.split.attacker > 0 or plan.data.attacker_from is not None
-    return need != "backbone_gradients" or plan.threat.backbone != "black_box"
+    return need != "backbone_gradients" or (plan.threat.backbone != "black_box" and plan.data.features is None)
 
 
 def _overridden(names: Sequence[str], given: Entries) -> Entries:

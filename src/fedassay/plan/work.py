@@ -25,6 +25,9 @@ def body(given: Given, sizes: Sizes) -> tuple[float, int, float]:
         layers = {"linear": 0, "mlp": 1, "mlp_deep": 2}[name]
         parameters = sizes.pixels * (hidden or 32) + max(layers - 1, 0) * hidden * hidden + hidden * 32
         return 2.0 * parameters, parameters, rate.DENSE_FLOPS
+    if name in {"resnet16", "resnet16_group"}:
+        # 480 million multiplications at 32x32 (Mendieta et al. 2025, table 3).
+        return 9.6e8 * height * width / 1024, 6_450_000, rate.CONVOLUTION_FLOPS
     maps, kernel = {"cnn": ((16, 32), 3), "lenet_mnist": ((10, 20), 5)}.get(name, ((6, 16), 5))
     first = kernel**2 * channels * maps[0]
     second = kernel**2 * maps[0] * maps[1]

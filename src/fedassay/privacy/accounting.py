@@ -164,7 +164,7 @@ def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaus
     for adjacency in {event.adjacency for event in events}:
         for group in _groups([event for event in ordered if event.adjacency == adjacency]):
             rate, noise = (max(e.sampling_rate for e in group), min(e.noise_multiplier for e in group))
-            worst = SubsampledGaussianEvent(noise, rate, 1, adjacency)
+            worst = SubsampledGaussianEvent(noise, rate, 1, adjacency, max(e.members for e in group))
             steps[worst] = steps.get(worst, 0) + sum(event.steps for event in group)
     return [replace(event, steps=number) for event, number in steps.items()]
 
@@ -182,7 +182,7 @@ def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
     """
     if not event.steps:
         return 0.0
-    reach = 1.0 if event.adjacency == "add_remove" else 2.0
+    reach = float(event.members) if event.adjacency == "add_remove" else 2.0
     return reach * math.sqrt(event.steps) / event.noise_multiplier
 
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedassay.privacy.gaussian import epsilon_of
+from fedassay.privacy.group_steps import group_step
 from fedassay.support.errors import PlanError
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ def _pld_epsilon(
         parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
     parts += [_pure_pld(epsilon, count, interval) for epsilon, count in Counter(pure).items()]
     for event, count in Counter(sampled).items():
+        if event.members > 1:
+            step = group_step(event.noise_multiplier, event.sampling_rate, event.members, interval)
+            parts.append(step.self_compose(event.steps * count))
+            continue
         relation = (
             NeighboringRelation.ADD_OR_REMOVE_ONE
             if event.adjacency == "add_remove"

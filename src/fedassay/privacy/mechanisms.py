@@ -9,6 +9,9 @@ the unprocessed release, to which the noise scales and the accounting belong; po
 in `fedassay.privacy.postprocess`.
 
 A noise scale of 0 switches that field's noise off (a control, or a field that leaves exactly).
+
+Sums over records take `weights`, one a record: with those of `fedassay.privacy.units` a person or a client adds
+the mean of its clipped records. None: every record adds itself.
 """
 
 from __future__ import annotations
@@ -77,27 +80,31 @@ def centred_moments(features: Floats, family: Family = "full") -> Moments:
     return Moments(mean, _second_sum(features - mean, family) / len(features))
 
 
-def class_sums(features: Floats, labels: Labels, classes: int, family: Family = "full") -> Sums:
+def class_sums(
+    features: Floats, labels: Labels, classes: int, family: Family = "full", weights: Floats | None = None
+) -> Sums:
     """Exact counts (C,), sums (C, d) and second-moment sums (C, ...) of every class."""
-    one_hot = _one_hot(labels, classes, len(features))
+    one_hot = _one_hot(labels, classes, len(features), weights)
     if family == "diag":
         second = one_hot.T @ features**2
     elif family == "spherical":
         second = one_hot.T @ np.sum(features**2, axis=1)
     else:
-        second = np.stack([_second_sum(features[labels == c], family) for c in range(classes)])
+        rooted = _rooted(features, weights)
+        second = np.stack([_second_sum(rooted[labels == c], family) for c in range(classes)])
     return Sums(one_hot.sum(axis=0), one_hot.T @ features, second)
 
 
-def shared_sums(features: Floats, labels: Labels, classes: int) -> Sums:
+def shared_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> Sums:
     """Exact FedCGS statistics: N (C,), A (C, d) per class, and one B = sum f f^T (d, d) for all."""
-    one_hot = _one_hot(labels, classes, len(features))
-    return Sums(one_hot.sum(axis=0), one_hot.T @ features, features.T @ features)
+    one_hot, rooted = _one_hot(labels, classes, len(features), weights), _rooted(features, weights)
+    return Sums(one_hot.sum(axis=0), one_hot.T @ features, rooted.T @ rooted)
 
 
-def ridge_sums(features: Floats, labels: Labels, classes: int) -> RidgeSums:
+def ridge_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> RidgeSums:
     """Exact class sums (C, d) and Gram matrix (d, d)."""
-    return RidgeSums(_one_hot(labels, classes, len(features)).T @ features, features.T @ features)
+    one_hot, rooted = _one_hot(labels, classes, len(features), weights), _rooted(features, weights)
+    return RidgeSums(one_hot.T @ features, rooted.T @ rooted)
 
 
 def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = False) -> Floats:
@@ -106,10 +113,10 @@ def clip_beside_constant(features: NDArray[np.floating], *, nonnegative: bool = 
     return np.concatenate([clipped, np.ones((len(clipped), 1))], axis=1)
 
 
-def fedlog_sums(features: Floats, labels: Labels, classes: int) -> Floats:
+def fedlog_sums(features: Floats, labels: Labels, classes: int, weights: Floats | None = None) -> Floats:
     """Exact FedLog statistic T (C, m) of features (n, m - 1); the constant feature 1 is put first here."""
     phi = np.concatenate([np.ones((len(features), 1)), features], axis=1)
-    return np.asarray(_one_hot(labels, classes, len(features)).T @ phi, dtype=np.float64)
+    return np.asarray(_one_hot(labels, classes, len(features), weights).T @ phi, dtype=np.float64)
 
 
 def release_mean_second_moment(
@@ -169,6 +176,7 @@ def release_class_sums(
     noise: NoiseSource,
     family: Family = "full",
     nonnegative: bool = False,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> Sums:
     """Noised (count, sum x, sum x x^T) of every class: FedPFT where counts are private.
@@ -181,9 +189,10 @@ def release_class_sums(
         noise: where the noise comes from.
         family: what is kept of the second moments.
         nonnegative: clip to the non-negative orthant first.
+        weights: of the records, (n,).
         size: leading axes of independent reruns.
     """
-    exact = class_sums(clip_features(features, nonnegative=nonnegative), labels, classes, family)
+    exact = class_sums(clip_features(features, nonnegative=nonnegative), labels, classes, family, weights)
     return noised_sums(exact, sigmas, noise, full=family == "full", size=size)
 
 
@@ -195,6 +204,7 @@ def release_shared_sums(
     sigmas: tuple[float, float, float],
     noise: NoiseSource,
     nonnegative: bool = False,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> Sums:
     """Noised FedCGS statistics (N, A, B) of one client, jointly; arguments as `release_class_sums`.
@@ -202,7 +212,7 @@ def release_shared_sums(
     The total sum A is the sum of the class sums: it is never noised on its own. For one noise on the
     securely aggregated sum of all clients, add their `shared_sums` and call `noised_sums` once.
     """
-    exact = shared_sums(clip_features(features, nonnegative=nonnegative), labels, classes)
+    exact = shared_sums(clip_features(features, nonnegative=nonnegative), labels, classes, weights)
     return noised_sums(exact, sigmas, noise, full=True, size=size)
 
 
@@ -241,6 +251,7 @@ def release_ridge_sums(
     noise: NoiseSource,
     constant: bool = False,
     nonnegative: bool = False,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> RidgeSums:
     """Noised (class sums, Gram matrix) of one client, jointly: ridge regression without class counts.
@@ -253,10 +264,11 @@ def release_ridge_sums(
         noise: where the noise comes from.
         constant: the last feature is 1 for every record, as in Fed3R, and not clipped.
         nonnegative: clip to the non-negative orthant first.
+        weights: of the records, (n,).
         size: leading axes of independent reruns.
     """
     clip = clip_beside_constant if constant else clip_features
-    exact = ridge_sums(clip(features, nonnegative=nonnegative), labels, classes)
+    exact = ridge_sums(clip(features, nonnegative=nonnegative), labels, classes, weights)
     return RidgeSums(
         noise.add("sums", exact.sums, sigmas[0], size=size),
         noise.add("second", exact.second, sigmas[1], layout="symmetric", size=size),
@@ -271,6 +283,7 @@ def release_count_sums(
     sigmas: tuple[float, float],
     noise: NoiseSource,
     nonnegative: bool = False,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> tuple[Floats, Floats]:
     """Noised (class counts (..., C), class sums (..., C, d)) of one client, jointly: FedNCM and FedCOF.
@@ -278,7 +291,7 @@ def release_count_sums(
     Arguments as `release_ridge_sums`; `sigmas` are on counts, and on class sums.
     """
     clipped = clip_features(features, nonnegative=nonnegative)
-    one_hot = _one_hot(labels, classes, len(clipped))
+    one_hot = _one_hot(labels, classes, len(clipped), weights)
     counts = noise.add("counts", one_hot.sum(axis=0), sigmas[0], size=size)
     return counts, noise.add("sums", one_hot.T @ clipped, sigmas[1], size=size)
 
@@ -291,11 +304,12 @@ def release_fedlog_sums(
     clip: float,
     sigma: float,
     noise: NoiseSource,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> Floats:
     """FedLog's noised T (..., C, m) of one round; features (n, m - 1) are clipped to [-clip, clip]."""
     clipped = np.clip(_finite(features), -clip, clip)
-    return noise.add("T", fedlog_sums(clipped, labels, classes), sigma, size=size)
+    return noise.add("T", fedlog_sums(clipped, labels, classes, weights), sigma, size=size)
 
 
 def release_magnitude_sum(
@@ -304,6 +318,7 @@ def release_magnitude_sum(
     clip: float,
     sigma: float,
     noise: NoiseSource,
+    weights: Floats | None = None,
     size: Size = (),
 ) -> Floats:
     """Noised sum (..., D) of non-negative vectors, each clipped to L2 norm `clip`: FedDiff's FMF.
@@ -313,18 +328,28 @@ def release_magnitude_sum(
         clip: L2 norm.
         sigma: noise on every coordinate.
         noise: where the noise comes from.
+        weights: of the records of all blocks, in their order, (n,).
         size: leading axes of independent reruns.
     """
-    scaled = (np.asarray(block, dtype=np.float64) / clip for block in blocks)
-    total = sum((clip * clip_features(block, nonnegative=True)).sum(axis=0) for block in scaled)
+    total, start = np.zeros(()), 0
+    for block in blocks:
+        clipped = clip * clip_features(np.asarray(block, dtype=np.float64) / clip, nonnegative=True)
+        own = slice(start, start := start + len(clipped))
+        total = total + (clipped.sum(axis=0) if weights is None else weights[own] @ clipped)
     return noise.add("sum", np.asarray(total, dtype=np.float64), sigma, size=size)
 
 
 def release_class_counts(
-    labels: Labels, classes: int, *, sigma: float, noise: NoiseSource, size: Size = ()
+    labels: Labels,
+    classes: int,
+    *,
+    sigma: float,
+    noise: NoiseSource,
+    weights: Floats | None = None,
+    size: Size = (),
 ) -> Floats:
     """Noised label histogram (..., C)."""
-    counts = _one_hot(labels, classes, len(labels)).sum(axis=0)
+    counts = _one_hot(labels, classes, len(labels), weights).sum(axis=0)
     return noise.add("counts", counts, sigma, size=size)
 
 
@@ -349,12 +374,21 @@ def _second_sum(features: Floats, family: Family) -> Floats:
     return np.asarray(np.sum(features**2), dtype=np.float64)
 
 
-def _one_hot(labels: Labels, classes: int, n: int) -> Floats:
+def _rooted(features: Floats, weights: Floats | None) -> Floats:
+    """Features times the roots of their weights: what second moments are products of."""
+    return features if weights is None else np.asarray(np.sqrt(weights)[:, None] * features)
+
+
+def _one_hot(labels: Labels, classes: int, n: int, weights: Floats | None = None) -> Floats:
+    """The weight of each record (1 without any) in the column of its label, (n, C)."""
     if labels.shape != (n,):
         raise ValueError(f"labels must have shape ({n},), got {labels.shape}")
     if n and not (labels.min() >= 0 and labels.max() < classes):
         raise ValueError(f"labels must lie in 0..{classes - 1}, got {labels.min()}..{labels.max()}")
-    return np.asarray(labels[:, None] == np.arange(classes), dtype=np.float64)
+    if weights is not None and weights.shape != (n,):
+        raise ValueError(f"weights must have shape ({n},), got {weights.shape}")
+    found = np.asarray(labels[:, None] == np.arange(classes), dtype=np.float64)
+    return found if weights is None else np.asarray(weights[:, None] * found)
 
 
 def _finite(features: NDArray[np.floating]) -> Floats:

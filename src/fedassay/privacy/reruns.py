@@ -11,6 +11,9 @@ Worst pairs live on two axes and two classes. Coordinates in which the neighbour
 independent noise, whose likelihood ratio is 1; leaving them out changes no score. So experiments
 default to feature width 2, whatever the width in use; pass `dim` to run in full (same scores in
 distribution, which a test checks).
+
+Where the unit is a person or a client, every record of a worst pair is one of `ALIKE` records of its unit that are
+all alike: of means of records, these are the extreme points.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from fedassay.privacy import sensitivities as s
 from fedassay.privacy.sensitivities import Neighbours, WorstCase, worst_pair
 from fedassay.privacy.symmetric import Family, vech
 from fedassay.privacy.tape import FreeNoise
-from fedassay.support.adjacency import Adjacency
+from fedassay.privacy.units import contribution_weights
+from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -38,6 +43,9 @@ Flatten = Callable[[Floats], Floats]
 
 _BLOCK = 8_000_000  # released numbers held at once
 _SAME: Adjacency = "replace_one_same_label"
+
+ALIKE = 3
+"""Records of each person, or client, of an experiment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +173,7 @@ def class_sums(
     family: Family = "full",
     nonnegative: bool = False,
     records: int = 3,
+    unit: Unit = "record",
 ) -> Experiment:
     """FedPFT where counts are private: count, sum and second-moment sum of every class, `records` in all."""
     asked: dict[str, Any] = {"classes": classes, "family": family, "nonnegative": nonnegative}
@@ -172,6 +181,7 @@ def class_sums(
         partial(s.class_sums, dim, adjacency=adjacency, **asked),
         partial(m.release_class_sums, **asked),
         records,
+        unit,
         sigmas,
         (flat_rows, flat_rows, _second(family, True)),
     )
@@ -185,6 +195,7 @@ def shared_sums(
     classes: int = 2,
     nonnegative: bool = False,
     records: int = 3,
+    unit: Unit = "record",
 ) -> Experiment:
     """FedCGS: (N, A, B) of one client of `records` records, jointly."""
     asked: dict[str, Any] = {"classes": classes, "nonnegative": nonnegative}
@@ -192,6 +203,7 @@ def shared_sums(
         partial(s.shared_sums, dim, adjacency=adjacency, **asked),
         partial(m.release_shared_sums, **asked),
         records,
+        unit,
         sigmas,
         (flat_rows, flat_rows, _second("full", True)),
     )
@@ -205,6 +217,7 @@ def count_sums(
     classes: int = 2,
     nonnegative: bool = False,
     records: int = 3,
+    unit: Unit = "record",
 ) -> Experiment:
     """FedNCM and FedCOF: (N, A) of one client of `records` records, jointly."""
     asked: dict[str, Any] = {"classes": classes, "nonnegative": nonnegative}
@@ -212,6 +225,7 @@ def count_sums(
         partial(s.count_sums, dim, adjacency=adjacency, **asked),
         partial(m.release_count_sums, **asked),
         records,
+        unit,
         sigmas,
         (flat_rows, flat_rows),
     )
@@ -226,6 +240,7 @@ def ridge_sums(
     constant: bool = False,
     nonnegative: bool = False,
     records: int = 3,
+    unit: Unit = "record",
 ) -> Experiment:
     """Ridge regression: (A, B) of one client of `records` records, jointly."""
     asked: dict[str, Any] = {"classes": classes, "constant": constant, "nonnegative": nonnegative}
@@ -233,6 +248,7 @@ def ridge_sums(
         partial(s.ridge_sums, dim, adjacency=adjacency, **asked),
         partial(m.release_ridge_sums, **asked),
         records,
+        unit,
         sigmas,
         (flat_rows, _second("full", True)),
     )
@@ -255,29 +271,41 @@ def beside_constant(experiment: Experiment) -> Experiment:
 
 
 def magnitude_sum(
-    clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3
+    clip: float,
+    *,
+    adjacency: Adjacency,
+    sigma: float,
+    dim: int = 2,
+    records: int = 3,
+    unit: Unit = "record",
 ) -> Experiment:
     """FedDiff's sum of Fourier magnitudes, clipped to L2 norm `clip`."""
     worst = s.magnitude_sum(dim, clip, adjacency=adjacency)
 
     def release(
-        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+        x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats]:
-        return (m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
+        noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
+        return (
+            m.release_magnitude_sum((x,), clip=clip, sigma=scales[0], noise=noise, weights=weights, size=(r,)),
+        )
 
-    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
+    return of_unit(_experiment(_scaled(worst), records, (sigma,), release, (flat_rows,)), unit)
 
 
-def class_counts(*, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3) -> Experiment:
+def class_counts(
+    *, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3, unit: Unit = "record"
+) -> Experiment:
     """A label histogram."""
     worst = s.class_counts(adjacency=adjacency, classes=classes)
 
     def release(
         _: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats]:
-        return (m.release_class_counts(y, classes, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
+        noise, weights = FreeNoise(rng), weights_alike(len(y), unit)
+        return (m.release_class_counts(y, classes, sigma=scales[0], noise=noise, weights=weights, size=(r,)),)
 
-    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
+    return of_unit(_experiment(_scaled(worst), records, (sigma,), release, (flat_rows,)), unit)
 
 
 def _experiment(
@@ -299,6 +327,7 @@ def _joint(
     worst: Callable[..., WorstCase],
     mechanism: Callable[..., tuple[Floats, ...]],
     n: int,
+    unit: Unit,
     sigmas: tuple[float, ...],
     flatten: tuple[Flatten, ...],
 ) -> Experiment:
@@ -307,9 +336,31 @@ def _joint(
     def release(
         x: Floats, y: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
     ) -> tuple[Floats, ...]:
-        return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng), size=(r,))
+        return mechanism(x, y, sigmas=scales, noise=FreeNoise(rng), weights=weights_alike(len(y), unit), size=(r,))
 
-    return _experiment(lambda weights: worst(weights=weights), n, sigmas, release, flatten)
+    found = _experiment(lambda weights: worst(weights=weights), n, sigmas, release, flatten)
+    return of_unit(found, unit)
+
+
+def of_unit(experiment: Experiment, unit: Unit) -> Experiment:
+    """An experiment whose neighbours differ in one unit of `ALIKE` records, which its release must weigh."""
+    if unit == "record":
+        return experiment
+    pair = experiment.neighbours
+    several = Neighbours(
+        np.repeat(pair.features0, ALIKE, axis=0),
+        np.repeat(pair.labels0, ALIKE),
+        np.repeat(pair.features1, ALIKE, axis=0),
+        np.repeat(pair.labels1, ALIKE),
+    )
+    return replace(experiment, neighbours=several)
+
+
+def weights_alike(records: int, unit: Unit) -> Floats | None:
+    """Weights of records of which `ALIKE` in a row are of one unit, as a method's clients weigh them."""
+    if unit == "record":
+        return None
+    return contribution_weights(np.arange(records) // ALIKE, None, Seeds(0))
 
 
 def _scaled(worst: WorstCase) -> Callable[[tuple[float, ...]], WorstCase]:

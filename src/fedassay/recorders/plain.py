@@ -68,12 +68,14 @@ class Kept:
         declared: What fields are, by name.
         messages: In the order in which they were sent.
         notes: What a reader of the transcript must know, once each.
+        most_records: The most records that one person has at one client; None: not known.
     """
 
     classes: int
     declared: Mapping[str, Declared]
     messages: list[Message] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    most_records: int | None = None
 
     def keep(
         self, values: Iterable[tuple[str, NDArray[Any], FieldKind]], sender: str, receiver: str, number: int
@@ -115,7 +117,8 @@ class Kept:
         """
         if not self.messages:
             raise DataError(f"{folder}: no message of a client was recorded, so there is no transcript to write")
-        Transcript(method, self.classes, tuple(self.messages), claim, tuple(self.notes)).save(folder)
+        messages, notes = tuple(self.messages), tuple(self.notes)
+        Transcript(method, self.classes, messages, claim, notes, most_records=self.most_records).save(folder)
         return folder
 
     def resume(self, folder: Path) -> None:
@@ -203,6 +206,7 @@ def record(
     method: str = "a system of your own",
     claim: Claim | None = None,
     undeclared: FieldKind = "parameters",
+    most_records: int | None = None,
 ) -> Recorder:
     """Record messages of your own system.
 
@@ -215,9 +219,11 @@ def record(
         method: The system and its version.
         claim: What is claimed about the clients' messages.
         undeclared: The kind of arrays of which nothing is said; `other` leaves it to `fedassay.audit(infer=True)`.
+        most_records: The most records that one person has at one client: a claim for records is then held against
+            that person. None: not known.
 
     Raises:
-        PlanError: A kind that there is not, a name in `kinds` and `declared`, or no class.
+        PlanError: A kind that there is not, a name in `kinds` and `declared`, no class, or no record.
         DataError: The folder holds a transcript already.
 
     Example:
@@ -231,8 +237,9 @@ def record(
         ['client/0', 'client/1', 'client/2']
     """
     path, said = Path(folder), dict(declared or {})
-    if classes < 1:
-        raise PlanError(f"record: classes: given {classes}; allowed: 1 or more")
+    for name, number in (("classes", classes), ("most_records", 1 if most_records is None else most_records)):
+        if number < 1:
+            raise PlanError(f"record: {name}: given {number}; allowed: 1 or more")
     known = get_args(FieldKind)
     for name, kind in {**(kinds or {}), "": undeclared}.items():
         if kind not in known:
@@ -244,7 +251,8 @@ def record(
         said[name] = Declared(kind, exact("labels" if kind in _OF_LABELS else "records"))
     if (path / MANIFEST).exists():
         raise DataError(f"{path}: holds a transcript already; allowed: another folder")
-    return Recorder(path, method, NoClaim() if claim is None else claim, undeclared, Kept(classes, said))
+    kept = Kept(classes, said, most_records=most_records)
+    return Recorder(path, method, NoClaim() if claim is None else claim, undeclared, kept)
 
 
 def _party(name: str | int) -> str:

@@ -1,8 +1,8 @@
-"""Adjacency relations: what one record may do between two neighbouring data sets.
+"""Adjacency relations and units of privacy: what may differ between two neighbouring data sets, and whose it is.
 
-A sensitivity, a noise scale or an epsilon means nothing without one of these names
-beside it. Records are (feature vector, label) pairs held by one client; the unit of
-privacy is always one record.
+A sensitivity, a noise scale or an epsilon means nothing without one name of each kind
+beside it. Records are (feature vector, label) pairs held by one client. The relations are
+worded for records; where the unit is a person or a client, all of its records take part.
 """
 
 from __future__ import annotations
@@ -28,6 +28,26 @@ ADJACENCIES: dict[str, str] = {
     ),
 }
 """What each adjacency allows, and what it makes public."""
+
+
+Unit = Literal["record", "person", "client"]
+"""Whose privacy: one of the three described in `UNITS`."""
+
+UNITS: dict[str, str] = {
+    "record": "Neighbouring data sets differ in one record.",
+    "person": (
+        "Neighbouring data sets differ in one person: all of the records of one person at a client. Under "
+        "replace_one_same_label each of them is replaced by one with the same label."
+    ),
+    "client": "Neighbouring data sets differ in one client: all of its records.",
+}
+"""What neighbouring data sets differ in, by unit."""
+
+UNIT_ORDER: tuple[Unit, ...] = ("record", "person", "client")
+"""Units from the smallest to the largest: each is made of those before it."""
+
+UNIT_WORDS: dict[str, str] = {"record": "one record", "person": "one person", "client": "one client"}
+"""A unit as a sentence names it."""
 
 
 def class_counts_public(adjacency: Adjacency) -> bool:

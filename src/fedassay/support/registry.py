@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +56,7 @@ class Entry:
         summary: First line of its docstring; of a component of another package, where it comes from.
         package: The package that brings it, for one of another package.
         facts: `module:NAME` of what the class declares, where that stands in a module of its own.
+        source: The paper that it is from, as its file cites it; empty where it cites none, and of other packages.
     """
 
     kind: Kind
@@ -63,6 +65,7 @@ class Entry:
     summary: str
     package: str = ""
     facts: str = ""
+    source: str = ""
 
     @property
     def origin(self) -> str:
@@ -189,15 +192,34 @@ def _scan(kind: Kind) -> tuple[Entry, ...]:
         parts = path.relative_to(folder).with_suffix("").parts
         module = ".".join([package, *(part for part in parts if part != "__init__")])
         tree = ast.parse(source)
+        cited = _cited(ast.get_docstring(tree) or "")
         for node in tree.body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 summary = (ast.get_docstring(node) or "").partition("\n")[0]
                 found += [
-                    Entry(kind, name, module, summary, facts=_facts_of(node, tree))
+                    Entry(kind, name, module, summary, facts=_facts_of(node, tree), source=cited)
                     for name in (_name_of(item, kind) for item in node.decorator_list)
                     if name is not None
                 ]
     return tuple(found)
+
+
+def _cited(docstring: str) -> str:
+    r"""The paper that a file cites: its paragraph `Source: ...`, or the brackets with a year of its first line.
+
+    Example:
+        >>> _cited("AFL (He et al., CVPR 2025): ridge weights.")
+        'He et al., CVPR 2025'
+        >>> _cited("FedCGS: sums (all of them).\n\nSource: Guan, Zhou and Gu, AAAI\n2025.")
+        'Guan, Zhou and Gu, AAAI 2025'
+    """
+    first, *paragraphs = docstring.split("\n\n")
+    for paragraph in paragraphs:
+        head, colon, words = paragraph.partition(": ")
+        if colon and head in {"Source", "Sources"}:
+            return " ".join(words.split()).rstrip(".")
+    bracket = re.search(r"\(([^()]*\b(?:19|20)\d\d\b[^()]*)\)", first)
+    return " ".join(bracket[1].split()) if bracket else ""
 
 
 def _name_of(decorator: ast.expr, kind: Kind) -> str | None:

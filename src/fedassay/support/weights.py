@@ -29,7 +29,7 @@ def load_state(path: Path) -> dict[str, Tensor]:
     """Read a state dict from a `.safetensors` file or one written by `torch.save`.
 
     Only tensors are read (`weights_only=True`): a file that holds code is refused. A checkpoint
-    that keeps its state dict under `state_dict` is unwrapped, and the prefix `module.` that
+    that keeps its state dict under `state_dict` or `model` is unwrapped, and the prefix `module.` that
     `DataParallel` adds is removed.
 
     Raises:
@@ -50,8 +50,9 @@ def load_state(path: Path) -> dict[str, Tensor]:
     # A damaged file makes torch's reader fail in any of its parts; it raises whatever it runs into.
     except Exception as error:  # noqa: BLE001
         raise DataError(f"weights {path.name}: cannot be read ({_first_line(error)})") from None
-    if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
-        content = content["state_dict"]
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
     if isinstance(content, Mapping) and len(content) > limits.ARRAYS:
         raise DataError(f"weights {path.name}: holds {len(content):,} entries; allowed: {limits.ARRAYS:,}")
     if not isinstance(content, Mapping) or not content:
@@ -73,7 +74,9 @@ def _read(path: Path) -> object:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def assign(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+def assign(
+    module: nn.Module, state: Mapping[str, Tensor], where: str, names: Mapping[str, str] | None = None
+) -> None:
     """Fill a module with a state dict that must fit it exactly.
 
     The batch counters of normalisation layers (`num_batches_tracked`), which inference does not
@@ -83,19 +86,21 @@ def assign(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
         module: Filled in place.
         state: Names to tensors.
         where: What the state dict is, for the error.
+        names: What errors call the module's names, where the file has others; None: as they are.
 
     Raises:
         DataError: Missing keys, unexpected keys or other shapes; the message names them.
     """
     expected = {name: value for name, value in module.state_dict().items() if not _is_counter(name)}
     given = {name: value for name, value in state.items() if not _is_counter(name)}
+    called = {name: (names or {}).get(name, name) for name in (*expected, *given)}
     problems = []
-    if missing := [name for name in expected if name not in given]:
+    if missing := [called[name] for name in expected if name not in given]:
         problems.append(f"missing {_some(missing)}")
-    if unexpected := [name for name in given if name not in expected]:
+    if unexpected := [called[name] for name in given if name not in expected]:
         problems.append(f"unexpected {_some(unexpected)}")
     misshapen = [
-        f"{name} {tuple(given[name].shape)} where {tuple(expected[name].shape)} is needed"
+        f"{called[name]} {tuple(given[name].shape)} where {tuple(expected[name].shape)} is needed"
         for name in expected
         if name in given and given[name].shape != expected[name].shape
     ]
@@ -106,7 +111,7 @@ def assign(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     module.load_state_dict(given, strict=False)
     for name, value in module.state_dict().items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise DataError(f"{where}: {name} holds NaN or infinite values")
+            raise DataError(f"{where}: {called.get(name, name)} holds NaN or infinite values")
 
 
 def hub_file(url: str) -> Path:
@@ -122,26 +127,32 @@ def hub_file(url: str) -> Path:
         DataError: The download failed, or the file is not the published one.
     """
     name = Path(urlparse(url).path).name
-    match = re.search(r"-([0-9a-f]{8,64})\.", name)
+    digits = published_digits(url)
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     if not path.exists():
         try:
             # Without digits in its name nothing could be held against the file.
-            if match is None:
+            if digits is None:
                 raise DataError("its name does not hold its SHA-256")
-            download(path, [url], match[1])
+            download(path, [url], digits)
         except DataError as error:
             raise DataError(
                 f"weights {name}: not in torch's hub folder, and {_first_line(error)}; "
                 f"allowed: place the file from {url} in $TORCH_HOME/hub/checkpoints (by default "
                 "~/.cache/torch/hub/checkpoints)"
             ) from None
-    if match is not None and not _sha256(path).startswith(match[1]):
+    if digits is not None and not sha256_of(path).startswith(digits):
         raise DataError(
             f"weights {name} in torch's hub folder: not the published file (its SHA-256 does not begin with "
-            f"{match[1]}); delete it, or place the file from {url} there"
+            f"{digits}); delete it, or place the file from {url} there"
         )
     return path
+
+
+def published_digits(url: str) -> str | None:
+    """The first digits of a published file's SHA-256, which its name ends in; None where it does not."""
+    match = re.search(r"-([0-9a-f]{8,64})\.", Path(urlparse(url).path).name)
+    return None if match is None else match[1]
 
 
 def _check_header(path: Path) -> None:
@@ -168,6 +179,11 @@ def _check_pickle(path: Path) -> None:
         return
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
+    if any("/code/" in member.filename for member in members):
+        raise DataError(
+            f"weights {path.name}: a TorchScript archive, which holds code; allowed: its state dict, from "
+            "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)"
+        )
     # Torch stores tensors as they are; only somebody else's archive is packed.
     unpacked = sum(member.file_size for member in members)
     pickled = max((member.file_size for member in members if member.filename.endswith(".pkl")), default=0)
@@ -189,7 +205,8 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(listed[:_NAMED]) + more
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

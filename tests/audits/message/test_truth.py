@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.message.truth import judge, match, metrics
+from fedassay.audits.message.truth import encoder, judge, match, metrics
+from fedassay.data.records import Records
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,3 +75,53 @@ def test_class_means_do_not_beat_themselves() -> None:
     judged = judge(found, rng, tests=1)
     assert not judged.test.beats
     assert not judged.worse
+
+
+class _Nearest:
+    """A model of somebody else's: of the features as they are, or of what a function makes of them."""
+
+    def __init__(self, transform: Any = None) -> None:
+        self.transform = transform
+
+    def predict(self, records: Records) -> Any:
+        return np.zeros(len(records), np.int64)
+
+
+class _Network:
+    def predict(self, records: Records) -> Any:
+        return np.zeros(len(records), np.int64)
+
+
+def test_the_features_of_a_model_of_any_class_are_those_that_it_names() -> None:
+    images, labels = np.zeros((2, 8, 8, 1), np.uint8), np.zeros(2, np.int64)
+    records = Records("x", images, labels, lambda shown: np.ones((len(shown), 3), np.float32))
+
+    def encoded(model: Any) -> Any:
+        context: Any = SimpleNamespace(outcome=SimpleNamespace(model=model))
+        encode = encoder(context)
+        return None if encode is None else encode(records).tolist()
+
+    assert encoded(_Nearest()) == [[1.0] * 3] * 2
+    assert encoded(_Nearest(lambda features: features / 2)) == [[0.5] * 3] * 2
+    assert encoded(_Network()) is None
+
+
+def test_strangers_that_are_alike_do_not_cast_doubt_on_exact_copies() -> None:
+    rng = np.random.default_rng(3)
+    modes = rng.normal(0, 1, (2, 16))  # of one class, whose mean is like none of its records
+    features = np.repeat(modes, 20, axis=0) + rng.normal(0, 0.05, (40, 16))
+    fresh = np.repeat(modes, 20, axis=0) + rng.normal(0, 0.05, (40, 16))
+    labels, means = np.zeros(40, np.int64), modes.mean(axis=0, keepdims=True)
+
+    def recovery(vectors: Any, truth: Any) -> Any:
+        matched = match(vectors, labels, [(np.arange(40), truth, labels)], means)
+        return judge(matched, np.random.default_rng(0), tests=5)
+
+    exact, strangers = recovery(features, features), recovery(features, fresh)
+    assert strangers.test.beats
+    assert not exact.flags(strangers)
+    near = recovery(features + rng.normal(0, 0.02, features.shape), features)
+    assert near.matched.exact == 0
+    assert near.flags(strangers)
+    fresh[0] = features[0]
+    assert exact.flags(recovery(features, fresh))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.methods.rivals.fedcvae import FedCVAE
 from fedassay.methods.shared.classifiers import Classifiers
-from fedassay.nets.cvae import build_cvae, truncated_normal
+from fedassay.nets.cvae import CVAEKind, build_cvae, truncated_normal
 from fedassay.nets.dp_sgd.clipped_sums import record_gradients
 from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError
@@ -30,10 +31,10 @@ def _bound(found: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return found[:, 0]
 
 
-@pytest.mark.parametrize("convolutions", [False, True])
-def test_every_records_gradient_is_that_of_autograd(convolutions: bool) -> None:
+@pytest.mark.parametrize("kind", get_args(CVAEKind))
+def test_every_records_gradient_is_that_of_autograd(kind: CVAEKind) -> None:
     shape = (9, 8, 2)
-    network = build_cvae(shape, 3, latent=4, hidden=6, convolutions=convolutions, beta=1.0, seed=0)
+    network = build_cvae(shape, 3, latent=4, hidden=6, kind=kind, beta=1.0, seed=0)
     generator = torch.Generator().manual_seed(0)
     rows = torch.cat([torch.rand(5, 144, generator=generator), torch.eye(3)[[0, 1, 2, 0, 1]]], dim=1)
     rows = torch.cat([rows, torch.randn(5, 4, generator=generator)], dim=1)
@@ -48,7 +49,7 @@ def test_every_records_gradient_is_that_of_autograd(convolutions: bool) -> None:
 
 
 def test_the_bound_is_the_negative_evidence_lower_bound() -> None:
-    network = build_cvae((7, 7, 1), 2, latent=3, hidden=5, convolutions=False, beta=1.0, seed=1)
+    network = build_cvae((7, 7, 1), 2, latent=3, hidden=5, kind="dense", beta=1.0, seed=1)
     image, known, noise = torch.rand(1, 49), torch.tensor([[0.0, 1.0]]), torch.randn(1, 3)
     mean, log_variance = network.encoder(torch.cat([image, known], dim=1)).chunk(2, dim=1)
     latent = torch.distributions.Normal(mean, torch.exp(log_variance / 2))
@@ -140,3 +141,18 @@ def test_clients_without_records_are_left_out(make_task: MakeTask) -> None:
     assert set(outcome.generators) == {"client/1", "client/2"}
     with pytest.raises(DataError, match="no client has any record"):
         FedCVAE(classifier=Classifiers()).run(replace(task, clients=(nobody,)))
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 5.0])
+def test_residual_networks_are_sent_and_sampled(make_task: MakeTask, epsilon: float) -> None:
+    task = make_task(records=45, epsilon=epsilon)
+    given = {**QUICK, "decoder": "residual", "optimizer": {"name": "adamw"}}
+    outcome = FedCVAE.model_validate(given).run(task)
+    network = build_cvae((8, 8, 1), 10, latent=10, hidden=16, kind="residual", beta=1.0, seed=0)
+    decoder = sum(parameter.numel() for parameter in network.decoder.parameters())
+    assert {message.fields["decoder"].size for message in outcome.transcript.messages} == {decoder}
+    images = outcome.generators["client/0"].sample(5, Seeds(0), SILENT)
+    assert (images.shape, images.dtype) == ((5, 8, 8, 1), np.uint8)
+    if epsilon < math.inf:
+        assert 4.9 <= account(outcome.transcript, "add_remove", 1e-5).epsilon <= 5
+        assert exact_fields(outcome.transcript, "add_remove") == ()

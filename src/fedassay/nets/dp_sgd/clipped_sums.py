@@ -33,19 +33,27 @@ class RecordStreams:
     Attributes:
         key: Of the step.
         positions: The records' places in their set, (n,): the streams are named by them.
+        within: Where a place holds several records, the number of each in it, (n,); None: all 0.
     """
 
     key: int
     positions: NDArray[np.int64]
+    within: NDArray[np.int64] | None = None
 
     def __getitem__(self, part: slice) -> RecordStreams:
-        return RecordStreams(self.key, self.positions[part])
+        return RecordStreams(self.key, self.positions[part], None if self.within is None else self.within[part])
+
+    def spread(self, each: int) -> RecordStreams:
+        """The streams of `each` records at every place, in their order, (n each,)."""
+        within = np.tile(np.arange(each), len(self.positions))
+        return RecordStreams(self.key, np.repeat(self.positions, each), within)
 
     def generators(self) -> list[np.random.Generator]:
         """The streams, from their beginning."""
+        within = np.zeros(len(self.positions), np.int64) if self.within is None else self.within
         return [
-            np.random.Generator(np.random.Philox(key=self.key, counter=[0, 0, 0, position]))
-            for position in self.positions.tolist()
+            np.random.Generator(np.random.Philox(key=self.key, counter=[0, 0, number, position]))
+            for number, position in zip(within.tolist(), self.positions.tolist(), strict=True)
         ]
 
     def normals(self, width: int) -> Tensor:

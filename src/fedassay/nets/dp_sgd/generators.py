@@ -22,6 +22,7 @@ from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.loop import train_with_noise
 from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.dp_sgd.tape import Training
+from fedassay.nets.dp_sgd.units import of_persons, side_by_side
 from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.nets.generators import unchanged
 from fedassay.nets.presets import Preset
@@ -62,6 +63,7 @@ def train_generator_privately(
     device: str = "cpu",
     progress: Advance = no_progress,
     checkpoint: Path | None = None,
+    persons: Ints | None = None,
 ) -> TrainedDenoiser:
     """Train a generator by DP-SGD, with AdamW on the noised gradients (which is post-processing).
 
@@ -76,6 +78,7 @@ def train_generator_privately(
         device: Where to compute.
         progress: Called with (steps done, steps in all).
         checkpoint: A file for the state of the run, written now and then, from which the same run goes on.
+        persons: Places of each person's records, where persons are sampled; see `fedassay.nets.dp_sgd.units`.
 
     Raises:
         RuntimeError: Per-record gradients are not those of the records.
@@ -85,18 +88,23 @@ def train_generator_privately(
     network = build_network(preset, image_shape, classes, seed=seed).to(device)
     fingerprint = ""
     if checkpoint is not None:
-        data = digest_arrays({"images": images, "labels": labels})
+        of = np.zeros(0, np.int64) if persons is None else persons
+        data = digest_arrays({"images": images, "labels": labels, "of": of})
         # Streams of another root would not go on where these end.
         roots = (door.noise.integer("resumed"), door.coins.integer("resumed"), door.key)
         fingerprint = repr((data, sorted(asdict(preset).items()), training, seed, roots))
     classes_of = torch.from_numpy(np.asarray(labels, dtype=np.int64))
     inputs, targets = resident([to_model_range(torch.from_numpy(images)), classes_of], device)
+    objective = denoising_objective(preset, classes, training, device)
+    if persons is not None:
+        inputs, targets = side_by_side(inputs, targets, persons)
+        objective = of_persons(objective, persons.shape[1])
     released = train_with_noise(
         Training(
             network,
             inputs,
             targets,
-            denoising_objective(preset, classes, training, device),
+            objective,
             training.steps,
             Updates(preset.learning_rate, training.average),
             door,

@@ -8,22 +8,43 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedassay.support.optimisation import Optimizer, OptimizerName, pulled
+
 
 @dataclass(frozen=True)
 class Updates:
-    """AdamW without decay on noised sums over a constant, and the moving average of the weights.
+    """An optimiser on noised sums over a constant, and the moving average of the weights.
 
     Attributes:
         rate: Learning rate.
         average: Decay of the moving average of the weights that is released in their place; 0: the last weights.
+        name: The optimiser.
+        momentum: SGD's.
+        decay: Weight decay.
+        pull: See `fedassay.support.optimisation.pulled`.
     """
 
     rate: float
     average: float = 0.0
+    name: OptimizerName = "adamw"
+    momentum: float = 0.0
+    decay: float = 0.0
+    pull: float = 0.0
 
-    def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.AdamW:
+    @staticmethod
+    def by(given: Optimizer | None, beside: float, pull: float = 0.0) -> Updates:
+        """Those of a key `optimizer`, beside which stands a learning rate; None: AdamW without decay."""
+        if given is None:
+            return Updates(beside, pull=pull)
+        return Updates(given.rate(beside), 0.0, given.name, given.momentum, given.decay, pull)
+
+    def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh optimiser of these parameters."""
-        return torch.optim.AdamW(list(parameters), lr=self.rate, weight_decay=0.0, fused=True)
+        if self.name == "adamw":
+            own = torch.optim.AdamW(list(parameters), lr=self.rate, weight_decay=self.decay, fused=True)
+            return pulled(own, self.pull)
+        named = Optimizer(name=self.name, momentum=self.momentum, weight_decay=self.decay)
+        return named.build(parameters, self.rate, pull=self.pull)
 
     @torch.no_grad()
     def follow(self, average: Sequence[Tensor], weights: Sequence[Tensor], step: int) -> None:

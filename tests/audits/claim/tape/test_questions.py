@@ -155,9 +155,9 @@ def _clip_per_coordinate(patch: pytest.MonkeyPatch) -> None:
 def _no_clip_in_class_nine(patch: pytest.MonkeyPatch) -> None:
     whole = fedcgs.statistics
 
-    def some(features: Any, labels: Any, classes: int) -> Any:
+    def some(features: Any, labels: Any, classes: int, weights: Any) -> Any:
         grown = np.where((labels == 9)[:, None], 3 * features, features)
-        return whole(grown, labels, classes)
+        return whole(grown, labels, classes, weights)
 
     patch.setattr(fedcgs, "statistics", some)
 
@@ -192,7 +192,7 @@ def _one_noise_for_all_steps(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fedlog_without_clip(patch: pytest.MonkeyPatch) -> None:
-    def released(features: Any, labels: Any, classes: int, *, clip: float, sigma: float, noise: Any) -> Any:
+    def released(features: Any, labels: Any, classes: int, *, sigma: float, noise: Any, **_: Any) -> Any:
         exact = mechanisms.fedlog_sums(np.asarray(features, np.float64), labels, classes)
         return noise.add("T", exact, sigma)
 

@@ -1,0 +1,90 @@
+"""What the noised sums of DP-SGD's steps say of each canary: scores that are fixed before a step is seen.
+
+- likelihood: the log-likelihood ratio of the declared mechanism, which no score beats (Neyman and Pearson) where
+  the mechanism is the declared one. Which records a step took is hidden, as amplification by sampling asks.
+- centred: the same, each step's median over all canaries taken off. Nearly as good; it sees noise that is one
+  number for all coordinates.
+- varying: how a canary's sums vary over the steps. Next to nothing where noise is fresh; it sees noise that every
+  step repeats.
+- total: the sum over steps, of which only the few largest are guessed on; it sees records that come into every
+  step where others come into none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.support.adjacency import Adjacency
+
+Floats = NDArray[np.float64]
+
+FEW = "total"
+SHARES = {"likelihood": 0.85, "centred": 0.05, "varying": 0.05, FEW: 0.05}
+"""Of the error that the scores of one run may make together. Much smaller shares would drown in delta, of which
+every canary brings one."""
+
+
+class CanaryScores:
+    """Scores of m canaries, added up step by step.
+
+    Args:
+        count: m.
+        noise_multiplier: Declared, greater than 0.
+        sampling_rate: Declared.
+        adjacency: `add_remove`: a canary is there or not. Otherwise it is there with either sign.
+    """
+
+    def __init__(self, count: int, noise_multiplier: float, sampling_rate: float, adjacency: Adjacency) -> None:
+        self._noise, self._rate = noise_multiplier, sampling_rate
+        self._removed = adjacency == "add_remove"
+        self._steps = 0
+        self._likelihood, self._centred = np.zeros(count), np.zeros(count)
+        self._powers = np.zeros((3, count))
+
+    def see(self, sums: Floats) -> None:
+        """A step: its noised sums along every canary's gradient over the norm, (m,)."""
+        self._steps += 1
+        self._likelihood += self._log_ratio(sums)
+        self._centred += self._log_ratio(sums - np.median(sums))
+        self._powers += np.stack([sums, sums**2, sums**3])
+
+    def named(self) -> dict[str, Floats]:
+        """By name, (m,), higher where a canary looks included, or positive."""
+        first, second, third = self._powers / max(self._steps, 1)
+        varying = second - first**2
+        if not self._removed:
+            # Either sign varies as much; its third moment has the sign of the rarer of taken and not taken.
+            varying = math.copysign(1.0, 1 - 2 * self._rate) * (third - 3 * first * second + 2 * first**3)
+        return {"likelihood": self._likelihood, "centred": self._centred, "varying": varying, FEW: self._powers[0]}
+
+    def guessed(self) -> NDArray[np.bool_]:
+        """Which canaries are guessed in, or positive: those likelier so than half of them.
+
+        A likelihood ratio of 1 would be the place to part them where noise is what is declared, and only there.
+        """
+        return self._likelihood > np.median(self._likelihood)
+
+    @classmethod
+    def joined(cls, parts: Sequence[CanaryScores]) -> CanaryScores:
+        """Scores of canaries of several trainings, each of all its steps, as those of one."""
+        first = parts[0]
+        found = cls(0, first._noise, first._rate, "add_remove" if first._removed else "replace_one")
+        found._steps = first._steps
+        found._likelihood = np.concatenate([part._likelihood for part in parts])
+        found._centred = np.concatenate([part._centred for part in parts])
+        found._powers = np.concatenate([part._powers for part in parts], axis=1)
+        return found
+
+    def _log_ratio(self, sums: Floats) -> Floats:
+        return self._mixture(sums) if self._removed else self._mixture(sums) - self._mixture(-sums)
+
+    def _mixture(self, sums: Floats) -> Floats:
+        """Logarithm of (1 - q) N(0, z^2) + q N(1, z^2) over N(0, z^2)."""
+        taken = (sums - 0.5) / self._noise**2 + math.log(self._rate)
+        if self._rate == 1:
+            return np.asarray(taken)
+        return np.logaddexp(math.log1p(-self._rate), taken)

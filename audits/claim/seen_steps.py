@@ -1,0 +1,293 @@
+"""Lower bounds on epsilon from DP-SGD whose every step is seen: orthogonal gradient canaries in one training.
+
+No attack on trained weights sees what DP-SGD releases. The adversary whom differential privacy speaks of does: it
+sees the noised sum of every step, and knows all records but one. So canaries whose clipped gradients are
+orthogonal (`fedassay.nets.dp_sgd.canaries`) go through the run's own private training, under the steps that it
+declares; each is in by a fair coin of its own (with either sign of its gradient where the claim is about
+replacing), and the auditor guesses all coins from the sums. One training so tries as many neighbours as there are
+canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", 2023; Nasr et al. 2023).
+
+Two bounds. Conditional on DP-SGD's law, from the share of right guesses (`audits.stats.sampled_gaussian_bound`).
+And free of assumptions (`audits.stats.one_run_fdp`): it holds whatever clipping, sampling and noise really do, and
+that is what it is for. Its scores share the error (`canary_scores.SHARES`); how many coins it guesses follows from
+what is declared, before anything is seen.
+
+What it is not: the method's own network and records. Canaries show the steps at their worst, not the records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from fedassay.audits.claim.bounds import ENOUGH, TOO_LITTLE, Bounds, Control, Observation
+from fedassay.audits.claim.canary_scores import FEW, SHARES, CanaryScores
+from fedassay.audits.stats.epsilon_bound import EpsilonBound
+from fedassay.audits.stats.one_run import guess_counts, largest_rejected, p_value
+from fedassay.audits.stats.one_run_fdp import approximate_inverse, rejects
+from fedassay.audits.stats.refuted import refuted_by_guesses
+from fedassay.audits.stats.sampled_gaussian_bound import sampled_gaussian_bound
+from fedassay.exchange.release import PrivacyClaim
+from fedassay.nets.dp_sgd.canaries import train_on_canaries
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.tape import TrainingEntry, trainings
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.privacy.accounting import compose
+from fedassay.privacy.events import SubsampledGaussianEvent
+from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.tape import Key, Tape
+from fedassay.records.record import Limit
+from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
+from fedassay.support.seeds import Seeds
+
+FEWEST = 100
+"""Canaries below which hardly anything can be shown."""
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The private steps that one client's records go through in a run.
+
+    Attributes:
+        name: What they are, in words.
+        rounds: The declared steps of each round; noise and rate are the same in all.
+        updates: The optimiser.
+        adjacency: Of the claim.
+        epsilon: What they add up to by themselves, at the claim's delta.
+    """
+
+    name: str
+    rounds: tuple[PrivateSteps, ...]
+    updates: Updates
+    adjacency: Adjacency
+    epsilon: float
+
+    @property
+    def number(self) -> int:
+        """Of all rounds."""
+        return sum(each.steps for each in self.rounds)
+
+    def with_noise(self, share: float) -> tuple[PrivateSteps, ...]:
+        """The rounds with so much of their noise."""
+        return tuple(
+            PrivateSteps(share * each.noise_multiplier, each.sampling_rate, each.steps, each.norm, each.batch)
+            for each in self.rounds
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Canaries after a training.
+
+    Attributes:
+        scores: What was seen of them.
+        included: Their coins, (m,).
+    """
+
+    scores: CanaryScores
+    included: NDArray[np.bool_]
+
+
+def steps_on(tape: Tape, claim: PrivacyClaim) -> Steps | None:
+    """The private trainings of the client with the most steps; None where nothing is trained privately.
+
+    Raises:
+        NotRunError: Its rounds are noised or sampled differently.
+    """
+    senders: dict[str, list[TrainingEntry]] = {}
+    for key, entry in trainings(tape).items():
+        if entry.declared.noise_multiplier > 0:
+            senders.setdefault(key.sender, []).append(entry)
+    if not senders:
+        return None
+    sender = max(senders, key=lambda name: sum(entry.declared.steps for entry in senders[name]))
+    rounds = tuple(entry.declared for entry in senders[sender])
+    return steps_of_rounds(rounds, senders[sender][0].updates, claim.adjacency, claim.delta, sender)
+
+
+def steps_of_rounds(
+    rounds: Sequence[PrivateSteps], updates: Updates, adjacency: Adjacency, delta: float, sender: str
+) -> Steps:
+    """Steps with what they add up to.
+
+    Raises:
+        NotRunError: Rounds are noised or sampled differently.
+    """
+    if len({(each.noise_multiplier, each.sampling_rate) for each in rounds}) > 1:
+        raise NotRunError(f"the rounds of {sender} are noised or sampled differently: no one canary score fits")
+    number = sum(each.steps for each in rounds)
+    first = rounds[0]
+    event = SubsampledGaussianEvent(first.noise_multiplier, first.sampling_rate, number, adjacency)
+    name = f"{number:,} steps of DP-SGD at {sender}"
+    return Steps(name, tuple(rounds), updates, adjacency, compose([event], delta).epsilon)
+
+
+def observe_steps(steps: Steps, claim: PrivacyClaim, *, count: int, tests: int, seeds: Seeds) -> Observation:
+    """Train on canaries, guess their coins, and run both controls.
+
+    Args:
+        steps: What is seen.
+        claim: Epsilon and delta.
+        count: Canaries.
+        tests: Lower bounds in the whole run.
+        seeds: Of coins and noise.
+    """
+    # The noise with which these steps alone would come to the claim, were they Gaussian.
+    needed = mu_of(steps.epsilon, claim.delta) / mu_of(claim.epsilon, claim.delta)
+    weak, strong = steps.with_noise(needed / TOO_LITTLE), steps.with_noise(needed / ENOUGH)
+
+    def bounds(seen: Seen) -> Bounds:
+        shown, corrected = (
+            bounds_of_seen(seen, steps, claim.delta, level) for level in (_LEVEL, 1 - 0.05 / tests)
+        )
+        return Bounds(shown, corrected, count // 2, certain=False)
+
+    audited = bounds(trained_on(steps.rounds, steps, count, seeds.child("audited")))
+    positive = bounds(trained_on(weak, steps, count, seeds.child("positive")))
+    negative = bounds(simulated(strong, steps.adjacency, count, seeds.child("negative")))
+    against = f"lower bound on epsilon, against the claimed {claim.epsilon:g}"
+    return Observation(
+        about=f"{steps.name}, {count:,} gradient canaries",
+        bounds=audited,
+        positive=Control(
+            "the same steps with a tenth of the noise that the claim needs",
+            positive,
+            positive.judged > claim.epsilon,
+            f"{against}; {count:,} canaries, which limits it",
+        ),
+        negative=Control(
+            "steps drawn by the auditor with twice the noise that the claim needs",
+            negative,
+            negative.judged > claim.epsilon,
+            against,
+        ),
+        assumptions=(
+            "the adversary sees the noised sum of every step and knows all records but one, not which were "
+            "sampled; canaries have orthogonal gradients of full length in a linear head, trained by the run's "
+            "own code",
+            "DP-SGD's own law: canaries' sums are independent and Poisson-sampled Gaussian, of unknown noise; the "
+            "one-run bound assumes nothing but the coins",
+        ),
+        remark=f"of {steps.name}, {steps.epsilon:.3g} by themselves",
+        limit=_limit(claim, count, 1 - 0.05 / tests),
+    )
+
+
+def trained_on(rounds: Sequence[PrivateSteps], steps: Steps, count: int, seeds: Seeds) -> Seen:
+    """Canaries that went through the run's own training."""
+    included, scores = _coins(count, seeds), _scores(rounds, steps.adjacency, count)
+    signs = included.astype(np.int64) if steps.adjacency == "add_remove" else np.where(included, 1, -1)
+    for number, private in enumerate(rounds):
+        door = TrainingDoor(seeds.child("noise"), seeds.child("coins"), Key("canaries", number, "head"))
+        train_on_canaries(signs, private, steps.updates, door, scores.see)
+    return Seen(scores, included)
+
+
+def simulated(rounds: Sequence[PrivateSteps], adjacency: Adjacency, count: int, seeds: Seeds) -> Seen:
+    """Canaries whose sums are drawn here, from the law that is declared, and by none of the audited code."""
+    included, scores = _coins(count, seeds), _scores(rounds, adjacency, count)
+    moved = np.where(included, 1.0, 0.0 if adjacency == "add_remove" else -1.0)
+    rng = seeds.numpy("sums")
+    for private in rounds:
+        for _ in range(private.steps):
+            taken = rng.random(count) < private.sampling_rate
+            scores.see(taken * moved + private.noise_multiplier * rng.standard_normal(count))
+    return Seen(scores, included)
+
+
+def bounds_of_seen(seen: Seen, steps: Steps, delta: float, confidence: float) -> tuple[EpsilonBound, EpsilonBound]:
+    """The conditional bound and the one that assumes nothing, at one confidence each."""
+    count = len(seen.included)
+    conditional = sampled_gaussian_bound(
+        int(np.count_nonzero(seen.scores.guessed() == seen.included)),
+        count,
+        sampling_rate=steps.rounds[0].sampling_rate,
+        steps=steps.number,
+        adjacency=steps.adjacency,
+        delta=delta,
+        confidence=confidence,
+    )
+
+    def bound(guesses: int, right: int, level: float) -> float:
+        def rejected(epsilon: float) -> bool:
+            return rejects(approximate_inverse(epsilon, delta), count, guesses, right, level)
+
+        return largest_rejected(rejected)
+
+    best = max(bound(*made) for made in _guesses(seen, steps, delta, 1 - confidence))
+    return conditional, EpsilonBound(best, confidence, "one run (f-DP)")
+
+
+def _guesses(seen: Seen, steps: Steps, delta: float, error: float) -> Iterator[tuple[int, int, float]]:
+    """Guesses made, guesses right, and the share of the error, for each score."""
+    count = len(seen.included)
+    for name, scores in seen.scores.named().items():
+        if name != FEW:
+            ((guesses, right),) = guess_counts(scores, seen.included, [guess_number(count, steps.epsilon, delta)])
+        else:
+            # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
+            few = max(20, count // 100)
+            ((guesses, right),) = guess_counts(scores, seen.included, [few])
+            if steps.adjacency == "add_remove":
+                top = np.argsort(scores, kind="stable")[-few:]
+                guesses, right = few, int(np.count_nonzero(seen.included[top]))
+        yield guesses, right, SHARES[name] * error
+
+
+@lru_cache(maxsize=64)
+def guess_number(count: int, epsilon: float, delta: float) -> int:
+    """How many of the coins a one-run bound should guess if the mechanism is what it declares.
+
+    As many as give the largest bound (Steinke et al., Theorem 3.1) where canaries are told as a Gaussian
+    mechanism's are, and right guesses fall a standard deviation short of what is expected.
+    """
+    mu = mu_of(epsilon, delta)
+
+    def bound(number: int) -> float:
+        right = _right(mu, number / count)
+        least = max(0, math.floor(number * right - math.sqrt(number * right * (1 - right))))
+        return largest_rejected(lambda tried: p_value(count, number, least, tried, delta) < 1 - _LEVEL)
+
+    tried: list[int] = np.unique(np.geomspace(min(count, 20), count, 14).astype(int)).tolist()
+    return max(tried, key=bound)
+
+
+def _right(mu: float, share: float) -> float:
+    """Share of right guesses on the outermost scores of N(0, 1) and N(mu, 1), equally mixed: so many of all."""
+    low, high = mu / 2, mu / 2 + 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        beyond = (ndtr(mu - middle) + ndtr(-middle)) / 2
+        low, high = (middle, high) if beyond > share / 2 else (low, middle)
+    # Both ends are alike: above the upper threshold, what is in is rightly guessed.
+    inside, outside = float(ndtr(mu - low)), float(ndtr(-low))
+    return inside / (inside + outside)
+
+
+def _coins(count: int, seeds: Seeds) -> NDArray[np.bool_]:
+    return seeds.numpy("canaries").random(count) < 0.5
+
+
+def _scores(rounds: Sequence[PrivateSteps], adjacency: Adjacency, count: int) -> CanaryScores:
+    return CanaryScores(count, rounds[0].noise_multiplier, rounds[0].sampling_rate, adjacency)
+
+
+def _limit(claim: PrivacyClaim, count: int, confidence: float) -> Limit | None:
+    found = refuted_by_guesses(claim.epsilon, delta=claim.delta, guesses=count, confidence=confidence)
+    if found is None:
+        return None
+    return Limit(
+        metric="epsilon",
+        value=found,
+        n=count,
+        words=f"{count:,} canaries whose every step is seen would have refuted epsilon {found:.3g}",
+    )

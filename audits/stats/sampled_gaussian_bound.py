@@ -1,0 +1,124 @@
+"""Epsilon lower bound through the law of DP-SGD itself: tight, and conditional on that law.
+
+Canaries with orthogonal gradients are in or out by fair coins of their own, and whoever sees every noised sum
+guesses all coins. If each canary's sums are those of a Poisson-sampled Gaussian mechanism of rate q over T steps
+with some noise multiplier z, independent of the other canaries', then given the sums the coins are independent,
+and no guess is right with more than the larger of its coin's two posterior probabilities. So right guesses,
+however they come from the sums, are stochastically at most binomial with probability (1 + TV(z)) / 2, TV the total
+variation between the two laws. Their Clopper-Pearson lower bound rejects every z that allows fewer, and epsilon at
+any delta follows from the largest z that is left, far beyond what counting errors can resolve.
+
+That is Nasr et al., "Tight Auditing of Differentially Private Machine Learning" (2023), section 4.2, with the
+trade-off function of DP-SGD in the place of the Gaussian one, and all guesses in the place of two error rates. The
+total variation is the hockey-stick divergence of order 1, from privacy loss distributions rounded up: too large a
+TV(z) rejects too little, never too much.
+
+Conditional: on the family. Noise of another law, or sums that hang together, make it meaningless in either
+direction.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from scipy.special import ndtr, ndtri
+
+from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels
+from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.privacy.accounting import compose
+from fedassay.privacy.events import SubsampledGaussianEvent
+from fedassay.privacy.gaussian import mu_of
+from fedassay.support.adjacency import Adjacency
+
+_NAME = "DP-SGD's own law (Clopper-Pearson)"
+_RATIO = 1.005
+"""Noise multipliers are tried on a geometric grid, so that bounds share them; the bound is at most a step too
+low."""
+_LEAST = 0.5
+"""Noise multipliers below it are not told apart: their steps give the sample away, and nothing else is bounded."""
+_COARSEST = 1e-2
+
+
+def sampled_gaussian_bound(
+    right: int,
+    guesses: int,
+    *,
+    sampling_rate: float,
+    steps: int,
+    adjacency: Adjacency,
+    delta: float,
+    confidence: float = 0.95,
+) -> EpsilonBound:
+    """Epsilon lower bound from right guesses of independent fair coins.
+
+    Args:
+        right: Coins that were guessed rightly.
+        guesses: All of them, at least 1.
+        sampling_rate: Of each step, in (0, 1].
+        steps: Noised sums that were seen, at least 1.
+        adjacency: `add_remove`: a canary is there or not. Otherwise it is there with either sign of its gradient.
+        delta: In (0, 1).
+        confidence: One-sided.
+
+    Raises:
+        ValueError: A level out of range, or more right guesses than guesses.
+    """
+    check_levels(delta, confidence)
+    if not 0 <= right <= guesses or guesses < 1 or delta == 0:
+        raise ValueError(f"0 <= right <= guesses and delta > 0 must hold, got {right}, {guesses}, {delta}")
+    least = float(clopper_pearson(right, guesses, confidence=confidence, side="lower").low)
+    apart = 2 * least - 1
+
+    if apart <= 0:
+        return EpsilonBound(0.0, confidence, _NAME, mu=0.0)
+
+    def rejected(power: int) -> bool:
+        return total_variation(_RATIO**power, sampling_rate, steps, adjacency) < apart
+
+    # Without sampling steps give away more: noise under which not even that comes to so much is rejected.
+    enough = _reach(adjacency) * math.sqrt(steps) / (2 * float(ndtri((1 + apart) / 2)))
+    low, high = math.floor(math.log(_LEAST, _RATIO)), math.floor(math.log(max(enough, _LEAST), _RATIO)) + 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rejected(middle) else (middle, high)
+    event = SubsampledGaussianEvent(_RATIO**high, sampling_rate, steps, adjacency)
+    epsilon = compose([event], delta).epsilon
+    return EpsilonBound(epsilon, confidence, _NAME, mu=mu_of(epsilon, delta))
+
+
+@lru_cache(maxsize=4096)
+def total_variation(noise_multiplier: float, sampling_rate: float, steps: int, adjacency: Adjacency) -> float:
+    """Upper bound on the total variation between what DP-SGD's steps release with a record and without it.
+
+    Args:
+        noise_multiplier: Greater than 0.
+        sampling_rate: In (0, 1].
+        steps: At least 1.
+        adjacency: See `sampled_gaussian_bound`.
+    """
+    whole = 2 * float(ndtr(_reach(adjacency) * math.sqrt(steps) / noise_multiplier / 2)) - 1
+    if sampling_rate == 1:
+        return whole
+    most = min(whole, 1 - (1 - sampling_rate) ** steps)
+    if noise_multiplier < _LEAST:
+        return most
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    removed = adjacency == "add_remove"
+    step = pld.from_gaussian_mechanism(
+        noise_multiplier,
+        sampling_prob=sampling_rate,
+        # A tenth of what a step's loss deviates by: coarser grids add up over the steps.
+        value_discretization_interval=min(_COARSEST, sampling_rate / noise_multiplier / 10),
+        neighboring_relation=(
+            NeighboringRelation.ADD_OR_REMOVE_ONE if removed else NeighboringRelation.REPLACE_ONE
+        ),
+    )
+    return min(most, float(step.self_compose(steps).get_delta_for_epsilon(0.0)))
+
+
+def _reach(adjacency: Adjacency) -> float:
+    """How far one record moves a sum, in clipping norms."""
+    return 1.0 if adjacency == "add_remove" else 2.0

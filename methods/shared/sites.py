@@ -1,0 +1,85 @@
+"""A client's network in federated averaging: which part of it travels, and how the parts are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedassay.methods.shared.local_networks import LocalNetwork
+from fedassay.nets.state import moving_statistics, read_tensors, state_of, write_tensors
+from fedassay.support.errors import PlanError
+
+Share = Literal["all", "head", "body"]
+"""What is averaged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A client's network, and which of its parameters travel.
+
+    Attributes:
+        network: Body and head in sequence.
+        shared: What is averaged: parameters, then statistics of batch normalisation.
+        parameters: How many numbers of it are parameters.
+        head: Parameters of the head.
+    """
+
+    network: LocalNetwork
+    shared: tuple[Tensor, ...]
+    parameters: int
+    head: tuple[nn.Parameter, ...]
+
+    def read(self) -> NDArray[np.float32]:
+        """What is averaged as one vector."""
+        return read_tensors(self.shared)
+
+    def write(self, values: NDArray[np.float32]) -> None:
+        """Replace what is averaged."""
+        write_tensors(self.shared, values)
+
+    def train_only(self, part: Literal["all", "head", "body"]) -> None:
+        """Freeze all other parameters."""
+        head = {id(each) for each in self.head}
+        for each in self.network.module.parameters():
+            each.requires_grad_(part == "all" or (id(each) in head) == (part == "head"))
+
+
+def make_site(network: LocalNetwork, share: Share, layers: int) -> Site:
+    """A site of a network whose head are its last fully connected layers.
+
+    Args:
+        network: Body and head in sequence.
+        share: What is averaged.
+        layers: Fully connected layers that are the head.
+
+    Raises:
+        PlanError: The network has no more than so many layers in all.
+    """
+    module = network.module
+    head = _head(module, layers)
+    own = {id(parameter) for parameter in head}
+    body: list[Tensor] = [each for each in module.parameters() if id(each) not in own]
+    if not body:
+        raise PlanError(f"head_layers: {layers} given, and the network has no other layer; allowed: fewer")
+    statistics = moving_statistics(module)
+    parts: dict[Share, Sequence[Tensor]] = {
+        "all": state_of(module),
+        "head": head,
+        "body": [*body, *statistics],
+    }
+    shared = parts[share]
+    behind = 0 if share == "head" else sum(each.numel() for each in statistics)
+    size = sum(each.numel() for each in shared)
+    return Site(network, tuple(shared), size - behind, tuple(head))
+
+
+def _head(module: nn.Module, layers: int) -> list[nn.Parameter]:
+    found = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    if len(found) < layers:
+        raise PlanError(f"head_layers: {layers} given; allowed: {len(found)} at most with this body")
+    return [parameter for each in found[len(found) - layers :] for parameter in each.parameters()]

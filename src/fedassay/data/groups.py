@@ -1,0 +1,193 @@
+"""Whose each record is: numbers of persons, from names and from the paths of files.
+
+A person may have many records. Nothing that is measured on one record of a person holds for a stranger, so roles,
+clients and limits keep the records of a person together (`fedassay.data.roles`, `fedassay.data.partition`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.support.errors import DataError, PlanError
+from fedassay.support.text import cut
+
+Numbers = NDArray[np.int64]
+
+PERSON = "{person}"
+"""What stands for the name of a person in a pattern of paths."""
+
+_OBVIOUS = ("person", "patient", "subject", "participant", "individual", "writer")
+_ENDINGS = ("", "s", "id", "ids", "number", "no", "key", "name")
+_KNOWN = frozenset(name + ending for name in _OBVIOUS for ending in _ENDINGS)
+
+
+def is_obvious(name: str) -> bool:
+    """Whether an array or column of this name says whose a record is: `patient`, `Subject_ID`, `personNumber`."""
+    return re.sub(r"[^a-z]", "", name.lower()) in _KNOWN
+
+
+def likely_patterns(path: str) -> list[str]:
+    """Patterns of paths for what looks like a person in one: `person{person}_*` for `ill/person12_2.png`."""
+    parts, found = path.split("/"), []
+    for place, part in enumerate(parts):
+        hit = re.match(rf"(?:{'|'.join(_OBVIOUS)})[-_ ]?(?=[0-9])", part, re.IGNORECASE)
+        if hit is None:
+            continue
+        below = "/*" * (len(parts) - place - 1)
+        found += [f"{hit[0]}{PERSON}{end}{below}" for end in (("",) if below else ("_*", "-*", " *", ".*"))]
+    return found
+
+
+def numbered(*names: Sequence[Any] | NDArray[Any]) -> list[Numbers]:
+    """Persons by number, from 0 in the order of their names; equal names are one person in all of the lists."""
+    sizes = [len(part) for part in names]
+    whole = np.concatenate([np.asarray(part) for part in names if len(part)] or [np.zeros(0, np.int64)])
+    _, positions = np.unique(whole, return_inverse=True)
+    return [part.astype(np.int64) for part in np.split(positions, np.cumsum(sizes)[:-1])]
+
+
+def check_several(groups: Numbers | None, where: str) -> None:
+    """Refuse persons who cannot be told from each other.
+
+    Raises:
+        DataError: All records are of one person.
+    """
+    if groups is not None and len(groups) and (groups == groups[0]).all():
+        raise DataError(
+            f"data.groups: all {len(groups)} records of {where} are of one person; allowed: two persons or more"
+        )
+
+
+def typical(values: Numbers, groups: Numbers) -> Numbers:
+    """The most frequent value of each person's records, the lowest of several; persons in ascending order."""
+    _, person = np.unique(groups, return_inverse=True)
+    kinds, value = np.unique(values, return_inverse=True)
+    table = np.zeros((int(person.max(initial=-1)) + 1, len(kinds)), np.int64)
+    np.add.at(table, (person, value), 1)
+    return np.asarray(kinds[table.argmax(axis=1)] if len(kinds) else kinds, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What is drawn whole: persons, or records where each is of a person of its own.
+
+    Attributes:
+        of: The unit of each record, from 0, shape (n,).
+        labels: Each unit's most frequent label, shape (u,).
+    """
+
+    of: Numbers
+    labels: Numbers
+
+    def rows(self, units: Numbers) -> Numbers:
+        """Records of these units, unit by unit in the order given."""
+        if len(self.of) == len(self.labels):
+            return np.asarray(np.argsort(self.of)[units], np.int64)
+        order = np.argsort(self.of, kind="stable")
+        ends = np.cumsum(np.bincount(self.of, minlength=len(self.labels)))
+        starts = np.concatenate([[0], ends[:-1]])
+        parts = [order[starts[unit] : ends[unit]] for unit in units]
+        return np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
+
+
+def units_of(labels: Numbers, groups: Numbers | None) -> Units:
+    """The units of records with these labels (n,) and persons (n,)."""
+    if groups is None:
+        return Units(np.arange(len(labels)), np.asarray(labels, np.int64))
+    _, of = np.unique(groups, return_inverse=True)
+    return Units(of.astype(np.int64), typical(labels, groups))
+
+
+@dataclass(frozen=True)
+class PathPattern:
+    """Where in the path of a file the name of its person stands.
+
+    A pattern is laid on the last parts of the path, as many as it has itself: `{person}` is the person's name, `*`
+    any characters, neither reaching over a `/`; all else stands for itself. From the left each takes as few
+    characters as it can. Several `{person}` are put together: `{person}/{person}_*` tells apart the same number
+    at two sites.
+
+    Attributes:
+        text: As the plan gives it.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if PERSON not in self.text or "//" in self.text:
+            raise PlanError(
+                f"data.groups: {cut(self.text, 100)} given; allowed for an image_folder: a pattern of the path "
+                f"with {PERSON} in it, such as {PERSON}_* for p12_left.png, or, with data.labels, a column of it"
+            )
+
+    def names(self, paths: Sequence[str], where: str) -> list[str]:
+        """The person of each file.
+
+        Args:
+            paths: Below the folder, with `/`.
+            where: The folder, for errors.
+
+        Raises:
+            DataError: A path that the pattern does not fit.
+        """
+        parts = [_compiled(part) for part in self.text.strip("/").split("/")]
+        found = [self._name(path, parts) for path in paths]
+        missed = [path for path, name in zip(paths, found, strict=True) if name is None]
+        if missed:
+            raise DataError(
+                f"data.groups: {self.text} given; {len(missed)} of {len(paths)} images of {where} do not fit it "
+                f"({missed[0]}); allowed: a pattern that fits every path, laid on its end"
+            )
+        return [name for name in found if name is not None]
+
+    def _name(self, path: str, parts: Sequence[Sequence[str]]) -> str | None:
+        ends = path.split("/")[-len(parts) :]
+        if len(ends) < len(parts):
+            return None
+        taken: list[str] = []
+        for text, pieces in zip(ends, parts, strict=True):
+            names = _fitted(text, pieces)
+            if names is None:
+                return None
+            taken += names
+        return "/".join(taken)
+
+
+def _compiled(part: str) -> list[str]:
+    """A part of a pattern as its literals and wildcards, in turn: the first and last are literals."""
+    return re.split(r"(\{person\}|\*)", part)
+
+
+def _fitted(text: str, pieces: Sequence[str]) -> list[str] | None:
+    """What the `{person}` of one part take of a text; None where it does not fit.
+
+    Every wildcard ends where the literal after it is first met, and the last literal ends the text: what a pattern
+    of plain stars fits, it fits this way, and no text takes longer than its length times the pattern's.
+    """
+    first, rest = pieces[0], pieces[1:]
+    if not rest:
+        return [] if text == first else None
+    if not text.startswith(first):
+        return None
+    place, names = len(first), []
+    for number in range(0, len(rest), 2):
+        wildcard, literal = rest[number], rest[number + 1]
+        least = place + (wildcard == PERSON)
+        if number + 2 == len(rest):
+            end = len(text) - len(literal)
+            fits = end >= least and text.endswith(literal)
+        else:
+            end = text.find(literal, least)
+            fits = end >= 0
+        if not fits:
+            return None
+        if wildcard == PERSON:
+            names.append(text[place:end])
+        place = end + len(literal)
+    return names

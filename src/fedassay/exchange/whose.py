@@ -1,0 +1,97 @@
+"""Whose privacy a claim speaks of, and what else its reader must know besides the numbers.
+
+A patient has several images, and all of them are there or none is. So epsilon for one record, sold as the
+patient's, is too small. Where somebody says how many records one person has, a claim for records is held against
+that person by a conversion (`fedassay.privacy.conversions`), and what it really is stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedassay.exchange.ledger import account
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
+from fedassay.exchange.transcript import Transcript
+from fedassay.privacy.conversions import group_pair
+
+
+def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
+    """What a reader of the claim must know besides the numbers.
+
+    Args:
+        transcript: What was sent.
+        target: What was asked for.
+        smallest: Records of the smallest client; 0 where it is not known.
+    """
+    claim = transcript.claim
+    if not isinstance(claim, PrivacyClaim):
+        return ()
+    found = []
+    if smallest and claim.delta >= 1 / smallest:
+        found.append(
+            f"delta = {claim.delta:g} is at least 1/n for the smallest client (n = {smallest}): such a claim "
+            f"allows a record to be published outright"
+        )
+    if claim.adjacency != target.adjacency:
+        found.append(f"claimed under {claim.adjacency}, audited under {target.adjacency}")
+    if claim.unit == "person" and smallest and transcript.most_records is None:
+        found.append("nobody says whose the records are (data.groups): each was taken for a person of its own")
+    if mistaken := record_as_person(transcript):
+        found.append(mistaken.words)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Mistaken:
+    """A claim for records on data in which one person has several.
+
+    Attributes:
+        records: The most records of one person.
+        epsilon: What leaves adds up to for that person, at the delta of the claim: an upper bound.
+        attained: Whether a person whose records are all alike gives so much away.
+        generic: What the claimed pair alone gives for that person, whatever the mechanism: epsilon and delta.
+        words: All that in one sentence.
+    """
+
+    records: int
+    epsilon: float
+    attained: bool
+    generic: tuple[float, float]
+    words: str
+
+
+def record_as_person(transcript: Transcript) -> Mistaken | None:
+    """What a claim for one record is for the person with the most records.
+
+    A client that is one person is the case where all of its records are one person's.
+
+    Args:
+        transcript: Its claim, its releases, and the most records of one person.
+
+    Returns:
+        None where no person is known to have several, or what leaves keeps the claim for persons as well.
+    """
+    claim, most = transcript.claim, transcript.most_records
+    if not isinstance(claim, PrivacyClaim) or claim.unit != "record" or most is None or most < 2:
+        return None
+    pair = group_pair(claim.epsilon, claim.delta, most)
+    mu, epsilon = None, pair.epsilon
+    if claim.delta:
+        total = account(transcript, claim.adjacency, claim.delta, "person")
+        mu, epsilon = total.mu, total.epsilon
+        if epsilon <= claim.epsilon * (1 + 1e-6):
+            return None
+    how = f"a conversion, an upper bound: loose unless its {most:,} records are all alike"
+    if math.isinf(epsilon):
+        how = "no guarantee, for what leaves is unbounded"
+    elif mu is not None:
+        how = f"a conversion, mu = {mu:.4g}: attained where its {most:,} records are all alike, loose elsewhere"
+    nothing = ", which is no guarantee" if pair.delta == 1 else ""
+    words = (
+        f"epsilon {claim.epsilon:g} at delta {claim.delta:g} is claimed for one record, but one person has up to "
+        f"{most:,} records at a client: for that person it is epsilon {epsilon:.4g} ({how}; the claimed pair "
+        f"alone gives epsilon {pair.epsilon:.4g} at delta {pair.delta:.4g}{nothing}); privacy.unit person bounds "
+        "persons"
+    )
+    return Mistaken(most, epsilon, mu is not None, (pair.epsilon, pair.delta), words)

@@ -1,0 +1,132 @@
+"""Guarantees for records, turned into guarantees for whoever has several of them, where nothing was bounded.
+
+All are sound and none is free. A unit of m records differs from its neighbour by m records.
+
+- Gaussian mechanisms of parameter mu give m mu (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Theorem
+  2.14). That is attained by m records that are all alike, and by no others.
+- (epsilon, delta) gives (m epsilon, delta (e^(m epsilon) - 1) / (e^epsilon - 1)): one chain of m neighbours (Dwork
+  and Roth, "The Algorithmic Foundations of Differential Privacy", 2014, section 2.3, with its sum kept whole).
+- DP-SGD that samples records (rate q, noise s over the norm) and gives or takes m of them: a step is dominated by
+  N(0, s^2) against the mixture of N(k, s^2) with k binomial (m, q), in both directions (Ganesh, "Tight Group-Level
+  DP Guarantees for DP-SGD with Sampling via Mixture of Gaussians Mechanisms", 2024, Theorem 3.1), and steps
+  compose by privacy loss distributions.
+- To replace a unit is to remove it and to add another one: 2 mu, or (2 epsilon, (1 + e^epsilon) delta). A
+  sensitivity is never doubled inside an accountant of sampled steps: replacing and sampling do not commute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fedassay.privacy.accounting import Total, compose
+from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
+from fedassay.privacy.gaussian import epsilon_of
+from fedassay.privacy.loss_distributions import SMALLEST_DELTA
+from fedassay.support.adjacency import Adjacency
+
+_TRIED, _MARGIN = 5, 1.02
+"""Guesses of the epsilon of half of a replacement, and by how much each is above the one that was too small."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An (epsilon, delta) guarantee; delta is 1 where nothing is guaranteed."""
+
+    epsilon: float
+    delta: float
+
+
+def group_pair(epsilon: float, delta: float, records: int) -> Pair:
+    """(epsilon, delta) of one record as a guarantee for `records` of them together.
+
+    Raises:
+        ValueError: epsilon is negative, delta outside [0, 1], or there is no record.
+    """
+    _check(records)
+    if not (epsilon >= 0 and 0 <= delta <= 1):
+        raise ValueError(f"epsilon must be at least 0 and delta in [0, 1], got {epsilon}, {delta}")
+    total = records * epsilon
+    if delta == 0:
+        return Pair(total, 0.0)
+    # e^(m epsilon) overflows where delta has long been 1.
+    steps = float(records) if epsilon == 0 else math.expm1(min(total, 600.0)) / math.expm1(min(epsilon, 600.0))
+    return Pair(total, min(1.0, delta * steps))
+
+
+def replacement_pair(epsilon: float, delta: float) -> Pair:
+    """(epsilon, delta) under add_remove as a guarantee where a unit is replaced."""
+    return Pair(2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 600.0))) * delta))
+
+
+def of_group(event: Event, records: int) -> Event:
+    """What gives away of one record what `event` does gives away this of `records` of them together.
+
+    Raises:
+        ValueError: There is no record, or DP-SGD under replacement: see `compose_for_group`.
+    """
+    _check(records)
+    if isinstance(event, GaussianEvent):
+        return GaussianEvent(records * event.mu)
+    if isinstance(event, PureEvent):
+        return PureEvent(records * event.epsilon)
+    if isinstance(event, SubsampledGaussianEvent) and records > 1:
+        if event.adjacency != "add_remove":
+            raise ValueError(f"steps of DP-SGD on a group are known under add_remove, got {event.adjacency}")
+        return replace(event, members=event.members * records)
+    return event
+
+
+def compose_for_group(events: Sequence[Event], records: int, delta: float, adjacency: Adjacency) -> Total:
+    """Epsilon at `delta` of a composition that speaks of one record, for `records` of them together.
+
+    Args:
+        events: Of one record, under `adjacency`.
+        records: m, at least 1.
+        delta: Strictly between 0 and 1.
+        adjacency: What the unit may do.
+
+    Returns:
+        An upper bound. Under replacement DP-SGD is taken as removing and adding the unit, and composed with the
+        rest by adding epsilons and deltas, half of delta each.
+    """
+    _check(records)
+    sampled = [event for event in events if isinstance(event, SubsampledGaussianEvent)]
+    rest = [event for event in events if not isinstance(event, SubsampledGaussianEvent)]
+    if records == 1 or adjacency == "add_remove" or not sampled:
+        return compose([of_group(event, records) for event in events] if records > 1 else events, delta)
+    whole = compose([of_group(event, records) for event in rest], delta / 2 if rest else delta)
+    if math.isinf(whole.epsilon):
+        return whole
+    own = _replaced(
+        [replace(event, adjacency="add_remove") for event in sampled], records, delta / 2 if rest else delta
+    )
+    return Total(
+        whole.epsilon + own, None, "DP-SGD by removing and adding the unit, with the rest by basic composition"
+    )
+
+
+def _replaced(sampled: Sequence[SubsampledGaussianEvent], records: int, delta: float) -> float:
+    """Epsilon of replacing a group in DP-SGD: by removing and adding it, or as if all took part, if smaller."""
+    group = [of_group(event, records) for event in sampled]
+    # Without sampling: Gaussian steps whose sums move by at most twice the group.
+    whole = epsilon_of(
+        math.hypot(*(2 * records * math.sqrt(e.steps) / e.noise_multiplier for e in sampled)), delta
+    )
+    guess = compose(group, delta / 2).epsilon
+    for _ in range(_TRIED):
+        # Where half of a replacement costs no more than was guessed, both deltas together are at most delta.
+        own = delta / (1 + math.exp(min(guess, 600.0))) if guess < whole else 0.0
+        if own < SMALLEST_DELTA:
+            break
+        half = compose(group, own).epsilon
+        if half <= guess:
+            return min(whole, 2 * half)
+        guess = half * _MARGIN
+    return whole
+
+
+def _check(records: int) -> None:
+    if records < 1:
+        raise ValueError(f"records must be at least 1, got {records}")

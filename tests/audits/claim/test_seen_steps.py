@@ -1,0 +1,232 @@
+"""DP-SGD whose every step is seen: broken steps are refuted, whole ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedassay.audits.claim.audit import DpClaimAudit
+from fedassay.audits.claim.canary_scores import CanaryScores
+from fedassay.audits.claim.seen_steps import (
+    Steps,
+    bounds_of_seen,
+    guess_number,
+    simulated,
+    steps_of_rounds,
+    trained_on,
+)
+from fedassay.contracts.audit import AuditContext
+from fedassay.contracts.method import MethodInput
+from fedassay.nets.dp_sgd import loop
+from fedassay.nets.dp_sgd.canaries import train_on_canaries
+from fedassay.nets.dp_sgd.clipped_sums import ClippedSums
+from fedassay.nets.dp_sgd.door import TrainingDoor
+from fedassay.nets.dp_sgd.steps import PrivateSteps
+from fedassay.nets.dp_sgd.updates import Updates
+from fedassay.privacy.tape import Key
+from fedassay.support.errors import NotRunError
+from fedassay.support.registry import lookup
+from fedassay.support.seeds import Seeds
+
+DELTA, CANARIES = 1e-5, 2000
+PRIVATE = PrivateSteps(noise_multiplier=4.0, sampling_rate=0.2, steps=40, norm=0.5, batch=20.0)
+MakeTask = Callable[..., MethodInput]
+MakeContext = Callable[..., AuditContext]
+Patch = pytest.MonkeyPatch
+
+
+def _steps(adjacency: Any = "add_remove", *rounds: PrivateSteps) -> Steps:
+    return steps_of_rounds(rounds or (PRIVATE,), Updates(1e-2), adjacency, DELTA, "client/0")
+
+
+def _bounds(steps: Steps, count: int = CANARIES) -> tuple[float, float]:
+    conditional, free = bounds_of_seen(trained_on(steps.rounds, steps, count, Seeds(0)), steps, DELTA, 0.95)
+    assert conditional.epsilon is not None
+    assert free.epsilon is not None
+    return conditional.epsilon, free.epsilon
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one_same_label"])
+def test_whole_steps_show_most_of_what_is_accounted_and_no_more(adjacency: str) -> None:
+    steps = _steps(adjacency)
+    conditional, free = _bounds(steps)
+    assert 0.5 * steps.epsilon < conditional <= steps.epsilon
+    assert 0 < free <= steps.epsilon
+
+
+def test_canaries_of_the_shipped_loop_are_those_of_the_declared_law() -> None:
+    """Scores of canaries that went through the code, and of sums drawn from the law, have the same moments."""
+    steps = _steps("add_remove", PRIVATE, PRIVATE)
+    shipped = trained_on(steps.rounds, steps, CANARIES, Seeds(0))
+    law = simulated(steps.rounds, steps.adjacency, CANARIES, Seeds(1))
+    for name, values in law.scores.named().items():
+        own = shipped.scores.named()[name]
+        for side in (True, False):
+            a, b = own[shipped.included == side], values[law.included == side]
+            error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+            assert abs(a.mean() - b.mean()) < 4 * error, name
+            assert abs(np.log(a.std() / b.std())) < 0.15, name
+
+
+def test_a_canary_moves_its_own_entry_by_the_norm_and_no_other() -> None:
+    seen: list[np.ndarray] = []
+    private = replace(PRIVATE, noise_multiplier=0.0, sampling_rate=1.0, steps=3)
+    door = TrainingDoor(Seeds(0), Seeds(1), Key("canaries", 0, "head"))
+    signs = np.array([1, 0, -1] * 8, dtype=np.int64)
+    train_on_canaries(signs, private, Updates(1e-2), door, lambda sums: seen.append(np.array(sums)))
+    assert len(seen) == 3
+    for sums in seen:
+        np.testing.assert_allclose(sums, signs, atol=1e-5)
+
+
+def _half_of_the_noise(patch: Patch) -> None:
+    real = TrainingDoor.noised
+    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: real(self, step, sums, size / 2))
+
+
+def _no_noise(patch: Patch) -> None:
+    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: {n: s.double() for n, s in sums.items()})
+
+
+def _not_clipped(patch: Patch) -> None:
+    real = ClippedSums.__init__
+
+    def begin(self: ClippedSums, network: nn.Module, objective: Any, norm: float, **named: Any) -> None:
+        real(self, network, objective, 1e9, **named)
+
+    patch.setattr(ClippedSums, "__init__", begin)
+
+
+def _clipped_as_a_batch(patch: Patch) -> None:
+    """The batch's sum is scaled to as many norms as it has records: one record may take all of them."""
+
+    def sums(self: ClippedSums, inputs: Tensor, labels: Tensor, streams: Any, **named: Any) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = real(self, inputs, labels, streams, **named)
+        return {name: each * len(labels) for name, each in found.items()}
+
+    real = ClippedSums.__call__
+    patch.setattr(ClippedSums, "__call__", sums)
+
+
+def _everybody_in_every_step(patch: Patch) -> None:
+    patch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: np.arange(records))
+
+
+def _the_same_sample_in_every_step(patch: Patch) -> None:
+    real = TrainingDoor.sampled
+    patch.setattr(TrainingDoor, "sampled", lambda self, step, records, rate: real(self, 0, records, rate))
+
+
+def _the_same_noise_in_every_step(patch: Patch) -> None:
+    real = TrainingDoor.noised
+    patch.setattr(TrainingDoor, "noised", lambda self, step, sums, size: real(self, 0, sums, size))
+
+
+def _one_noise_for_all_entries(patch: Patch) -> None:
+    real = TrainingDoor.noised
+
+    def noised(self: TrainingDoor, step: int, sums: dict[str, Tensor], size: float) -> dict[str, Tensor]:
+        noise = real(self, step, {name: torch.zeros(()) for name in sums}, size)
+        return {name: each + noise[name] for name, each in sums.items()}
+
+    patch.setattr(TrainingDoor, "noised", noised)
+
+
+def _steps_tripled(patch: Patch) -> None:
+    real = loop._take_steps
+
+    def three(training: Any, *rest: Any) -> None:
+        real(replace(training, private=replace(training.private, steps=3 * training.private.steps)), *rest)
+
+    patch.setattr(loop, "_take_steps", three)
+
+
+FAULTS = (
+    _half_of_the_noise,
+    _no_noise,
+    _not_clipped,
+    _clipped_as_a_batch,
+    _everybody_in_every_step,
+    _the_same_noise_in_every_step,
+    _one_noise_for_all_entries,
+    _steps_tripled,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one_same_label"])
+def test_broken_steps_are_refuted_beyond_what_is_accounted(
+    fault: Callable[[Patch], None], adjacency: str, monkeypatch: Patch
+) -> None:
+    steps = _steps(adjacency)
+    fault(monkeypatch)
+    assert max(_bounds(steps)) > steps.epsilon
+
+
+def test_records_that_come_into_every_step_are_told(monkeypatch: Patch) -> None:
+    """One in five gives itself away, and the rest nothing: the few largest scores say so."""
+    steps = _steps()
+    _the_same_sample_in_every_step(monkeypatch)
+    assert max(_bounds(steps, 8000)) > steps.epsilon
+
+
+def test_rounds_of_unlike_noise_are_not_scored() -> None:
+    with pytest.raises(NotRunError, match="noised or sampled differently"):
+        _steps("add_remove", PRIVATE, replace(PRIVATE, noise_multiplier=5.0))
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one_same_label"])
+def test_scores_of_full_batches_are_the_gaussian_likelihood_ratio(adjacency: Any) -> None:
+    rng, scores = np.random.default_rng(0), CanaryScores(5, 2.0, 1.0, adjacency)
+    sums = rng.standard_normal((3, 5))
+    for each in sums:
+        scores.see(each)
+    expected = (sums - 0.5).sum(axis=0) / 4 if adjacency == "add_remove" else 2 * sums.sum(axis=0) / 4
+    np.testing.assert_allclose(scores.named()["likelihood"], expected)
+
+
+def test_more_canaries_and_larger_claims_are_guessed_on_differently() -> None:
+    """The number of guesses is fixed by what is declared alone."""
+    assert guess_number(20_000, 1.0, DELTA) > guess_number(1000, 1.0, DELTA)
+    assert 2 <= guess_number(100, 8.0, DELTA) <= 100
+
+
+@pytest.mark.slow
+def test_false_claims_on_null_runs_are_no_more_than_nominal() -> None:
+    """200 trainings that leave exactly what they declare: bounds above that are at most as many as 5 % allow."""
+    steps, above = _steps(), np.zeros(2)
+    for seed in range(200):
+        seen = simulated(steps.rounds, steps.adjacency, CANARIES, Seeds(seed))
+        above += [(bound.epsilon or 0.0) > steps.epsilon for bound in bounds_of_seen(seen, steps, DELTA, 0.95)]
+    assert (above <= 18).all(), above
+
+
+def test_dp_claim_observes_a_private_training(make_task: MakeTask, make_context: MakeContext) -> None:
+    task = make_task(epsilon=4.0, clients=2, records=80)
+    method = lookup("method", "ensemble")()
+    (finding,) = DpClaimAudit(canaries=1000).assess(None, make_context(task, method))
+    observed = finding.metrics["observed"].value
+    assert finding.verdict == "sound", finding.reason
+    assert observed is not None
+    assert 1 < observed < 4
+    assert "gradient canaries" in (finding.source or "")
+    assert finding.controls.positive is not None
+    assert finding.controls.positive.caught
+
+
+def test_dp_claim_refutes_a_training_with_half_of_the_noise(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: Patch
+) -> None:
+    _half_of_the_noise(monkeypatch)
+    task = make_task(epsilon=4.0, clients=2, records=80)
+    (finding,) = DpClaimAudit(canaries=4000).assess(None, make_context(task, lookup("method", "ensemble")()))
+    observed = finding.metrics["observed"].value
+    assert finding.verdict == "unsound", finding.reason
+    assert observed is not None
+    assert observed > 4
