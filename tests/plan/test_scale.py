@@ -107,7 +107,8 @@ def test_every_plan_of_a_paper_can_be_scaled(path: Path) -> None:
     try:
         small = load_scenario(path, scale=0.02)
     except PlanError as error:
-        assert "FEDASSAY_DATA" in str(error) or "no such" in str(error)  # noqa: PT017
+        # Images that are not at hand cannot be counted.
+        assert "--scale 0.02: " in str(error)  # noqa: PT017
         return
     whole = load_scenario(path)
     assert len(small.methods) == len(whole.methods)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedassay.backbones.base import initialised
 from fedassay.methods.rivals.fedcvae import _bound
 from fedassay.nets.bodies import BodyName, BodySpec, build_body
-from fedassay.nets.cvae import build_cvae, one_hot
+from fedassay.nets.cvae import CVAEKind, build_cvae, one_hot
 from fedassay.nets.denoising import to_model_range
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, Objective, RecordStreams
 from fedassay.nets.dp_sgd.door import TrainingDoor
@@ -73,9 +73,9 @@ def _generator(name: str) -> Case:
     return make
 
 
-def _autoencoder(convolutions: bool) -> Case:
+def _autoencoder(kind: CVAEKind) -> Case:
     def make() -> tuple[nn.Module, Tensor, Objective]:
-        network = build_cvae((8, 8, 1), CLASSES, latent=4, hidden=16, convolutions=convolutions, beta=1.0, seed=0)
+        network = build_cvae((8, 8, 1), CLASSES, latent=4, hidden=16, kind=kind, beta=1.0, seed=0)
         pixels = torch.from_numpy(_images(8)).flatten(1).float() / 255
         rows = torch.cat([pixels, one_hot(LABELS, CLASSES)], dim=1)
         drawn = lambda chosen, normals: torch.cat([chosen, normals(4)], dim=1)  # noqa: E731
@@ -87,8 +87,7 @@ def _autoencoder(convolutions: bool) -> Case:
 NETWORKS: dict[str, Case] = {
     **{f"body {name}": _body(name) for name in get_args(BodyName)},
     **{f"generator {name}": _generator(name) for name in GENERATORS if name != "paper"},
-    "autoencoder dense": _autoencoder(False),
-    "autoencoder convolutions": _autoencoder(True),
+    **{f"autoencoder {kind}": _autoencoder(kind) for kind in get_args(CVAEKind)},
     "head": lambda: (
         _moved(initialised(lambda: nn.Linear(5, CLASSES), 0)),
         torch.randn(N, 5, generator=torch.Generator().manual_seed(0)),

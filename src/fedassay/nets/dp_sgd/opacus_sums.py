@@ -77,7 +77,10 @@ class OpacusSums:
             for each in self._network.modules()
             if isinstance(each, nn.Conv2d)
         ]
+        overwriting = [each for each in self._network.modules() if getattr(each, "inplace", False)]
         try:
+            for each in overwriting:
+                each.inplace = False  # what a hooked layer has returned may not be overwritten
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Full backward hook is firing")
                 total(module, rows).backward()  # type: ignore[no-untyped-call]
@@ -91,6 +94,8 @@ class OpacusSums:
                 for name, each in self._parameters.items()
             }
         finally:
+            for each in overwriting:
+                each.inplace = True
             for hook in hooks:
                 hook.remove()
             for parameter in self._parameters.values():
