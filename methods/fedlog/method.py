@@ -48,12 +48,11 @@ from fedassay.methods.fedlog.private import (
     protection,
 )
 from fedassay.methods.fedlog.retraining import retraining
-from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.nets.bodies import BodySpec, read_bodies
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy.mechanisms import release_fedlog_sums
@@ -312,7 +311,7 @@ class FedLog(Parameters):
             )
             training(network, loss, task, number, known)
 
-    def _dropout(self, steps: PrivateSteps | None) -> float:
+    def _dropout(self, steps: NoisedTraining | None) -> float:
         """The share that training drops; `steps` of DP-SGD go by their own default."""
         if self.dropout is not None:
             return self.dropout

@@ -77,7 +77,7 @@ class OpacusSums:
             for each in self._network.modules()
             if isinstance(each, nn.Conv2d)
         ]
-        overwriting = [each for each in self._network.modules() if getattr(each, "inplace", False)]
+        overwriting: list[Any] = [each for each in self._network.modules() if getattr(each, "inplace", False)]
         try:
             for each in overwriting:
                 each.inplace = False  # what a hooked layer has returned may not be overwritten
