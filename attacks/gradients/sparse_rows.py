@@ -24,14 +24,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.attacks.gradients.targets import Layer
+
 Matrix = NDArray[np.float64]
+Agrees = Callable[[Matrix], NDArray[np.bool_]]
 
 _STARTS = 128
 """Starts that are followed together."""
+_PATIENCE = 8
+"""Rounds without a sparser basis after which none is expected."""
 _STEPS = 40
 """Reweighted steps of a start."""
 _ROUNDING = 4.0
 """Rounding errors of a gradient's entries, in units of its type."""
+_FINEST = 1e-11
+"""A finer type than this helps no more: the search does not go further."""
+_NEAR = 1e-6
+"""What the search itself leaves of a product that is 0."""
 _LARGEST_TOLERANCE = 1e-2
 """Rows of which rounding leaves more than this, relative to their norm, say nothing."""
 _FAINT = 1e-3
@@ -48,11 +57,14 @@ class Inputs:
         rank: Rank of the gradient: the number of records, where there are fewer than its sides.
         rows: One input each, shape (k, d); k is `rank` where all of them came back.
         complete: Whether all came back.
+        strongest: The strongest direction of the row space as an input, shape (1, d), or (0, d): a mean of inputs,
+            weighted with either sign.
     """
 
     rank: int
     rows: Matrix
     complete: bool
+    strongest: Matrix
 
 
 def layer_inputs(
@@ -62,7 +74,7 @@ def layer_inputs(
     *,
     most: int,
     rounds: int,
-    agrees: Callable[[Matrix], bool] | None = None,
+    agrees: Agrees | None = None,
 ) -> Inputs:
     """The inputs of a layer.
 
@@ -72,7 +84,8 @@ def layer_inputs(
         rng: Starts.
         most: Records at most; above it only parallel rows are read.
         rounds: Rounds of starts at most.
-        agrees: Whether inputs (n, d) explain which units are 0; None: nobody knows, and all rounds are made.
+        agrees: Which inputs (n, d) explain at which units they have no part, shape (n,): those that do not are
+            left out. None: nobody knows.
     """
     whole = np.concatenate([weights, bias[:, None]], axis=1)
     unit = float(np.finfo(whole.dtype).eps)
@@ -80,16 +93,35 @@ def layer_inputs(
     left, values, right = np.linalg.svd(gradient, full_matrices=False)
     rank = rank_of(values, unit)
     if rank == 0:
-        return Inputs(0, np.zeros((0, weights.shape[1])), True)
+        return Inputs(0, np.zeros((0, weights.shape[1])), True, np.zeros((0, weights.shape[1])))
+    strongest = _scaled(right[:1])
     if rank == 1:
-        return Inputs(1, _scaled(right[:1]), True)
-    rows = _Rows.of(left[:, :rank], _ROUNDING * unit * float(values[0] / values[rank - 1]))
+        return Inputs(1, strongest, len(strongest) == 1, strongest)
+    rows = _Rows.of(left[:, :rank], _ROUNDING * max(unit, _FINEST) * float(values[0] / values[rank - 1]))
+    found = np.zeros((0, weights.shape[1]))
     if rank <= min(most, min(gradient.shape) - 1) and len(rows.values) >= rank:
         # In white coordinates columns of D are closest to orthogonal, which is what the search does best on.
         found = _unmixed(rows, values[:rank, None] * right[:rank], rng, rounds, agrees)
-        if found is not None:
-            return Inputs(rank, found, True)
-    return Inputs(rank, _lone(left[:, :rank] * values[:rank], right[:rank], unit), False)
+        if len(found) == rank:
+            return Inputs(rank, found, True, strongest)
+    lone = _lone(left[:, :rank] * values[:rank], right[:rank], unit)
+    return Inputs(rank, max(found, lone, key=len), False, strongest)
+
+
+def unit_agreement(rows: Matrix, layer: Layer) -> Matrix:
+    """Share of a layer's units that each of its inputs (n, d) switches on or off as the gradient says, shape (n,).
+
+    The gradient is taken apart into these inputs: a unit that one does not switch on has no part of it.
+    """
+    assert layer.weights is not None
+    weights, bias = (np.asarray(part, np.float64) for part in layer.weights)
+    known = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+    whole = np.concatenate([layer.gradient, layer.bias_gradient[:, None]], axis=1).astype(np.float64)
+    parts = np.linalg.lstsq(known.T, whole.T, rcond=None)[0]
+    live = np.abs(whole).max(axis=1) > _FAINT * np.abs(whole).max(initial=0)
+    silent = np.abs(parts[:, live]) < _FAINT * np.abs(parts).max(axis=1, keepdims=True)
+    switched_on = rows @ weights[live].T + bias[live] > 0
+    return np.asarray((silent != switched_on).mean(axis=1)) if live.any() else np.zeros(len(rows))
 
 
 def rank_of(values: Matrix, unit: float) -> int:
@@ -138,26 +170,32 @@ class _Rows:
         kept = norms > rounding / _LARGEST_TOLERANCE
         return _Rows(basis[kept] / norms[kept, None], rounding / norms[kept])
 
-    def zeros(self, vectors: Matrix, factor: float = 1.0) -> NDArray[np.bool_]:
-        """At which rows vectors (k, n) are 0, shape (k, R)."""
-        return np.asarray(np.abs(vectors @ self.values.T) < factor * self.tolerance)
+    def zeros(self, vectors: Matrix, nearly: float = 0.0) -> NDArray[np.bool_]:
+        """At which rows vectors (k, n) are 0, or nearly so, shape (k, R)."""
+        return np.asarray(np.abs(vectors @ self.values.T) < np.maximum(self.tolerance, nearly))
 
 
-def _unmixed(
-    rows: _Rows, right: Matrix, rng: np.random.Generator, rounds: int, agrees: Callable[[Matrix], bool] | None
-) -> Matrix | None:
-    """Inputs by the sparsest basis of the column space; None where no full basis was found or it disagrees."""
-    size = len(right)
+def _unmixed(rows: _Rows, right: Matrix, rng: np.random.Generator, rounds: int, agrees: Agrees | None) -> Matrix:
+    """Inputs by the sparsest basis of the column space: all of them, those that agree, or none."""
+    size, since, most_zeros = len(right), 0, 0
     products = np.einsum("ri,rj->rij", rows.values, rows.values).reshape(len(rows.values), -1)
-    basis, best = _Basis(rows), None
+    basis, best = _Basis(rows), np.zeros((0, right.shape[1] - 1))
     for _ in range(rounds):
         basis.add(_followed(rows.values, products, rng))
-        if len(basis.vectors) < size:
+        since = since + 1 if basis.zeros == most_zeros else 0
+        most_zeros = basis.zeros
+        if since > _PATIENCE:
+            break
+        if len(basis.vectors) < size or since:
             continue
-        best = _scaled(np.linalg.solve(np.array(basis.vectors).T, right))
-        if agrees is not None and len(best) == size and agrees(best):
-            return best
-    return best if agrees is None and best is not None and len(best) == size else None
+        found = _scaled(np.linalg.solve(np.array(basis.vectors).T, right))
+        if len(found) < size:
+            continue
+        kept = np.ones(size, np.bool_) if agrees is None else agrees(found)
+        best = found[kept] if agrees is None or kept.sum() > len(best) else best
+        if agrees is not None and kept.all():
+            break
+    return best
 
 
 def _followed(rows: Matrix, products: Matrix, rng: np.random.Generator) -> Matrix:
@@ -194,10 +232,15 @@ class _Basis:
         """At most n of them, the sparsest first."""
         return [vector for _, vector in self._kept]
 
+    @property
+    def zeros(self) -> int:
+        """Rows at which they are 0, in all."""
+        return sum(count for count, _ in self._kept)
+
     def add(self, vectors: Matrix) -> None:
         """Offer vectors (k, n): each is refined on the rows at which it is 0."""
         width = vectors.shape[1]
-        near = self._rows.zeros(vectors, 10)
+        near = self._rows.zeros(vectors, _NEAR)
         for number in np.flatnonzero(near.sum(axis=1) >= width):
             own = np.linalg.svd(self._rows.values[near[number]])[2][-1]
             self._kept.append((int(self._rows.zeros(own[None]).sum()), own))
