@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from fedassay.contracts.membership import visible
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.transcript import SERVER, Transcript
 from fedassay.exchange.view import ThreatModel, View
+from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.methods.fedsgd.method import FedSGD
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NothingToReadError
@@ -70,6 +73,18 @@ def test_shapes_alone_are_enough(make_task: MakeTask) -> None:
     captured = Outcome(Transcript("captured", 10, uploads, outcome.transcript.claim), None)
     result = attacked(seen_of(captured), task, backbone=False)
     assert [away for away, _ in near(result, task)] == [0.0] * 6
+
+
+def test_an_audit_of_captured_gradients_says_that_they_are_records(make_task: MakeTask, tmp_path: Path) -> None:
+    for epsilon, verdict in ((math.inf, "leak"), (8.0, "inconclusive")):
+        outcome = FedSGD(body=MLP, batch=2).run(make_task(epsilon=epsilon))
+        folder = tmp_path / str(epsilon)
+        outcome.transcript.save(folder / "sent")
+        _, record = audit_transcript(folder / "sent", None, folder / "run", AuditOptions(quiet=True, device="cpu"))
+        assert not record.errors
+        found = [item for item in record.cells[0].findings if item.attack == "gradient_inversion"]
+        assert [(item.audit, item.source, item.verdict) for item in found] == [("inversion", INPUTS, verdict)]
+        assert (folder / "run" / found[0].pictures[0].file).is_file()
 
 
 def test_a_private_gradient_gives_nothing(make_task: MakeTask) -> None:
