@@ -32,7 +32,8 @@ def labels_of(network: nn.Module, last: Layer, images: Images) -> Ints:
     if np.linalg.matrix_rank(inputs) < len(inputs):
         return np.full(len(images), -1, np.int64)
     gradient = np.concatenate([last.gradient, last.bias_gradient[:, None]], axis=1).astype(np.float64)
-    return np.asarray(np.linalg.lstsq(inputs.T, gradient.T, rcond=None)[0].argmin(axis=1), np.int64)
+    errors = np.asarray(np.linalg.lstsq(inputs.T, gradient.T, rcond=None)[0], np.float64)
+    return np.asarray(errors.argmin(axis=1), np.int64)
 
 
 def label_counts(bias_gradient: NDArray[np.floating], records: int, expected: Matrix) -> Ints:
@@ -51,7 +52,7 @@ def label_counts(bias_gradient: NDArray[np.floating], records: int, expected: Ma
         counts[label] += 1
     while counts.sum() > records:
         counts[np.argmax(np.where(counts > 0, counts - wanted, -np.inf))] -= 1
-    return counts
+    return np.asarray(counts, np.int64)
 
 
 def mean_probabilities(network: nn.Module, shape: tuple[int, int, int], seed: int) -> Matrix:

@@ -31,7 +31,7 @@ Agrees = Callable[[Matrix], NDArray[np.bool_]]
 
 _STARTS = 128
 """Starts that are followed together."""
-_PATIENCE = 8
+_PATIENCE = 4
 """Rounds without a sparser basis after which none is expected."""
 _STEPS = 40
 """Reweighted steps of a start."""
@@ -102,10 +102,9 @@ def layer_inputs(
     if rank <= min(most, min(gradient.shape) - 1) and len(rows.values) >= rank:
         # In white coordinates columns of D are closest to orthogonal, which is what the search does best on.
         found = _unmixed(rows, values[:rank, None] * right[:rank], rng, rounds, agrees)
-        if len(found) == rank:
-            return Inputs(rank, found, True, strongest)
-    lone = _lone(left[:, :rank] * values[:rank], right[:rank], unit)
-    return Inputs(rank, max(found, lone, key=len), False, strongest)
+    if len(found) < rank:
+        found = max(found, _lone(left[:, :rank] * values[:rank], right[:rank], unit), key=len)
+    return Inputs(rank, found, len(found) == rank, strongest)
 
 
 def unit_agreement(rows: Matrix, layer: Layer) -> Matrix:
@@ -188,7 +187,7 @@ def _unmixed(rows: _Rows, right: Matrix, rng: np.random.Generator, rounds: int, 
             break
         if len(basis.vectors) < size or since:
             continue
-        found = _scaled(np.linalg.solve(np.array(basis.vectors).T, right))
+        found = _scaled(np.asarray(np.linalg.solve(np.array(basis.vectors).T, right), np.float64))
         if len(found) < size:
             continue
         kept = np.ones(size, np.bool_) if agrees is None else agrees(found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork
@@ -24,7 +27,7 @@ def summed_gradient(network: LocalNetwork, chosen: Ints) -> NDArray[np.float64]:
     """
     parameters = list(network.module.parameters())
     total = np.zeros(sum(each.numel() for each in parameters))
-    for rows in torch.as_tensor(chosen).split(_TOGETHER):
+    for rows in torch.split(torch.as_tensor(chosen), _TOGETHER):
         if len(rows):
             loss = head_loss(network.module(network.inputs[rows]), network.labels[rows]).sum()
             parts = torch.autograd.grad(loss, parameters)
@@ -45,8 +48,13 @@ def clipped_sum(network: LocalNetwork, clip: float) -> NDArray[np.float64]:
         inputs, labels = (part[start : start + _TOGETHER] for part in (network.inputs, network.labels))
         with recorder.recording(len(labels)):
             head_loss(network.module(inputs), labels).sum().backward()  # type: ignore[no-untyped-call]
-        recorder.check(lambda rows, x=inputs, y=labels: head_loss(network.module(x[rows]), y[rows]).sum())
+        recorder.check(partial(_loss, network.module, inputs, labels))
         factors = (clip / recorder.norms().clamp(min=clip)).float()
         for name, part in recorder.weighted_sums(factors).items():
             total[name] += part.double().cpu().numpy()
     return np.concatenate([total[name].ravel() for name in parameters])
+
+
+def _loss(module: nn.Module, inputs: Tensor, labels: Tensor, rows: slice) -> Tensor:
+    """Cross-entropy summed over some records."""
+    return head_loss(module(inputs[rows]), labels[rows]).sum()
