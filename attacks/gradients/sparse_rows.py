@@ -37,6 +37,7 @@ _STEPS = 40
 """Reweighted steps of a start."""
 _ROUNDING = 4.0
 """Rounding errors of a gradient's entries, in units of its type."""
+_SINGLE = float(np.finfo(np.float32).eps)
 _FINEST = 1e-11
 """A finer type than this helps no more: the search does not go further."""
 _NEAR = 1e-6
@@ -88,10 +89,12 @@ def layer_inputs(
             left out. None: nobody knows.
     """
     whole = np.concatenate([weights, bias[:, None]], axis=1)
-    unit = float(np.finfo(whole.dtype).eps)
     gradient = whole.astype(np.float64)
     left, values, right = np.linalg.svd(gradient, full_matrices=False)
+    # Sums of several float32 arrays come in float64, with the rounding of float32.
+    unit = max(float(np.finfo(whole.dtype).eps), _SINGLE)
     rank = rank_of(values, unit)
+    unit = min(unit, float(values[rank] / values[0])) if 0 < rank < len(values) else unit
     if rank == 0:
         return Inputs(0, np.zeros((0, weights.shape[1])), True, np.zeros((0, weights.shape[1])))
     strongest = _scaled(right[:1])
