@@ -99,11 +99,12 @@ def test_inputs_behind_convolutions_are_inverted_record_by_record(make_task: Mak
     task = make_task(clients=1)
     result = attacked(seen_of(FedSGD(body="cnn", batch=2).run(task)), task)
     assert result.scores["recovered"].tolist() == [2]
+    assert result.scores[f"misfit/{BEHIND}"].max() < 0.3
     made = next(item for item in result.reconstructions if item.source.name == BEHIND)
     records = task.clients[0].images[..., 0].astype(float)
     errors = [np.square(records - image[..., 0]).mean(axis=(1, 2)).min() for image in made.images[:, 0]]
-    grey = np.square(records - 128).mean()
-    assert np.mean(errors) < 0.2 * grey
+    # Two poolings leave 2x2 of these images: what is dark and what is bright comes back, not every pixel.
+    assert np.mean(errors) < 0.7 * np.square(records - 128).mean()
 
 
 @pytest.mark.slow
