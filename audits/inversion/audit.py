@@ -47,6 +47,8 @@ from fedassay.support.types import Ints, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
 _UNITS = {"psnr": "dB"}
+_CLIENTS = 4
+"""Control clients at least, as far as the control role goes, of an attack that reads no features."""
 _DOUBTED = 0.05
 """p-value of other records' images up to which they may explain what is seen."""
 
@@ -149,9 +151,12 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: There is no such release, or it offers too few of these vectors.
         """
-        context = setting.context
+        context, records = setting.context, self.control_records
+        if setting.raw is None:
+            # A client as large as the audited ones may lead to a single image.
+            records = max(records, _CLIENTS * max(len(client) for client in context.clients))
         exposed = exposed_images(
-            context, source.name, self.control_records, vectors=min(vectors, self.control_records), least=8
+            context, source.name, records, vectors=min(vectors, self.control_records), least=8
         )
         sets = candidates(exposed.made.source, exposed.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
