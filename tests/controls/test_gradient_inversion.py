@@ -41,7 +41,7 @@ def judged(
         return replace(result, reconstructions=made)
 
     method = FedSGD(body={"name": "mlp", "hidden": 128}, batch=batch)
-    context = make_context(task, method, folder=folder)
+    context = make_context(task, method, bounds=6, folder=folder)
     own = context.attacked(attack, "test", no_questions())
     (finding,) = InversionAudit(draws=400, pictures=4).assess(attack(context.view), own)
     assert (finding.attack, finding.source) == ("gradient_inversion", INPUTS)
