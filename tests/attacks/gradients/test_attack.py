@@ -19,6 +19,7 @@ from fedassay.exchange.transcript import SERVER, Transcript
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.execution.captured import AuditOptions, audit_transcript
 from fedassay.methods.fedsgd.method import FedSGD
+from fedassay.methods.rivals.fedavg import FedAvg
 from fedassay.methods.rivals.raw_features import RawFeatures
 from fedassay.support.errors import NothingToReadError
 from fedassay.support.progress import SILENT
@@ -63,6 +64,19 @@ def test_a_sum_over_clients_is_a_batch_of_all_of_them(make_task: MakeTask) -> No
     task = make_task()
     result = attacked(seen_of(FedSGD(body=MLP, batch=1).run(task), view="aggregate"), task)
     assert near(result, task) == [(0.0, True)] * 3
+
+
+def test_weights_after_steps_of_plain_descent_are_as_good(make_task: MakeTask) -> None:
+    """Steps on the same records add up to a matrix of the same form; Adam's do not."""
+    task = make_task(clients=2, records=6)
+    method = FedAvg(
+        bodies=({"name": "mlp", "hidden": 128},),
+        local_epochs=3,
+        learning_rate=0.01,
+        optimizer={"name": "sgd"},
+    )
+    result = attacked(seen_of(method.run(task), rounds="all"), task)
+    assert [away for away, _ in near(result, task)] == [0.0] * 6
 
 
 def test_shapes_alone_are_enough(make_task: MakeTask) -> None:
