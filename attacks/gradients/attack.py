@@ -143,6 +143,7 @@ class GradientInversion(Parameters):
             most=self.most,
             rounds=self.rounds,
             agrees=None if layer.weights is None else agrees,
+            rounding=layer.rounding,
         )
 
     def _by_algebra(

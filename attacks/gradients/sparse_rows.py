@@ -76,6 +76,7 @@ def layer_inputs(
     most: int,
     rounds: int,
     agrees: Agrees | None = None,
+    rounding: float = 0.0,
 ) -> Inputs:
     """The inputs of a layer.
 
@@ -87,12 +88,13 @@ def layer_inputs(
         rounds: Rounds of starts at most.
         agrees: Which inputs (n, d) explain at which units they have no part, shape (n,): those that do not are
             left out. None: nobody knows.
+        rounding: Of an entry, relative to the largest, where it is more than that of its type.
     """
     whole = np.concatenate([weights, bias[:, None]], axis=1)
     gradient = whole.astype(np.float64)
     left, values, right = np.linalg.svd(gradient, full_matrices=False)
     # Sums of several float32 arrays come in float64, with the rounding of float32.
-    unit = max(float(np.finfo(whole.dtype).eps), _SINGLE)
+    unit = max(float(np.finfo(whole.dtype).eps), _SINGLE, rounding)
     rank = rank_of(values, unit)
     unit = min(unit, float(values[rank] / values[0])) if 0 < rank < len(values) else unit
     if rank == 0:

@@ -30,12 +30,15 @@ class Layer:
         gradient: dW, shape (H, d), up to a common factor.
         bias_gradient: db, shape (H,), with the same factor.
         weights: W and b as they were, or None.
+        rounding: What rounding leaves of an entry, relative to the largest, where that is above its type's:
+            changes of weights have that of the weights.
     """
 
     name: str
     gradient: NDArray[Any]
     bias_gradient: NDArray[Any]
     weights: tuple[NDArray[Any], NDArray[Any]] | None
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Target:
         start: The arrays that it was taken at, by the same names; empty where they were not seen.
         network: The network with these, or None where only shapes are known.
         records: Number of records, where the message says it.
+        changed: Whether it is what training has changed, and not a gradient as sent.
     """
 
     sender: str
@@ -55,6 +59,7 @@ class Target:
     start: Arrays
     network: nn.Module | None
     records: int | None
+    changed: bool = False
 
     def layers(self) -> list[Layer]:
         """The linear layers with a bias, in their order: a table before a row of an entry for each of its rows."""
@@ -63,7 +68,11 @@ class Target:
             table, row = self.arrays[first], self.arrays[second]
             if table.ndim == 2 and row.shape == table.shape[:1]:
                 known = (self.start[first], self.start[second]) if {first, second} <= set(self.start) else None
-                found.append(Layer(first.rpartition(".")[0], table, row, known))
+                rounding = 0.0
+                if self.changed and known is not None and table.any():
+                    largest = float(np.abs(known[0]).max() / np.abs(table).max())
+                    rounding = float(np.finfo(np.float32).eps) * largest
+                found.append(Layer(first.rpartition(".")[0], table, row, known, rounding))
         return found
 
 
@@ -94,7 +103,7 @@ def _target(message: Message, view: View) -> Target | None:
         return None
     # Summed steps against the gradient: the same sign as the gradient, with the rate for a factor.
     change = {name: start[name] - part for name, part in after.items()}
-    return Target(message.sender, change, start, _with(network, start), records)
+    return Target(message.sender, change, start, _with(network, start), records, changed=True)
 
 
 def _of_kind(message: Message, kind: FieldKind) -> Arrays:

@@ -75,8 +75,10 @@ def test_weights_after_steps_of_plain_descent_are_as_good(make_task: MakeTask) -
         learning_rate=0.01,
         optimizer={"name": "sgd"},
     )
-    result = attacked(seen_of(method.run(task), rounds="all"), task)
-    assert [away for away, _ in near(result, task)] == [0.0] * 6
+    result = attacked(seen_of(method.run(task)), task)
+    assert result.scores["recovered"].tolist() == [3, 3]
+    # Weights in float32 hold a change of a thousandth of theirs to four digits.
+    assert max(away for away, _ in near(result, task)) <= 2
 
 
 def test_shapes_alone_are_enough(make_task: MakeTask) -> None:
