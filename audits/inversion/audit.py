@@ -4,7 +4,8 @@ Joins the truth to what `feature_inversion` made (Guan et al. 2025, figure 4) an
 closer, in PSNR as in that figure, to the records behind them than to fresh records of the same classes, which the
 messages know nothing of. Every finding carries its controls: images inverted from the method's own release of
 control records without privacy must be closer to these, and images inverted from raw features of single records to
-those; images inverted from raw features of records that nobody holds must not be.
+those; images inverted from raw features of records that nobody holds must not be. Of an attack that reads no
+features the second are left out, and the last are of the method's own release of such records.
 
 Clients may have distributions of their own (domains), of which fresh records are none. So images of other records
 of the same clients are held against the records, too: what is no closer than these explain is no leak.
@@ -29,24 +30,29 @@ from fedassay.audits.inversion.truth import BETWEEN, Held, ImageMatch, Pool, ali
 from fedassay.audits.limits import limit_of
 from fedassay.audits.message.truth import encoder
 from fedassay.audits.reconstruction.selections import nearest_feature
-from fedassay.audits.simulation import control_seeds, noised, raw_view
+from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
 from fedassay.audits.verdict import conclude, inconclusive, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
+from fedassay.contracts.membership import visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import Finding, Metric, Series, unmeasured
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
 
 _HELD, _FRESH = "control/held", "control/fresh"
 _UNITS = {"psnr": "dB"}
+_CLIENTS = 4
+"""Control clients at least, as far as the control role goes, of an attack that reads no features."""
 _DOUBTED = 0.05
 """p-value of other records' images up to which they may explain what is seen."""
+
+_MISFIT = "median of what is left of what an image was fitted to: |f(x)-t|^2/|t|^2 of features"
 
 _Values = dict[str, NDArray[np.float64]]
 """Metric name to one value an image, shape (k,)."""
@@ -60,16 +66,15 @@ class _Setting:
         result: The attack's images.
         pool: Private and fresh records.
         fresh: The fresh records.
-        positive: Images of raw features of private records, which are positions in the pool.
-        negative: Images of raw features of records that nobody holds.
+        raw: Images of raw features of private records, which are positions in the pool, and of records that nobody
+            holds; None where the attack reads no features.
         context: The cell and its attack.
     """
 
     result: AttackResult
     pool: Pool
     fresh: Records
-    positive: ImageMatch
-    negative: ImageMatch
+    raw: tuple[ImageMatch, ImageMatch] | None
     context: AttackedContext
 
 
@@ -93,7 +98,7 @@ class InversionAudit(Parameters):
         if not result.reconstructions:
             raise NotRunError("the attack inverted nothing")
         pool, fresh, held_out = self._records(context)
-        setting = _Setting(result, pool, fresh, *self._controls(pool, held_out, context), context)
+        setting = _Setting(result, pool, fresh, self._controls(pool, held_out, context), context)
         return [self._of_source(made, setting) for made in result.reconstructions]
 
     def _of_source(self, made: Reconstruction, setting: _Setting) -> Finding:
@@ -112,8 +117,14 @@ class InversionAudit(Parameters):
         shown = hold(held, context.seeds.numpy("inversion", source.name), tests=context.bounds, draws=self.draws)
         others = self._others(source, setting.pool, context)
         figures = self._figures(made, used, shown, others, setting)
-        raw = setting.positive.control("raw features of single records that clients hold")
-        negative = setting.negative.control("raw features of records that no client holds")
+        raw = None
+        if setting.raw is None:
+            unknown = self._nobodys(source, setting)
+            negative = unknown.control("the same method on records that no client holds")
+        else:
+            unknown = setting.raw[1]
+            raw = setting.raw[0].control("raw features of single records that clients hold")
+            negative = unknown.control("raw features of records that no client holds")
         result = _result(shown, _explanation(shown, others, context), noised=noised(context))
         try:
             exposed = self._exposed(source, len(used), setting)
@@ -122,7 +133,7 @@ class InversionAudit(Parameters):
             return inconclusive(subject, reason, figures, positive=raw, negative=negative)
         seeds = context.seeds.child("inversion", "limit", source.name)
         own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
-        silent = silent_trials(setting.negative, kept, setting.pool, seeds.numpy("silent"), between=held.between)
+        silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
         runs = InvertedRuns(len(used), silent, exposed, context.bounds, self.draws, seeds)
         limit = limit_of(runs, seeds, shifts=SHIFTS, unit="dB PSNR", things="images")
         return conclude(
@@ -131,7 +142,7 @@ class InversionAudit(Parameters):
             figures,
             positive=own.control("the method's own release of control records, without privacy", own_shape=True),
             negative=negative,
-            also=(raw,),
+            also=() if raw is None else (raw,),
         )
 
     def _exposed(self, source: VectorSource, vectors: int, setting: _Setting) -> Held:
@@ -140,9 +151,12 @@ class InversionAudit(Parameters):
         Raises:
             NotRunError: There is no such release, or it offers too few of these vectors.
         """
-        context = setting.context
+        context, records = setting.context, self.control_records
+        if setting.raw is None:
+            # A client as large as the audited ones may lead to a single image.
+            records = max(records, _CLIENTS * max(len(client) for client in context.clients))
         exposed = exposed_images(
-            context, source.name, self.control_records, vectors=min(vectors, self.control_records), least=8
+            context, source.name, records, vectors=min(vectors, self.control_records), least=8
         )
         sets = candidates(exposed.made.source, exposed.clients)
         used = np.flatnonzero([len(part) > 0 for part in sets])
@@ -176,7 +190,7 @@ class InversionAudit(Parameters):
             metrics=metrics,
             baseline={key: _metric(part, key) for key, part in baseline.items()},
             assumptions=_assumptions(source, others, context),
-            pictures=figure(made, shown, setting.positive, everything, setting.pool, context, self.pictures),
+            pictures=figure(made, shown, setting.raw, everything, setting.pool, context, self.pictures),
             series={"targets": _targets(shown)},
         )
 
@@ -207,8 +221,35 @@ class InversionAudit(Parameters):
         fresh = context.test.take(rest, "fresh")
         return make_pool(private, fresh, encoder(context)), fresh, context.test.take(control, _FRESH)
 
-    def _controls(self, pool: Pool, held_out: Records, context: AttackedContext) -> tuple[ImageMatch, ImageMatch]:
+    def _nobodys(self, source: VectorSource, setting: _Setting) -> ImageMatch:
+        """Images of the same source from the same method on records that nobody holds.
+
+        Raises:
+            NotRunError: It cannot be run on such records, or leads to fewer than 2 images.
+        """
+        context = setting.context
+        clients = fresh_clients(context, context.fresh)
+        outcome = context.rerun(clients, context.seeds.child("inversion", "nobody"))
+        result = context.attack(visible(outcome, context.view.threat))
+        made = [item for item in result.reconstructions if item.source.name == source.name]
+        # Of anybody who is there, whatever its classes: an image of nobody's record shows none of theirs.
+        sets = [
+            candidates(replace(item.source, labels=0 * item.source.labels - 1), context.clients) for item in made
+        ]
+        used = np.flatnonzero([len(part) > 0 for part in sets[0]]) if sets else np.zeros(0, np.int64)
+        if len(used) < 2:
+            raise NotRunError(
+                f"the method on records that no client holds leads to {len(used)} images; 2 are needed"
+            )
+        held = _held(made[0], used, [sets[0][i] for i in used], setting.pool)
+        return hold(held, context.seeds.numpy("nobody", source.name), tests=context.bounds, draws=self.draws)
+
+    def _controls(
+        self, pool: Pool, held_out: Records, context: AttackedContext
+    ) -> tuple[ImageMatch, ImageMatch] | None:
         """Images of raw features of private records, and of records that nobody holds: one inversion for both.
+
+        None where the attack reads no features.
 
         Raises:
             NotRunError: The attack drew so few of the vectors that a control has none to speak of.
@@ -220,7 +261,10 @@ class InversionAudit(Parameters):
         rng = control_seeds(context, "inversion", "records").numpy()
         private = joined("private", context.clients)
         chosen = np.sort(rng.permutation(len(private))[: self.control_records])
-        result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
+        try:
+            result = context.attack(raw_view([private.take(chosen, _HELD), held_out], context))
+        except NothingToReadError:
+            return None
         made = next(item for item in result.reconstructions if item.source.name == "raw")
         senders = np.array(made.source.senders)
         controls = []
@@ -254,13 +298,10 @@ class InversionAudit(Parameters):
         """How well the images fit their vectors, and what the adversary could show without inversion."""
         context, pool = setting.context, setting.pool
         misfit = np.asarray(setting.result.scores[f"misfit/{made.source.name}"], np.float64)[used]
-        metrics = {
-            "misfit": Metric(value=float(np.median(misfit)), n=len(misfit), reason="median |f(x)-t|^2/|t|^2")
-        }
-        if context.attacker is not None and len(context.attacker):
-            near = nearest_feature(
-                made.source.vectors[used], context.attacker, pool.images[shown.records], context.similarity
-            )
+        metrics = {"misfit": Metric(value=float(np.median(misfit)), n=len(misfit), reason=_MISFIT)}
+        vectors = made.source.vectors
+        if len(context.attacker) and vectors.shape[1] == context.attacker.features.shape[1]:
+            near = nearest_feature(vectors[used], context.attacker, pool.images[shown.records], context.similarity)
             plain = context.similarity.measure(pool.images[shown.records], near)["psnr"]
             remark = "the attacker's own image with the nearest feature, without inversion"
             metrics["psnr_nearest_own"] = _metric(plain, "psnr", remark)

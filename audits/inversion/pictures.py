@@ -19,7 +19,7 @@ from fedassay.support.types import Images
 def figure(
     made: Reconstruction,
     shown: ImageMatch,
-    positive: ImageMatch,
+    raw: tuple[ImageMatch, ImageMatch] | None,
     everything: Sequence[Reconstruction],
     pool: Pool,
     context: AuditContext,
@@ -30,22 +30,22 @@ def figure(
     Args:
         made: The source's images.
         shown: The same, with the records that they are held against.
-        positive: Images of raw features of some records: what the best message could show.
+        raw: Images of raw features of some records, what the best message could show, and of nobody's; or None.
         everything: Images of all sources; sums and means of the same records are shown beside single features.
         pool: The records.
         context: Where to write, and the metrics.
         columns: At most so many; none writes nothing.
     """
-    raw = dict(zip(positive.records.tolist(), positive.images, strict=True))
+    known = {} if raw is None else dict(zip(raw[0].records.tolist(), raw[0].images, strict=True))
     # Records of the control come first: there the raw feature stands beside.
-    chosen = sorted(range(len(shown.records)), key=lambda i: int(shown.records[i]) not in raw)[:columns]
+    chosen = sorted(range(len(shown.records)), key=lambda i: int(shown.records[i]) not in known)[:columns]
     if not chosen:
         return ()
     records = [int(record) for record in shown.records[chosen]]
     rows: dict[str, Images] = {"private image": pool.images[records]}
     single = made.source.name not in BETWEEN
-    if made.source.name != "raw" and all(record in raw for record in records):
-        rows["from its raw feature (control)"] = np.stack([raw[record] for record in records])
+    if made.source.name != "raw" and all(record in known for record in records):
+        rows["from its raw feature (control)"] = np.stack([known[record] for record in records])
     for other in everything:
         images = _first_of(other, records, context) if single and other.source.name in BETWEEN else None
         if images is not None:

@@ -15,7 +15,7 @@ from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records, joined
-from fedassay.exchange.release import Release, exact
+from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
 from fedassay.support.errors import NotRunError
@@ -77,8 +77,8 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
     one = np.ones(len(ids), np.int64)
 
     def message(sender: str, number: int, fields: dict[str, MessageField]) -> Message:
-        head = {"class_ids": MessageField(ids, "class_ids", exact("labels"))}
-        return Message(number, f"{SENDER}/{sender}", SERVER, head | fields)
+        first = {"class_ids": MessageField(ids, "class_ids", exact("labels"))}
+        return Message(number, f"{SENDER}/{sender}", SERVER, first | fields)
 
     def counts(values: NDArray[np.int64]) -> MessageField:
         return MessageField(values, "class_counts", exact("labels"))
@@ -91,12 +91,24 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
     class_means = MessageField(alone, "class_means", exact())
     nothing = MessageField(np.zeros((len(ids), width * (width + 1) // 2)), "class_covariances", exact())
     rest = features.sum(axis=0)
+    errors = 1 / context.classes - np.eye(context.classes)[ids]
+    head = {"w": np.zeros((context.classes, width)), "b": np.zeros(context.classes)}
+    step = {"w": errors.T @ alone, "b": errors.sum(axis=0)}
     hidden = _sums(records, context, encode, counts=False)
     return view_of(
         [
             message("singletons", 0, {"counts": counts(one), "sums": sums(alone)}),
             message("components", 0, {"counts": counts(one), "means": means, "covariances": flat}),
             message("spreadless", 0, {"means": class_means, "covariances": nothing}),
+            Message(
+                0, SERVER, f"{SENDER}/head", {name: MessageField(v, "head", public()) for name, v in head.items()}
+            ),
+            message(
+                "head",
+                1,
+                {name: MessageField(v, "gradient", exact()) for name, v in step.items()}
+                | {"records": MessageField(np.array([len(ids)]), "other", exact("labels"))},
+            ),
             message("differences", 0, {"counts": counts(5 * one), "sums": sums(np.tile(rest, (len(ids), 1)))}),
             message("differences", 1, {"counts": counts(6 * one), "sums": sums(rest + alone)}),
             Message(0, f"{SENDER}/hidden", SERVER, hidden.fields),

@@ -78,6 +78,7 @@ CASES = [
             *_each("one_shot_ridge", adjacency, {}, {"mechanism": "classical"}, {"secure_aggregation": "all"}),
             *_each("fedcof", adjacency, {}),
             *_each("fedncm", adjacency, {}),
+            *_each("fedsgd", adjacency, {}, {"body": {"name": "mlp", "hidden": 8}}),
         )
     ),
     *(

@@ -80,6 +80,9 @@ def test_tests_are_counted_for_every_entry_of_an_attack() -> None:
     twice = bounds_in(_scenario(["feature_diffusion", {"feature_diffusion": {"steps": 5}}], ["reconstruction"]))
     assert twice == 2 * once
     assert bounds_in(_scenario([], ["ledger"])) == 1
+    # So is a test that a parameter asks for.
+    plain, more = (bounds_in(_scenario(["membership"], [{"membership": {"records": k}}])) for k in (0, 8))
+    assert more == plain + 1
 
 
 def test_attacks_on_messages_need_nothing_else() -> None:

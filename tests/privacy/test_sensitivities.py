@@ -116,6 +116,14 @@ def magnitude_case(dim, clip, adjacency):
     )
 
 
+def vector_case(dim, clip, adjacency):
+    def statistic(x, _):
+        return x.sum(axis=0)
+
+    worst = s.vector_sum(dim, clip, adjacency=adjacency)
+    return Case(worst, statistic, lambda x: clip * m.clip_features(x / clip), 2, dim, adjacency, 1)
+
+
 SAME, ANY, ADD = "replace_one_same_label", "replace_one", "add_remove"
 CASES = {
     **{
@@ -177,6 +185,7 @@ CASES = {
         for adjacency in (SAME, ANY, ADD)
         for features, b in ((3, 2.0), (3, 0.3), (2, 1.0))
     },
+    **{f"vector-sum-d{dim}-{a}": vector_case(dim, 5.0, a) for a in (SAME, ANY, ADD) for dim in (1, 3)},
     **{f"magnitude-sum-d{dim}-{a}": magnitude_case(dim, 5.0, a) for a in (ANY, ADD) for dim in (1, 3)},
 }
 
@@ -341,6 +350,7 @@ def test_means_refuse_adjacencies_that_hide_their_count(adjacency):
         lambda: s.fedlog_sums(0, 1.0, adjacency=SAME),
         lambda: s.fedlog_sums(3, 0.0, adjacency=SAME),
         lambda: s.magnitude_sum(3, -1.0, adjacency=ANY),
+        lambda: s.vector_sum(3, 0.0, adjacency=ANY),
         lambda: s.worst_pair(s.class_sums(2, adjacency=ANY), 0),
     ],
 )

@@ -167,6 +167,10 @@ class SarifRule:
     severity: float = 7.5
 
 
+def _none(_given: Given) -> int:
+    return 0
+
+
 Threat = Literal["membership_inference", "model_inversion", "data_reconstruction", "regurgitation"]
 """What regulators ask to be tested (EDPB Opinion 28/2024, section 3.2)."""
 
@@ -183,6 +187,7 @@ class AuditFacts:
         rule: Its SARIF rule; None: one made of its name.
         threats: What it tests, in the words of regulators.
         tests_per_cell: One-sided tests in a cell, for each entry of an attack that it judges.
+        more_tests: Tests in a cell that its parameters ask for beside those.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
     """
 
@@ -193,6 +198,7 @@ class AuditFacts:
     rule: SarifRule | None = None
     threats: tuple[Threat, ...] = ()
     tests_per_cell: int = 1
+    more_tests: Callable[[Given], int] = _none
     cost: Cost | None = None
 
     def judge(self, attack: AttackFacts) -> bool:

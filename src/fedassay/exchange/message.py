@@ -25,6 +25,7 @@ classes, P the number of classes in `class_ids`, S the total number of mixture c
 | `projection` | (w, d) | public matrix R, of the server: what clients send speaks of R^T f, f of width w |
 | `head` | any | weights of the global classifier head |
 | `parameters` | any | weights of a trained model |
+| `gradient` | any | gradient of the loss by one array of a model, summed or averaged over the sender's records |
 | `magnitude_mean` | (H, W, C) | mean Fourier magnitude of the sender's images |
 | `other` | any | anything else; only ledger and linter look at it |
 """
@@ -63,6 +64,7 @@ FieldKind = Literal[
     "projection",
     "head",
     "parameters",
+    "gradient",
     "magnitude_mean",
     "other",
 ]

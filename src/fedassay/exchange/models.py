@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from fedassay.data.records import Records
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Generator(Protocol):
@@ -28,6 +31,15 @@ class ScoringModel(Protocol):
 
     def scores(self, records: Records) -> NDArray[np.float64]:
         """Class scores (logits), shape (n, C); -inf for a class that it does not know."""
+        ...
+
+
+@runtime_checkable
+class SentModule(Protocol):
+    """A network whose weights are known: what its gradient is of anything can be computed."""
+
+    def network(self) -> nn.Module:
+        """A network of its own, from images (n, channels, height, width), 0 to 255, to class scores (n, C)."""
         ...
 
 

@@ -161,7 +161,9 @@ class Work:
             NotRunError: It needs one of them; the message says which.
         """
         facts, known = attack.build.facts, self.case.known
-        if not known.fresh.pictures and {"reconstructions", "inversions"} & set(facts.gives):
+        # Of captured messages without a plan there is neither: images may be computed from them all the same.
+        alone = known.backbone is not None and not known.fresh.pictures
+        if alone and {"reconstructions", "inversions"} & set(facts.gives):
             raise NotRunError(NO_PICTURES)
         if "backbone_gradients" in facts.needs and known.backbone is not None and is_precomputed(known.backbone):
             raise NotRunError(f"{REASON} differentiate through")

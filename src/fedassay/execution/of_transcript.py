@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedassay.audits.claim.captured import captured_claim
+from fedassay.audits.inversion.captured import captured_inversions
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
@@ -156,6 +157,8 @@ class _Judge:
 
     def assess(self, audit: str, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """Findings of an audit on one attack."""
+        if not attack_facts(result.attack).needs and result.reconstructions:
+            return captured_inversions(audit, result, context)
         if not attack_facts(result.attack).needs:
             return captured_findings(result, context, self.controls)
         if self.images is None or not result.reconstructions:

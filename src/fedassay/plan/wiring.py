@@ -68,5 +68,6 @@ def bounds_in(scenario: Scenario) -> int:
     for audit in scenario.audits:
         # `tests_per_cell` is for one entry of each attack that the audit judges; it tests every entry.
         names = Counter(attack.name for attack in judged_by(audit, scenario.attacks))
-        per_cell += audit.build.facts.tests_per_cell * max(names.values(), default=1)
+        facts = audit.build.facts
+        per_cell += facts.tests_per_cell * max(names.values(), default=1) + facts.more_tests(audit.params)
     return max(1, per_cell * len(scenario.cells))

@@ -339,6 +339,14 @@ def release_magnitude_sum(
     return noise.add("sum", np.asarray(total, dtype=np.float64), sigma, size=size)
 
 
+def release_vector_sum(
+    vectors: NDArray[np.floating], *, clip: float, sigma: float, noise: NoiseSource, size: Size = ()
+) -> Floats:
+    """Noised sum (..., D) of vectors (n, D) of any sign, each clipped to L2 norm `clip`: gradients."""
+    clipped = clip * clip_features(np.asarray(vectors, dtype=np.float64) / clip)
+    return noise.add("sum", clipped.sum(axis=0), sigma, size=size)
+
+
 def release_class_counts(
     labels: Labels,
     classes: int,

@@ -293,6 +293,18 @@ def magnitude_sum(
     return of_unit(_experiment(_scaled(worst), records, (sigma,), release, (flat_rows,)), unit)
 
 
+def vector_sum(clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2, records: int = 3) -> Experiment:
+    """A sum of gradients, clipped to L2 norm `clip`."""
+    worst = s.vector_sum(dim, clip, adjacency=adjacency)
+
+    def release(
+        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, r: int
+    ) -> tuple[Floats]:
+        return (m.release_vector_sum(x, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
+
+    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
+
+
 def class_counts(
     *, adjacency: Adjacency, sigma: float, classes: int = 2, records: int = 3, unit: Unit = "record"
 ) -> Experiment:

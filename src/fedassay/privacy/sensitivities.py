@@ -322,6 +322,19 @@ def magnitude_sum(dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
     return WorstCase(math.sqrt(2) * clip, clip * unit(dim, 1), 0, first, 0, zero)
 
 
+def vector_sum(dim: int, clip: float, *, adjacency: Adjacency) -> WorstCase:
+    """Sum of vectors of any sign clipped to L2 norm `clip`: gradients.
+
+    clip under `add_remove`; 2 clip when one is replaced (by its opposite). Labels play no part.
+    """
+    if not clip > 0:
+        raise ValueError(f"clip must be greater than 0, got {clip}")
+    first, zero = clip * unit(dim, 0), np.zeros(dim)
+    if adjacency == "add_remove":
+        return WorstCase(clip, None, 0, first, 0, zero)
+    return WorstCase(2 * clip, -first, 0, first, 0, zero)
+
+
 _MEANS_NEED_PUBLIC_COUNTS = (
     "adjacency: under {!r} the number of records that a mean divides by is private, and a mean released "
     "with it has no finite guarantee; allowed for means: replace_one_same_label (release noised sums and "

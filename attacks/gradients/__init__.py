@@ -1,0 +1,1 @@
+"""Gradients and weights that systems send: inputs of layers, features under heads, images by matching."""

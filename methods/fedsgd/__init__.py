@@ -1,0 +1,1 @@
+"""One step of federated SGD: gradients, plain or clipped and noised."""
