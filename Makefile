@@ -72,6 +72,11 @@ notebooks: $(STAMP)
 	  (cd "$$(mktemp -d)" && $(CURDIR)/$(BIN)/jupyter execute --inplace "$(CURDIR)/$$name") || exit 1; \
 	done
 
+# Heads of the papers' plans and the tables of docs/papers.md, from docs/papers/*.yaml.
+.PHONY: papers
+papers: $(STAMP)
+	$(BIN)/python docs/papers.py
+
 .PHONY: schema
 schema: $(STAMP)
 	$(BIN)/fedassay schema record > docs/record.schema.json

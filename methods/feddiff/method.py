@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypedDict
+from typing import Annotated, ClassVar, Literal, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedassay.contracts.facts import Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
@@ -24,10 +24,18 @@ from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.methods.feddiff.magnitudes import distances, largest_norm
+from fedassay.methods.feddiff.magnitudes import distances, largest_norm, pydp_bounds
 from fedassay.methods.feddiff.magnitudes import kept as kept_by
 from fedassay.methods.feddiff.messages import sent_histogram, sent_magnitude
-from fedassay.methods.feddiff.private import Budget, DiffusionDpSgd, Fmf, make_budget
+from fedassay.methods.feddiff.private import (
+    Budget,
+    Composition,
+    DiffusionDpSgd,
+    Filtering,
+    Fmf,
+    make_budget,
+)
+from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
 from fedassay.methods.feddiff.server import (
     DiffusionGenerator,
     GlobalClassifier,
@@ -67,6 +75,12 @@ _SOURCE = (
     "magnitude, by privacy loss distributions"
 )
 """Where the claim of a private run comes from."""
+
+_PUBLISHED = (
+    "FedDiff as published: DP-SGD with Poisson sampling, the label histogram, and a mean magnitude whose epsilon, "
+    "that of each coordinate, is counted once for all of them"
+)
+"""The same with `fmf_composition: per_coordinate`."""
 
 
 def _one_or_several(given: object) -> object:
@@ -128,6 +142,9 @@ class FedDiff(Parameters):
         steps: Of the sampler; None: 40, or 1000 for `ddpm`.
         guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
         fmf: What protects the mean magnitude in a private run; at epsilon inf it is exact, whichever is chosen.
+        fmf_composition: With `pydp`: what `fmf_share` of epsilon is for. `total`: all coordinates together.
+            `per_coordinate`: each of them, while the claim counts it once, as published; the ledger counts every
+            coordinate.
         gamma: Percent of the generated images that FMF drops.
         gamma_scope: Of each client's images, or of all of them pooled; the paper does not say.
         magnitude_clip: Norm that magnitude vectors are clipped to, as a share of the white image's.
@@ -151,6 +168,7 @@ class FedDiff(Parameters):
     steps: int | None = Field(default=None, ge=1, le=1000)
     guidance: float = Field(default=1.5, ge=0, allow_inf_nan=False)
     fmf: Fmf = "none"
+    fmf_composition: Composition = "total"
     gamma: float = Field(default=5.0, ge=0, lt=100)
     gamma_scope: Literal["client", "pooled"] = "client"
     magnitude_clip: float = Field(default=1.0, gt=0, le=1)
@@ -160,6 +178,12 @@ class FedDiff(Parameters):
     label_share: float = Field(default=0.05, gt=0, lt=0.5)
     fmf_share: float = Field(default=0.05, gt=0, lt=0.5)
     dp_sgd: DiffusionDpSgd = DiffusionDpSgd()
+
+    @model_validator(mode="after")
+    def _composed_where_there_are_coordinates(self) -> Self:
+        if self.fmf_composition == "per_coordinate" and self.fmf != "pydp":
+            raise ValueError(f"fmf_composition: per_coordinate given with fmf {self.fmf}; allowed: with fmf pydp")
+        return self
 
     def exposed(self) -> FedDiff:
         """The same method, whose generators hold a few records by heart."""
@@ -189,7 +213,7 @@ class FedDiff(Parameters):
             classifier = self.classifier.fit(sampled, task, "classifier")
         sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
-            Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
+            Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(self._source)),
             Ensemble([of_network(classifier)]),
             utility={"generated_images": float(len(sampled))},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
@@ -197,6 +221,12 @@ class FedDiff(Parameters):
             generators=generators,
             notes=(*asked.notes, *notes),
         )
+
+    @property
+    def _source(self) -> str:
+        """Where the claim of a private run comes from."""
+        published = self.fmf == "pydp" and self.fmf_composition == "per_coordinate"
+        return _PUBLISHED if published else _SOURCE
 
     def _preset(self, index: int) -> Preset:
         """The generator of a client."""
@@ -224,10 +254,13 @@ class FedDiff(Parameters):
             self.dp_sgd,
             labels=self.labels,
             label_share=self.label_share,
-            fmf=self.fmf,
-            fmf_share=self.fmf_share,
-            clip=self._clip(task),
-            coordinates=math.prod(task.clients[0].image_shape),
+            filtering=Filtering(
+                self.fmf,
+                self.fmf_share,
+                self.fmf_composition,
+                self._clip(task),
+                math.prod(task.clients[0].image_shape),
+            ),
             classes=task.classes,
         )
 
@@ -359,4 +392,11 @@ class FedDiff(Parameters):
             found["mean magnitude"] = reruns.magnitude_sum(
                 clip, adjacency=adjacency, sigma=budget.magnitude, unit=task.privacy.unit
             )
+        if (
+            budget.coordinates
+            and task.privacy.unit == "record"
+            and can_be_observed(task.privacy, budget.coordinates)
+        ):
+            bounds = pydp_bounds(task.clients[0].images)
+            found["mean magnitude"] = pydp_experiment(budget.each, budget.coordinates, bounds)
         return found

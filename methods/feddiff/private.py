@@ -3,6 +3,10 @@
 The histogram and a `gaussian` mean magnitude get fixed shares of the squared Gaussian-DP parameter that the
 target allows; a `pydp` mean gets a share of epsilon itself, since it is pure. The weights get what is left: their
 noise multiplier is the smallest with which everything composes to the target by privacy loss distributions.
+
+As published, the epsilon that PyDP is given is that of every coordinate, and is counted once for all of them
+(`per_coordinate`). The weights are then calibrated as the paper's claim has it, and the release of the mean says
+what it is: the ledger adds up every coordinate.
 """
 
 from __future__ import annotations
@@ -24,6 +28,28 @@ from fedassay.privacy.sensitivities import class_counts, magnitude_sum
 
 Fmf = Literal["none", "gaussian", "pydp"]
 """How a client's mean magnitude is protected in a private run; `none` sends none, and filters nothing."""
+
+Composition = Literal["total", "per_coordinate"]
+"""What a `pydp` mean's share of epsilon is for: all coordinates together, or, as published, each of them."""
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """What the mean magnitude may spend.
+
+    Attributes:
+        fmf: See `Fmf`.
+        share: Share of the squared Gaussian-DP parameter, or of epsilon for `pydp`.
+        composition: See `Composition`.
+        clip: L2 norm that magnitude vectors are clipped to.
+        coordinates: H W C.
+    """
+
+    fmf: Fmf
+    share: float
+    composition: Composition
+    clip: float
+    coordinates: int
 
 
 class DiffusionDpSgd(DpSgd):
@@ -107,10 +133,7 @@ def make_budget(
     *,
     labels: Literal["noised", "exact"],
     label_share: float,
-    fmf: Fmf,
-    fmf_share: float,
-    clip: float,
-    coordinates: int,
+    filtering: Filtering,
     classes: int,
 ) -> Budget:
     """Split a finite target.
@@ -120,10 +143,7 @@ def make_budget(
         dp_sgd: The schedule that the weights are trained by.
         labels: Whether the histogram is noised.
         label_share: Share of the squared Gaussian-DP parameter that it gets.
-        fmf: See `Fmf`.
-        fmf_share: Share of the squared parameter, or of epsilon for `pydp`, that the mean magnitude gets.
-        clip: L2 norm that magnitude vectors are clipped to.
-        coordinates: H W C.
+        filtering: What the mean magnitude gets.
         classes: C.
 
     Raises:
@@ -137,26 +157,27 @@ def make_budget(
         own = math.sqrt(label_share) * mu
         histogram = reach / own
         others.append(GaussianEvent(own))
-    if fmf == "gaussian":
-        own = math.sqrt(fmf_share) * mu
-        moved = magnitude_sum(2, clip, adjacency=target.adjacency).sensitivity
+    if filtering.fmf == "gaussian":
+        own = math.sqrt(filtering.share) * mu
+        moved = magnitude_sum(2, filtering.clip, adjacency=target.adjacency).sensitivity
         magnitude = moved / own
         others.append(GaussianEvent(own))
-    if fmf == "pydp":
-        total = fmf_share * target.epsilon
+    if filtering.fmf == "pydp":
+        total = filtering.share * target.epsilon
         # What is promised for a record that comes or goes counts twice for one that is replaced.
-        each = total / coordinates / (1 if target.adjacency == "add_remove" else 2)
+        each = total / (1 if target.adjacency == "add_remove" else 2)
+        each /= filtering.coordinates if filtering.composition == "total" else 1
         others.append(PureEvent(total))
     steps = steps_of(dp_sgd.epochs, dp_sgd.sampling_rate)
     multiplier = _noise_multiplier(target, dp_sgd.sampling_rate, steps, tuple(others))
     return Budget(
-        PrivateSteps(multiplier, dp_sgd.sampling_rate, steps, dp_sgd.norm, float(dp_sgd.batch)),
+        PrivateSteps(multiplier, dp_sgd.sampling_rate, steps, dp_sgd.norm, float(dp_sgd.batch), dp_sgd.engine),
         histogram,
         reach,
         magnitude,
         moved,
         each,
-        coordinates if fmf == "pydp" else 0,
+        filtering.coordinates if filtering.fmf == "pydp" else 0,
     )
 
 

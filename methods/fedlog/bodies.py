@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedassay.contracts.method import MethodInput
@@ -18,6 +19,12 @@ from fedassay.nets.bodies import BodySpec, build_body
 from fedassay.nets.local_training import RecordLoss
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
+
+Activation = Literal["relu", "none"]
+"""What a body ends in. Under `relu` all that the head is given, and all that T sums, is at least 0."""
+
+Drop = Callable[[Tensor], Tensor]
+"""Features (n, m - 1) as the head is given them in training: some of them dropped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +62,7 @@ def make_bodies(
     *,
     seeds: Seeds,
     width: int,
+    activation: Activation,
     alike: bool,
     from_public: Records | None,
 ) -> Bodies:
@@ -65,6 +73,7 @@ def make_bodies(
         specs: Client i gets entry i modulo their number.
         seeds: Of the initialisations.
         width: m; a body has m - 1 outputs beside the constant.
+        activation: See `Activation`.
         alike: Whether bodies of one entry start from the same initialisation.
         from_public: Records that all bodies are trained on in place of their clients' own, or None.
 
@@ -80,6 +89,8 @@ def make_bodies(
         names.append(name)
         if name not in networks:
             body = build_body(specs[kind], client.image_shape, width - 1, seeds.integer("body", start))
+            if activation == "relu":
+                body = nn.Sequential(body, nn.ReLU())
             records = client if from_public is None else from_public
             persons = task.persons(client) if from_public is None else None
             networks[name] = local_network(name, body, records, task.device, persons)
@@ -87,8 +98,33 @@ def make_bodies(
     return Bodies(tuple(networks.values()), tuple(order.index(name) for name in names))
 
 
+def dropping(share: float, seed: int) -> Drop | None:
+    """Dropout between body and head: a share of the features is set to 0, the others are scaled up.
+
+    Args:
+        share: In [0, 1); 0: no dropout.
+        seed: Of all masks of a training, one after the other: they do not depend on anything else that is drawn.
+    """
+    if not share:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+
+    def drop(features: Tensor) -> Tensor:
+        mask = torch.rand(features.shape, generator=generator) >= share
+        return features * (mask.to(features) / (1 - share))
+
+    return drop
+
+
 def body_loss(
-    shared: Shared, *, clip: float | None, through: bool, alpha: float, beta: float, device: str
+    shared: Shared,
+    *,
+    clip: float | None,
+    through: bool,
+    alpha: float,
+    beta: float,
+    device: str,
+    drop: Drop | None = None,
 ) -> RecordLoss:
     """Cross-entropy under the frozen head (equation 12), with FedLog-C's distances (equation 15).
 
@@ -100,6 +136,7 @@ def body_loss(
         alpha: Weight of the squared distance to the own class's mean; 0 with beta 0: FedLog.
         beta: Weight of those to the other classes' means, which are subtracted.
         device: Of the bodies.
+        drop: Dropout, before the clip as in the authors' code; None: none.
     """
     eta = torch.tensor(shared.head, device=device)
     means = known = None
@@ -108,6 +145,7 @@ def body_loss(
         known = torch.tensor(shared.known, dtype=torch.float32, device=device)
 
     def loss(features: Tensor, labels: Tensor) -> Tensor:
+        features = features if drop is None else drop(features)
         free = features if clip is None else features.clamp(-clip, clip)
         if through:
             free = features + (free - features).detach()

@@ -24,7 +24,15 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import TOLERANCE, map_head
-from fedassay.methods.fedlog.bodies import Bodies, Shared, body_loss, body_scores, make_bodies
+from fedassay.methods.fedlog.bodies import (
+    Activation,
+    Bodies,
+    Shared,
+    body_loss,
+    body_scores,
+    dropping,
+    make_bodies,
+)
 from fedassay.methods.fedlog.messages import as_sent, closed_forms, head_message, summed, upload
 from fedassay.methods.fedlog.private import (
     GROUP,
@@ -40,7 +48,7 @@ from fedassay.methods.fedlog.private import (
     protection,
 )
 from fedassay.methods.fedlog.retraining import retraining
-from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_networks import LocalTraining, MeanModel, outputs, personalized
 from fedassay.methods.shared.rounds import Arrays, Rounds
@@ -51,6 +59,9 @@ from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.support.errors import PlanError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
+
+AUTHORS_DROPOUT = 0.5
+"""PyTorch's default, which the authors' code leaves as it is."""
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -82,6 +93,10 @@ class FedLog(Parameters):
         clip: Private runs: features lie in [-clip, clip]. Others are not clipped.
         clip_gradient: `zero`: the clip is part of the body as in the paper (equation 16), so a feature that
             it holds gets no gradient and may never come back. `straight_through`: gradients ignore it.
+        activation: What a body ends in: `relu` or `none`. None: a ReLU, but none in a private run, as in the
+            authors' code, where the clip takes its place.
+        dropout: Share of the features that training drops before the head. None: one half as in the authors' code,
+            and none with `body: dp_sgd`, which they do not have.
         mechanism: Noise of a private run; see `fedassay.methods.fedlog.private`.
         counts: Whether n_i is sent besides T, exactly (the paper), or derived from the noised T.
         body: What trains the bodies of a private run.
@@ -111,6 +126,8 @@ class FedLog(Parameters):
     beta: float = Field(default=1e-5, ge=0, allow_inf_nan=False)
     clip: float = Field(default=2.0, gt=0, allow_inf_nan=False)
     clip_gradient: Literal["straight_through", "zero"] = "straight_through"
+    activation: Activation | None = None
+    dropout: float | None = Field(default=None, ge=0, lt=1)
     mechanism: Mechanism = "tight"
     counts: Literal["from_noised", "exact"] = "from_noised"
     body: Body = "public"
@@ -143,7 +160,7 @@ class FedLog(Parameters):
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate})
+        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "dropout": 0.0})
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.
@@ -191,6 +208,11 @@ class FedLog(Parameters):
 
     def _check(self, task: MethodInput) -> None:
         task.require_records("fedlog")
+        if task.privacy.private and self.body == "dp_sgd" and self.dropout:
+            raise PlanError(
+                f"fedlog: dropout {self.dropout:g} with body dp_sgd, whose steps take every record by itself; "
+                "allowed: 0 or null"
+            )
         others = task.classes - 1
         if self.variant == "c" and not task.privacy.private and self.beta * others >= self.alpha > 0:
             raise PlanError(
@@ -232,6 +254,7 @@ class FedLog(Parameters):
             self.bodies,
             seeds=self._known(task),
             width=self.width,
+            activation=self.activation or ("none" if task.privacy.private else "relu"),
             alike=self.initialization == "shared",
             from_public=from_public,
         )
@@ -275,17 +298,24 @@ class FedLog(Parameters):
         """Train all bodies in place under the head."""
         steps = None if protected is None else protected.steps
         training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
-        distances = self.variant == "c"
-        loss = body_loss(
-            shared,
-            clip=self._clip(protected),
-            through=self.clip_gradient == "straight_through",
-            alpha=self.alpha if distances else 0.0,
-            beta=self.beta if distances else 0.0,
-            device=task.device,
-        )
+        distances, known = self.variant == "c", self._known(task)
         for network in bodies.networks:
-            training(network, loss, task, number, self._known(task))
+            loss = body_loss(
+                shared,
+                clip=self._clip(protected),
+                through=self.clip_gradient == "straight_through",
+                alpha=self.alpha if distances else 0.0,
+                beta=self.beta if distances else 0.0,
+                device=task.device,
+                drop=dropping(self._dropout(steps), known.integer("dropout", number, network.name)),
+            )
+            training(network, loss, task, number, known)
+
+    def _dropout(self, steps: NoisedTraining | None) -> float:
+        """The share that training drops; `steps` of DP-SGD go by their own default."""
+        if self.dropout is not None:
+            return self.dropout
+        return AUTHORS_DROPOUT if steps is None else 0.0
 
     def _retrained(self, task: MethodInput, protected: Protection | None) -> dict[str, Retrained]:
         """The first round on other records of a client, where its body is a function of these alone."""

@@ -7,7 +7,8 @@ Learning with Foundation Models", arXiv 2402.01862, 2024; numbers of equations a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.release import Claim, NoClaim, PrivacyClaim
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.fedpft.density_gap import density_gap
 from fedassay.methods.fedpft.messages import clipped, mixture_message, synthesise, wanted
 from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms, mixture_seconds
+from fedassay.methods.fedpft.private import PrivateFit
 from fedassay.methods.fedpft.theorem_6_1 import Guarantee, guarantee
 from fedassay.methods.shared.heads import broadcast
 from fedassay.privacy.reruns import Experiment
@@ -44,6 +47,9 @@ class FedPFT(MixtureParameters):
     Attributes:
         guarantee: Report the paper's bound on every client's loss (Theorem 6.1; `theorem_6_1`). It is
             computed from the clients' own features, for the report alone: nothing of it is sent.
+        delta: `per_class`: delta of each class is 1 over its records, as published, with the paper's mechanisms;
+            what is claimed is then the largest of these, and nothing where a class has one record. `plan`: that of
+            the plan.
         densities: Report how far the sampled features are from the test records' (figure 7;
             `density_gap`), and how far the clients' own are.
     """
@@ -53,11 +59,30 @@ class FedPFT(MixtureParameters):
     )
 
     guarantee: bool = False
+    delta: Literal["plan", "per_class"] = "plan"
     densities: bool = False
 
     def exposed(self) -> FedPFT:
         """The same method, whose head holds a few records by heart; so do mixtures of as many components."""
         return self.model_copy(update={"head": self.head.exposed()})
+
+    def private_fit(self, parts: int) -> PrivateFit:
+        """How a client fits `parts` components a class in a private run."""
+        return replace(super().private_fit(parts), class_delta=self.delta == "per_class")
+
+    def claim(self, task: MethodInput) -> Claim:
+        """What a run claims: with `delta: per_class` at the delta of the smallest class of any client."""
+        claim = super().claim(task)
+        if not isinstance(claim, PrivacyClaim) or self.delta == "plan":
+            return claim
+        counts = [np.unique(client.labels, return_counts=True)[1] for client in task.clients]
+        smallest = int(min(each.min() for each in counts if len(each)))
+        if smallest == 1:
+            return NoClaim(
+                reason="delta is 1/n of each class, so 1 for a class of one record: such a claim promises nothing"
+            )
+        source = f"{claim.source} at delta 1/n of each class, of which the largest is claimed here"
+        return claim.model_copy(update={"delta": 1 / smallest, "source": source})
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: mixtures up, head down.

@@ -114,12 +114,11 @@ class MixtureParameters(Parameters):
         """
         if not task.privacy.private:
             return fit_clients(owners, wanted, self.covariance, self.floor, self.restarts, task)
-        return [
-            PrivateFit(parts, self.covariance, self.mechanism, self.counts, self.nonnegative, self.dp_steps)(
-                owner, task, number
-            )
-            for owner, parts in zip(owners, wanted, strict=True)
-        ]
+        return [self.private_fit(parts)(owner, task, number) for owner, parts in zip(owners, wanted, strict=True)]
+
+    def private_fit(self, parts: int) -> PrivateFit:
+        """How a client fits `parts` components a class in a private run."""
+        return PrivateFit(parts, self.covariance, self.mechanism, self.counts, self.nonnegative, self.dp_steps)
 
     def clip(self, features: Floats) -> Floats:
         """Features (n, d) as the private mechanisms see them."""

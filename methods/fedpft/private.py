@@ -14,6 +14,7 @@ such under any adjacency: the ledger says what that is worth.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,8 @@ class PrivateFit:
     counts: Literal["exact", "noised"]
     nonnegative: bool
     dp_steps: int
+    class_delta: bool = False
+    """Whether delta is 1/n of each class, as published, in place of the plan's."""
 
     def __call__(self, client: FeatureSet, task: MethodInput, number: int = 0) -> ClientMixtures:
         """Fit and noise one client's mixtures.
@@ -82,6 +85,11 @@ class PrivateFit:
         self._check_unit(task)
         features = clip_features(client.features, nonnegative=self.nonnegative)
         door = task.door(client.name, number, _GROUP)
+        if self.class_delta and self.mechanism == "tight":
+            raise PlanError(
+                "fedpft: delta per_class with mechanism tight; it is what the paper's mechanisms take, and no "
+                "delta that a claim should have; allowed: mechanism paper or second_moment, or a number"
+            )
         if self.components > 1 and self.mechanism != "tight":
             raise PlanError(
                 f"fedpft: mechanism {self.mechanism} with {self.components} components; the paper's mechanisms "
@@ -146,7 +154,9 @@ class PrivateFit:
 
     def _calibrated(self, n: int, width: int, task: MethodInput) -> tuple[float, float, float]:
         """Noise scale, exact sensitivity and published sensitivity for a class of n records."""
-        epsilon, delta = task.privacy.epsilon, task.privacy.delta
+        epsilon = task.privacy.epsilon
+        # Of one record 1/n is 1: the published formulas go on to their limit there, and no claim is made of it.
+        delta = min(1 / n, math.nextafter(1, 0)) if self.class_delta else task.privacy.delta
         if self.mechanism == "paper":
             sensitivity = mean_covariance(n, width, adjacency="replace_one_same_label").sensitivity
             return fedpft_theorem_4_1_sigma(epsilon, delta, n), sensitivity, fedpft_theorem_4_1_sensitivity(n)

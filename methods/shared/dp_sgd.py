@@ -15,7 +15,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
 from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate
 from fedassay.nets.dp_sgd.door import TrainingDoor
-from fedassay.nets.dp_sgd.steps import PrivateSteps, steps_of
+from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
 from fedassay.privacy.gaussian import mu_of
@@ -35,10 +35,14 @@ class DpSgd(Frozen):
         sampling_rate: Probability of each record, or person, to be in a step's batch. A public constant, so that
             the number of steps does not tell the number of records.
         norm: L2 norm that each record's or person's gradient is clipped to, or the client's update.
+        engine: What adds up the clipped gradients. `fast`: one backward pass, with the gradients of single records
+            written out only where that is cheaper. `opacus`: Opacus's hooks and optimiser, which write all of
+            them. The sums are the same, and the noise is added by the same door.
     """
 
     sampling_rate: float = Field(default=0.1, gt=0, le=1)
     norm: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    engine: Engine = "fast"
 
     def steps(
         self, target: PrivacyTarget, *, epochs: int, rounds: int, batch: int, other: float = 0.0
@@ -73,7 +77,7 @@ class DpSgd(Frozen):
         multiplier = _noise_multiplier(
             target.epsilon, target.delta, target.adjacency, self.sampling_rate, each * rounds, other
         )
-        return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch))
+        return PrivateSteps(multiplier, self.sampling_rate, each, self.norm, float(batch), self.engine)
 
 
 def training_words(target: PrivacyTarget) -> str:

@@ -49,6 +49,8 @@ def facts(record: RunRecord) -> list[tuple[str, str]]:
         whose = "Adversary's data" if captured else "Data"
         official = "; the clients hold its test set" if data.get("roles") == "official" else ""
         out.append((whose, f"{data.get('name', '?')}{limit}{official}"))
+    if isinstance(plan.get("scaled"), int | float):
+        out.append(("Scaled", f"to {short(plan['scaled'])} of the plan as it was written"))
     if clients:
         words = f"{clients.get('count', '?')}, {clients.get('partition', 'iid')}"
         if clients.get("partition") == "dirichlet":

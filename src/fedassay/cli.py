@@ -115,6 +115,13 @@ def cli() -> None:
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
 @click.option("--set", "assignments", multiple=True, metavar="A.B=C", help="Override a key of the plan.")
 @click.option(
+    "--scale",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Make the plan smaller by one factor: records, clients, seeds, epochs, steps (docs/papers.md).",
+)
+@click.option(
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Where cells run."
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Cells at once.")
@@ -131,6 +138,7 @@ def run(
     plan: Path,
     output: Path | None,
     assignments: tuple[str, ...],
+    scale: float,
     engine: str,
     jobs: int,
     device: str,
@@ -152,7 +160,7 @@ def run(
     named, base = load_plan(plan, assignments), plan.resolve().parent
     check_files(named, base)
     check_images(named, base)
-    scenario = load_scenario(plan, assignments)
+    scenario = load_scenario(plan, assignments, scale)
     if dry_run:
         from fedassay.console import print_cells
 

@@ -76,6 +76,16 @@ def test_a_method_without_private_form_runs_once_at_infinity() -> None:
         _resolve({**PLAN, "methods": [{"raw_features": {"epsilon": 1}}]})
 
 
+def test_a_delta_in_words_is_the_methods_and_the_plans_is_kept() -> None:
+    own = {"fedpft": {"components": 1, "mechanism": "paper", "epsilon": 1, "delta": "per_class"}}
+    scenario = _resolve({**PLAN, "methods": [own]})
+    assert [cell.privacy.delta for cell in scenario.cells] == [1e-5, 1e-2]
+    assert scenario.methods[0].params["delta"] == "per_class"
+    again = _resolve({**PLAN, "methods": scenario.resolved()["methods"]})
+    assert [cell.key for cell in again.cells] == [cell.key for cell in scenario.cells]
+    assert again.methods[0].build == scenario.methods[0].build
+
+
 def test_default_adjacency_is_the_method_s() -> None:
     found = {cell.method.label: cell.privacy.adjacency for cell in _resolve(PLAN).cells}
     assert found["fedpft"] == "replace_one_same_label"
@@ -135,6 +145,8 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ),
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
+        ("methods.1.fedcgs.delta", "per_class", r"fedcgs\.delta: given 'per_class'; allowed: a number in"),
+        ("methods.0.fedpft.delta", "per_client", r"methods\.fedpft\.delta: given 'per_client'"),
         ("methods", [], r"methods"),
         ("attacks", [], r"audits: reconstruction judges reconstructions, .* add feature_diffusion"),
         ("audits.0", {"reconstruction": {}, "dp_claim": {}}, r"audits\.0: an entry is one name"),

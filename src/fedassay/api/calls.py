@@ -32,6 +32,7 @@ def run(
     *,
     overrides: Sequence[str] = (),
     base: Where | None = None,
+    scale: float = 1.0,
     engine: Literal["local", "ray"] = "local",
     jobs: int = 1,
     device: Device = "auto",
@@ -50,6 +51,7 @@ def run(
         output: The run folder; None: `runs/<name>-<UTC time>`.
         overrides: Keys to change, as `--set` takes them: `"data.limit=300"`.
         base: Folder that relative paths in a plan which is no file are looked up beside; None: the current one.
+        scale: Make the plan smaller by one factor: records, clients, seeds, epochs, steps (`fedassay.plan.scale`).
         engine: Where cells run.
         jobs: Cells at once.
         device: What to compute on.
@@ -67,7 +69,7 @@ def run(
     """
     from fedassay.execution.runner import RunOptions, run_scenario
 
-    scenario = as_scenario(plan, overrides, base)
+    scenario = as_scenario(plan, overrides, base, scale)
     for warning in scenario.warnings:
         _LOG.warning("%s", warning)
     options = RunOptions(

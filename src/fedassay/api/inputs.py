@@ -24,6 +24,7 @@ def as_scenario(
     plan: str | os.PathLike[str] | Mapping[str, Any] | Plan,
     overrides: Sequence[str],
     base: str | os.PathLike[str] | None,
+    scale: float = 1.0,
 ) -> Scenario:
     """The resolved plan, its files and images looked for.
 
@@ -31,6 +32,7 @@ def as_scenario(
         plan: A file, its contents, or a validated plan.
         overrides: As `--set` takes them.
         base: Folder for relative paths; a file's own folder goes before it.
+        scale: The factor of `--scale`.
 
     Raises:
         PlanError: The plan is wrong.
@@ -38,6 +40,7 @@ def as_scenario(
     """
     from fedassay.console import plan_file
     from fedassay.plan.resolve import load_plan, load_scenario, resolve
+    from fedassay.plan.scale import scaled
     from fedassay.plan.schema import Plan, override, parse_plan
 
     overrides = (overrides,) if isinstance(overrides, str) else tuple(overrides)
@@ -46,7 +49,7 @@ def as_scenario(
         if base is not None:
             raise PlanError(f"base: given {shown(str(base))}; paths in {file} are beside it, allowed: no base")
         _check(load_plan(file, overrides), file.resolve().parent)
-        return load_scenario(file, overrides)
+        return load_scenario(file, overrides, scale)
     if isinstance(plan, Plan):
         content = plan.model_dump(exclude_unset=True)
     elif isinstance(plan, Mapping):
@@ -55,7 +58,7 @@ def as_scenario(
         raise PlanError(f"plan: given {shown(plan)}; allowed: a file, a mapping, or a Plan")
     parsed, folder = parse_plan(override(content, overrides), _A_PLAN), Path(base or ".").resolve()
     _check(parsed, folder)
-    return resolve(parsed, folder, _A_PLAN)
+    return resolve(scaled(parsed, scale, folder, _A_PLAN), folder, _A_PLAN)
 
 
 def _check(plan: Plan, base: Path) -> None:

@@ -7,7 +7,7 @@ stem.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -47,10 +47,27 @@ class ResNet16Features(nn.Module):
         return features
 
 
+@lru_cache(maxsize=1)
+def _block() -> Any:
+    """The basic block of torchvision, with the shortcut added to a new tensor: Opacus's hooks need that."""
+    basic: Any = import_torchvision().models.resnet.BasicBlock
+
+    class Block(basic):  # type: ignore[misc]
+        """Two 3x3 convolutions beside a shortcut."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            """As torchvision's."""
+            out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+            found: Tensor = self.relu(out + (x if self.downsample is None else self.downsample(x)))
+            return found
+
+    return Block
+
+
 def _trunk(channels: int, normalisation: Normalisation, classes: int = 1) -> Any:
     resnet = import_torchvision().models.resnet
     layer = nn.BatchNorm2d if normalisation == "batch" else partial(nn.GroupNorm, _GROUPS)
-    net: Any = resnet.ResNet(resnet.BasicBlock, _BLOCKS, num_classes=classes, norm_layer=layer)
+    net: Any = resnet.ResNet(_block(), _BLOCKS, num_classes=classes, norm_layer=layer)
     net.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
     net.maxpool = nn.Identity()
     return net

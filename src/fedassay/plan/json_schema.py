@@ -72,7 +72,7 @@ def plan_schema() -> dict[str, Any]:
         for name, model in found[key].items():
             own = parts[_name(refs[model, mode])]
             if key == "methods":
-                own = {**own, "properties": {**own["properties"], **reserved}}
+                own = {**own, "properties": {**own["properties"], **_beside(reserved, own["properties"])}}
             parts[f"{key}.{name}"] = own
             references[name] = {"$ref": f"#/$defs/{key}.{name}"}
         listed = {**whole["properties"][key], "items": _entry(references)}
@@ -81,6 +81,14 @@ def plan_schema() -> dict[str, Any]:
     words = {key: seeds.pop(key) for key in ("default", "description", "title") if key in seeds}
     whole["properties"]["seeds"] = {**words, "anyOf": [seeds, {"type": "integer"}, {"type": "null"}]}
     return {"$schema": DescribedSchema.schema_dialect, **whole, "$defs": parts}
+
+
+def _beside(reserved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The keys of every entry; one that is a method's own too takes the values of both, and has its words."""
+    return {
+        key: {"anyOf": [value, own[key]], "description": own[key]["description"]} if key in own else value
+        for key, value in reserved.items()
+    }
 
 
 class _Label(Parameters):

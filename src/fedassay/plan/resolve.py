@@ -17,7 +17,9 @@ from fedassay.contracts.registry import ComponentKind, declared
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.cell_keys import with_keys
 from fedassay.plan.lines import source_of
+from fedassay.plan.scale import scaled, words_of_scale
 from fedassay.plan.schema import (
+    DELTA_WORDS,
     RESERVED,
     Cell,
     Component,
@@ -47,13 +49,15 @@ _EPSILONS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Epsilon, ...])
 _DELTAS: TypeAdapter[tuple[float, ...]] = TypeAdapter(tuple[Delta, ...])
 
 
-def load_scenario(path: Path, assignments: Sequence[str] = ()) -> Scenario:
-    """Read, override, validate and resolve a plan file.
+def load_scenario(path: Path, assignments: Sequence[str] = (), scale: float = 1.0) -> Scenario:
+    """Read, override, validate, scale (`fedassay.plan.scale`) and resolve a plan file.
 
     Raises:
         PlanError: The first thing that is wrong with it.
     """
-    scenario = resolve(load_plan(path, assignments), path.resolve().parent, str(path))
+    base = path.resolve().parent
+    plan = scaled(load_plan(path, assignments), scale, base, str(path))
+    scenario = resolve(plan, base, str(path))
     return replace(scenario, source=source_of(path, [method.label for method in scenario.methods]))
 
 
@@ -107,7 +111,7 @@ def resolve(plan: Plan, base: Path, where: str) -> Scenario:
                     f"{where}: seeds, methods, epsilons and deltas make more than {limits.CELLS:,} cells, "
                     f"which is the most of one run"
                 )
-    warnings = tuple(unread(attacks, audits))
+    warnings = (*words_of_scale(plan), *unread(attacks, audits))
     return Scenario(plan, base, methods, attacks, audits, with_keys(cells, where), warnings)
 
 
@@ -151,8 +155,10 @@ def _components(
         name, params = next(iter(entry.items()))
         at = f"{where}.{index}"
         _known(kind, name, at)
-        own = {key: value for key, value in params.items() if kind != "method" or key not in RESERVED}
         factory = declared(kind, name).component
+        own = {key: value for key, value in params.items() if kind != "method" or key not in RESERVED}
+        if kind == "method" and params.get("delta") in DELTA_WORDS:
+            own["delta"] = _word_of_delta(params["delta"], name, factory.model_fields, at)
         try:
             build = factory.model_validate(own)
         except ValidationError as error:
@@ -160,6 +166,13 @@ def _components(
         label = _label(params.get("label") if kind == "method" else None, name, found, at)
         found.append(Component(name, label, build, dict(params)))
     return tuple(found)
+
+
+def _word_of_delta(given: str, name: str, fields: Mapping[str, Any], where: str) -> str:
+    """A delta that is a word, for the methods that take one."""
+    if "delta" not in fields:
+        raise PlanError(f"{where}.{name}.delta: given {shown(given)}; allowed: a number in (0, 1)")
+    return given
 
 
 def _label(given: Any, name: str, others: Sequence[Component[Any]], where: str) -> str:
@@ -181,9 +194,11 @@ def _cells(method: Component[Method], plan: Plan, seed: int | None, index: int, 
     at = f"{where}: methods.{method.label}"
     own = method.given
     epsilons = _numbers(own.get("epsilon", plan.privacy.epsilon), _EPSILONS, f"{at}.epsilon")
-    deltas = _numbers(own.get("delta", plan.privacy.delta), _DELTAS, f"{at}.delta")
+    worded = own.get("delta") in DELTA_WORDS
+    asked = plan.privacy.delta if worded else own.get("delta", plan.privacy.delta)
+    deltas = _numbers(asked, _DELTAS, f"{at}.delta")
     _once(epsilons, f"{at}.epsilon" if "epsilon" in own else f"{where}: privacy.epsilon")
-    _once(deltas, f"{at}.delta" if "delta" in own else f"{where}: privacy.delta")
+    _once(deltas, f"{at}.delta" if "delta" in own and not worded else f"{where}: privacy.delta")
     if not method.build.facts.private_form:
         if "epsilon" in own and any(math.isfinite(value) for value in epsilons):
             raise PlanError(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 STANDARD = "standard"
 """In `attacks` and `audits`: all that can be run on the plan, with their defaults."""
 RESERVED = ("label", "epsilon", "delta", "adjacency", "unit", "max_records")
+DELTA_WORDS = ("plan", "per_class")
+"""A `delta` of an entry that is a word says how the method chooses it, and is a parameter of the method."""
 
 # How pydantic names the branches of a union in the location of an error.
 _BRANCH = re.compile(r"(constrained-|tuple\[|list\[|dict\[|function-|literal\[|int$|float$|str$|bool$|none$)")
@@ -263,6 +265,9 @@ class Plan(Parameters):
     every installed audit that has an attack of the plan to judge, or needs none; in a list as in `attacks`."""
     resources: Resources = Resources()
     """What a cell may take of the machine, or of a cluster's machines."""
+    scaled: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False)
+    """The factor by which `--scale` has made the plan smaller; it changes nothing more. `null`: it is as
+    written."""
 
     def __hash__(self) -> int:
         """A key of caches. Equality also looks at the entries, which are dictionaries and have no hash."""

@@ -59,6 +59,22 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
     )
 
 
+def training_records(plan: Plan, base: Path) -> tuple[int, int] | str:
+    """Training images of a plan's data set without its limit, and their classes; or why they are not known."""
+    known = size_of("dataset", plan.data.name) if plan.data.name in entries("dataset") else None
+    if isinstance(known, DataSize):
+        known = _of_classes(known, plan.data.classes)
+        return known.records, known.classes
+    whole = plan.data.model_copy(update={"limit": None})
+    try:
+        found = outline(request_of(whole, base, data_seeds(plan.seeds[0])))
+    except FedassayError as error:
+        return str(error)
+    if found is None:
+        return f"the number of images of {plan.data.name} is not known without reading them"
+    return len(found.data.train), found.data.train.classes
+
+
 def _of_classes(known: DataSize, classes: tuple[str, ...] | None) -> DataSize:
     """The size of a part of a data set, as if all of its classes had as many records."""
     if classes is None:

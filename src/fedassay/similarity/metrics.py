@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.similarity.psnr import psnr
+from fedassay.similarity.reported import reported_psnr, reported_ssim
 from fedassay.similarity.spec import LpipsSpec
-from fedassay.similarity.ssim import ssim
 from fedassay.support.types import Images
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Similarity:
     Attributes:
         lpips: The loaded network, or None.
         remark: Which LPIPS network it is, or why there is none.
-        device: Where SSIM and LPIPS are computed.
+        device: Where LPIPS is computed, and where searches over pairs run.
     """
 
     lpips: Lpips | None
@@ -36,7 +35,7 @@ class Similarity:
     device: str = "cpu"
 
     def measure(self, truth: Images, images: Images) -> dict[str, NDArray[np.float64]]:
-        """PSNR (dB, data range 255), SSIM and, where it is available, LPIPS of each pair.
+        """PSNR (dB) and SSIM by scikit-image and, where it is available, LPIPS of each pair.
 
         Args:
             truth: Shape (n, H, W, C), uint8.
@@ -46,8 +45,8 @@ class Similarity:
             Arrays of shape (n,) by metric name.
         """
         values: dict[str, NDArray[np.float64]] = {
-            "psnr": np.minimum(psnr(truth, images), PSNR_CAP),
-            "ssim": ssim(truth, images, device=self.device),
+            "psnr": np.minimum(reported_psnr(truth, images), PSNR_CAP),
+            "ssim": reported_ssim(truth, images),
         }
         if self.lpips is not None:
             values["lpips"] = self.lpips.score(truth, images)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import kstest
+from scipy.stats import ks_2samp, kstest
 
 from fedassay.methods.feddiff.magnitudes import (
     distances,
@@ -19,6 +19,7 @@ from fedassay.methods.feddiff.magnitudes import (
     pydp_bounds,
     pydp_means,
 )
+from fedassay.methods.feddiff.pydp_law import drawn_means
 from fedassay.privacy.gaussian import calibrate_sigma
 from fedassay.privacy.sensitivities import magnitude_sum
 from fedassay.privacy.tape import FreeNoise
@@ -126,3 +127,15 @@ def test_what_is_unlike_the_mean_is_dropped() -> None:
     assert kept(scores, 0).all()
     assert kept(scores, 12).sum() == 18
     assert distances(images[:0], mean_magnitude(images)).shape == (0,)
+
+
+@pytest.mark.parametrize(("rows", "epsilon"), [(1, 0.5), (1, 5.0), (40, 1.0)])
+def test_the_law_of_pydp_is_pydps(rows: int, epsilon: float) -> None:
+    """PyDP's means against as many drawn here; the ends, where means are clamped, are counted apart."""
+    bounds, columns = (0.0, 16.0), 10_000
+    values = np.tile(np.linspace(0, 12, rows)[:, None], (1, columns))
+    theirs = pydp_means(values, epsilon, bounds)
+    ours = drawn_means(values, epsilon, bounds, np.random.default_rng(0))
+    assert ks_2samp(theirs, ours).pvalue > 1e-6
+    for end in bounds:
+        assert abs((theirs == end).mean() - (ours == end).mean()) < 0.03

@@ -14,12 +14,14 @@ import pytest
 from opacus.accountants import PRVAccountant
 from pydantic import ValidationError
 
+from fedassay.audits.claim.bounds import observe_mechanism
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
-from fedassay.exchange.release import PrivacyTarget
+from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.methods.feddiff.method import FedDiff
-from fedassay.methods.feddiff.private import DiffusionDpSgd, make_budget
+from fedassay.methods.feddiff.private import DiffusionDpSgd, Filtering, make_budget
+from fedassay.methods.feddiff.pydp_law import can_be_observed, pydp_experiment
 from fedassay.nets.generators import (
     GENERATORS,
     flatten_weights,
@@ -203,6 +205,53 @@ def test_one_budget_for_everything(adjacency: Adjacency, fmf: str, make_task: Ma
     assert set(outcome.mechanisms) == named | ({"mean magnitude"} if fmf == "gaussian" else set())
 
 
+def test_the_published_composition_of_fmf_is_refuted(make_task: MakeTask) -> None:
+    """A share of epsilon for every coordinate, counted once: the ledger adds all up, and an attack sees it."""
+    task = make_task(epsilon=10.0, adjacency="add_remove", records=30)
+    outcome = _quick(fmf="pydp", fmf_composition="per_coordinate").run(task)
+    claim = outcome.transcript.claim
+    assert isinstance(claim, PrivacyClaim)
+    assert claim.epsilon == 10.0
+    assert "counted once" in claim.source
+    assert account(outcome.transcript, "add_remove", 1e-5).epsilon > 64 * 0.05 * 10
+    seen = observe_mechanism(
+        "mean magnitude",
+        pydp_experiment(0.5, 3072, (0.0, 1024.0)),
+        claimed=10.0,
+        delta=1e-4,
+        tests=4,
+        reruns=1000,
+        estimators=("gaussian", "threshold"),
+        seeds=Seeds(0),
+    )
+    assert seen.bounds.judged > 1.1 * 10
+    assert seen.positive.above
+    assert not seen.negative.above
+    for epsilon, coordinates, expected in (
+        (10.0, 3072, True),
+        (50.0, 3072, False),
+        (10.0, 64, False),
+        (1.0, 64, True),
+    ):
+        target = PrivacyTarget(epsilon=epsilon, delta=1e-4, adjacency="add_remove")
+        assert can_be_observed(target, coordinates) == expected
+
+
+def test_either_engine_of_dp_sgd_sends_the_same_weights(make_task: MakeTask) -> None:
+    task = make_task(clients=1, epsilon=10.0, records=30)
+    weights = []
+    for engine in ("fast", "opacus"):
+        outcome = _quick(dp_sgd={"epochs": 1, "draws": 2, "engine": engine}, labels="exact").run(task)
+        weights.append(outcome.transcript.messages[0].fields["weights"].values)
+    assert np.abs(weights[0] - weights[1]).max() < 1e-3
+    assert np.abs(weights[0]).max() > 0.1
+
+
+def test_per_coordinate_is_for_pydp() -> None:
+    with pytest.raises(ValidationError, match="per_coordinate given with fmf gaussian"):
+        _quick(fmf="gaussian", fmf_composition="per_coordinate")
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 10.0, 25.0, 50.0])
 def test_the_accounted_epsilon_is_opacus_own(epsilon: float, make_task: MakeTask) -> None:
     """With the histogram public everything goes to the weights, and Opacus accounts the whole run."""
@@ -234,10 +283,7 @@ def test_an_epsilon_that_cannot_be_met() -> None:
             DiffusionDpSgd(),
             labels="noised",
             label_share=0.05,
-            fmf="none",
-            fmf_share=0.05,
-            clip=1.0,
-            coordinates=64,
+            filtering=Filtering("none", 0.05, "total", 1.0, 64),
             classes=10,
         )
 

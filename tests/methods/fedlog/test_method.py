@@ -21,7 +21,7 @@ from fedassay.exchange.ledger import account, ledger_rows
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import SERVER, Message, Transcript
 from fedassay.heads.exponential import map_head
-from fedassay.methods.fedlog.bodies import Shared, body_loss
+from fedassay.methods.fedlog.bodies import Shared, body_loss, dropping
 from fedassay.methods.fedlog.messages import as_sent, upload
 from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedlog.private import (
@@ -87,6 +87,53 @@ def _released(
     sent = as_sent(client, np.zeros((10, width)), protected)
     claim = PrivacyClaim(epsilon=epsilon, delta=delta, adjacency=adjacency, source=protected.source)
     return Transcript("fedlog", 10, tuple(upload(k, client, sent, protected) for k in range(rounds)), claim)
+
+
+# The bodies
+
+
+@pytest.mark.parametrize(
+    ("params", "epsilon", "signed"),
+    [
+        ({}, math.inf, False),
+        ({"activation": "none"}, math.inf, True),
+        ({"body": "private"}, 1e6, True),
+        ({"body": "private", "activation": "relu"}, 1e6, False),
+    ],
+)
+def test_bodies_end_in_a_relu_but_for_private_ones(
+    make_task: MakeTask, params: dict[str, object], epsilon: float, signed: bool
+) -> None:
+    outcome = _quick(**params).run(make_task(epsilon=epsilon))
+    sums = [m.fields["sums"].values for m in outcome.transcript.messages if m.sender != SERVER]
+    assert (np.concatenate(sums).min() < -0.1) == signed
+
+
+def test_dropout_is_the_authors_and_comes_before_the_clip() -> None:
+    drop = dropping(0.5, 3)
+    assert drop is not None
+    features = torch.full((4000, 1), 1.5)
+    given = drop(features)
+    assert set(given.flatten().tolist()) == {0.0, 3.0}
+    assert abs(float((given == 0).float().mean()) - 0.5) < 0.04
+    shared = Shared(np.array([[0.0, 1.0], [0.0, -1.0]], np.float32))
+    loss = body_loss(shared, clip=2.0, through=False, alpha=0, beta=0, device="cpu", drop=dropping(0.5, 3))
+    found = loss(features, torch.zeros(len(features), dtype=torch.int64))
+    expected = torch.where(given[:, 0] > 0, math.log1p(math.exp(-4.0)), math.log(2.0))
+    torch.testing.assert_close(found, expected)
+
+
+def test_dropout_is_a_half_by_default_and_seeded(make_task: MakeTask) -> None:
+    default, half, none = (_quick(**given).run(make_task()) for given in ({}, {"dropout": 0.5}, {"dropout": 0}))
+    heads = [outcome.transcript.messages[-1].fields["eta"].values for outcome in (default, half, none)]
+    np.testing.assert_array_equal(heads[0], heads[1])
+    assert np.abs(heads[0] - heads[2]).max() > 1e-3
+
+
+def test_dp_sgd_bodies_take_no_dropout(make_task: MakeTask) -> None:
+    task = make_task(epsilon=8.0)
+    with pytest.raises(PlanError, match=r"dropout 0\.5 with body dp_sgd"):
+        _quick(body="dp_sgd", dropout=0.5).run(task)
 
 
 # The statistic and the head
@@ -379,7 +426,8 @@ def test_noise_beyond_all_signal_leaves_finite_numbers(make_task: MakeTask, mech
 
 def test_bodies_of_any_architecture_share_one_head(make_task: MakeTask) -> None:
     task = make_task(clients=4)
-    outcome = _quick(bodies=["linear", "mlp", "mlp_deep", "cnn"], width=16, rounds=3, local_epochs=8).run(task)
+    bodies = ["linear", "mlp", "mlp_deep", "cnn"]
+    outcome = _quick(bodies=bodies, width=16, rounds=3, local_epochs=8, dropout=0).run(task)
     assert {m.fields["sums"].values.shape for m in outcome.transcript.from_clients()} == {(10, 15)}
     assert outcome.utility["personalized_accuracy"] > 0.6
 

@@ -13,6 +13,7 @@ import pytest
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.ledger import account
+from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.transcript import Message
 from fedassay.methods.fedpft.messages import synthesise
 from fedassay.methods.fedpft.method import FedPFT
@@ -173,6 +174,33 @@ def test_the_published_mechanisms_use_the_published_noise(make_task: MakeTask) -
     )
 
 
+def test_a_delta_per_class_is_claimed_as_the_largest_of_them(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=200, epsilon=1.0, adjacency=SAME)
+    counts = np.unique(task.clients[0].labels, return_counts=True)[1]
+    outcome = FedPFT(components=1, mechanism="paper", delta="per_class").run(task)
+    release = _clients(outcome)[0].fields["means"].release
+    np.testing.assert_allclose(release.noise_scale, [fedpft_theorem_4_1_sigma(1.0, 1 / n, int(n)) for n in counts])
+    claim = outcome.transcript.claim
+    assert isinstance(claim, PrivacyClaim)
+    assert (claim.epsilon, claim.delta) == (1.0, 1 / counts.min())
+    # Less than claimed at that delta, by the slack of the published sensitivity; more at one that says something.
+    loose, strict = (account(outcome.transcript, SAME, delta).epsilon for delta in (claim.delta, 1e-5))
+    assert loose < strict / 2
+    assert loose < 1
+
+
+def test_a_class_of_one_record_leaves_nothing_to_claim_per_class(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=200, epsilon=1.0, adjacency=SAME)
+    own = task.clients[0]
+    kept = np.concatenate([np.flatnonzero(own.labels != 3), np.flatnonzero(own.labels == 3)[:1]])
+    outcome = FedPFT(components=1, mechanism="paper", delta="per_class").run(
+        replace(task, clients=(own.take(kept),))
+    )
+    assert isinstance(outcome.transcript.claim, NoClaim)
+    assert "promises nothing" in outcome.transcript.claim.reason
+    assert np.isfinite(account(outcome.transcript, SAME, 1e-5).epsilon)
+
+
 def test_exact_counts_void_a_claim_where_counts_are_private(make_task: MakeTask) -> None:
     task = make_task(clients=2, epsilon=1.0, adjacency="add_remove")
     accounted = account(FedPFT(components=1).run(task).transcript, "add_remove", 1e-5)
@@ -256,6 +284,7 @@ def test_private_accuracy(make_task: MakeTask) -> None:
     [
         ({"mechanism": "paper"}, "mechanism paper with 10 components"),
         ({"components": 1, "mechanism": "paper", "counts": "noised"}, "mechanism paper with counts noised"),
+        ({"components": 1, "delta": "per_class"}, "delta per_class with mechanism tight"),
     ],
 )
 def test_wrong_private_parameters(make_task: MakeTask, parameters: dict[str, object], message: str) -> None:

@@ -2,7 +2,8 @@
 
 The sums come from `fedassay.nets.dp_sgd.record_gradients` where it knows every layer, in a fraction of the time of
 per-record gradients that are written out. Networks with other layers (a backbone with normalisation by kept
-statistics) get those, from `torch.func`, which computes every record alone.
+statistics) get those, from `torch.func`, which computes every record alone. Or they come from Opacus
+(`fedassay.nets.dp_sgd.opacus_sums`), where a plan asks for it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedassay.nets.dp_sgd.opacus_sums import OpacusSums
 from fedassay.nets.dp_sgd.record_gradients import RecordGradients
+from fedassay.nets.dp_sgd.steps import Engine
 
 Rows = tuple[Tensor, ...]
 """Tensors with the same number of rows, `draws` consecutive ones for each record."""
@@ -89,14 +92,28 @@ class ClippedSums:
         objective: The loss.
         norm: L2 norm over all parameters that each record's gradient is scaled down to.
         known: Whether every layer must be one that `RecordGradients` knows.
+        engine: See `Engine`.
 
     Raises:
         TypeError: `known`, and some layer is not, or normalises over the batch.
+        PlanError: Opacus does not take the network.
     """
 
-    def __init__(self, network: nn.Module, objective: Objective, norm: float, *, known: bool = False) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        norm: float,
+        *,
+        known: bool = False,
+        engine: Engine = "fast",
+    ) -> None:
         self._network, self._objective, self._norm = network, objective, norm
         self._gradients: RecordGradients | None = None
+        self._opacus: OpacusSums | None = None
+        if engine == "opacus":
+            self._opacus = OpacusSums(network, norm)
+            return
         try:
             self._gradients = RecordGradients(network)
         except TypeError:
@@ -121,9 +138,12 @@ class ClippedSums:
         for start in range(0, len(labels), self._objective.together):
             part = slice(start, start + self._objective.together)
             rows = self._objective.rows(inputs[part], labels[part], streams[part])
-            added = (
-                self._written(rows) if self._gradients is None else self._recorded(self._gradients, rows, check)
-            )
+            if self._opacus is not None:
+                added = self._opacus(self._objective.total, rows, self._objective.draws, check=check)
+            elif self._gradients is None:
+                added = self._written(rows)
+            else:
+                added = self._recorded(self._gradients, rows, check)
             for name, each in added.items():
                 sums[name] += each.detach()
             check = False

@@ -50,7 +50,8 @@ def train_with_noise(
     """
     training.network.train()
     tape = running_tape()
-    clip = ClippedSums(training.network, training.objective, training.private.norm, known=known)
+    private = training.private
+    clip = ClippedSums(training.network, training.objective, private.norm, known=known, engine=private.engine)
     if tape is not None and tape.answers is not None and (found := replayed(training, tape)) is not None:
         put_weights(training.network, found)
         training.network.eval()

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+Engine = Literal["fast", "opacus"]
+"""What adds up the clipped gradients: `fedassay.nets.dp_sgd.record_gradients`, or Opacus's hooks and optimiser.
+Both give the same sums; the door adds the noise to either."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class PrivateSteps:
         steps: How many, whatever the number of records: under add_remove that number is private.
         norm: L2 norm that every record's gradient is clipped to.
         batch: What noised sums are divided by; a public constant, not the number sampled.
+        engine: See `Engine`.
     """
 
     noise_multiplier: float
@@ -23,6 +29,7 @@ class PrivateSteps:
     steps: int
     norm: float
     batch: float
+    engine: Engine = "fast"
 
 
 def steps_of(epochs: int, sampling_rate: float) -> int:

@@ -83,7 +83,7 @@ class Replay:
         own.network.train()
         put_weights(own.network, self.kept[step])
         try:
-            clip = ClippedSums(own.network, own.objective, own.private.norm)
+            clip = ClippedSums(own.network, own.objective, own.private.norm, engine=own.private.engine)
             found = clip(own.inputs[rows], own.labels[rows], door.streams(step, names[chosen]))
         finally:
             put_weights(own.network, before)
