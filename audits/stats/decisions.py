@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
 _TIE = 1e-12
-_BLOCKS = (64, 192, 768)
+_BLOCKS = (64, 192, 768, 2048)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
 
@@ -161,9 +163,8 @@ def _best_gap(scores: Floats, inside: Callable[[Ints], Bools], counts: tuple[int
     while True:
         depth = min(len(order), depth)
         here = inside(order[:depth])
-        # How many entries of the first side are as high up: a running sum, which a matrix product does fastest.
-        ours = np.tri(depth, dtype=np.float32) @ here.astype(np.float32)
-        theirs = np.arange(1, depth + 1, dtype=np.float32)[:, None] - ours
+        ours = _running_count(here)
+        theirs = np.arange(1, depth + 1, dtype=ours.dtype)[:, None] - ours
         # The best of either side must lie so high up, in every arrangement.
         if depth == len(order) or (ours[-1].min() >= counts[0] and theirs[-1].min() >= counts[1]):
             break
@@ -171,3 +172,15 @@ def _best_gap(scores: Floats, inside: Callable[[Ints], Bools], counts: tuple[int
     best = scores[order[:depth]]
     first, second = best @ (here & (ours <= counts[0])), best @ (~here & (theirs <= counts[1]))
     return np.asarray(first / counts[0] - second / counts[1])
+
+
+def _running_count(here: Bools) -> NDArray[np.unsignedinteger[Any]]:
+    """How many entries of the first side are as high up as each, shape (entries, draws).
+
+    Row by row on the narrowest integers: several times faster than `cumsum`, and than a product with a triangle,
+    whose threads wait for each other on a busy machine.
+    """
+    count = here.astype(np.min_scalar_type(len(here)))
+    for above, row in pairwise(count):
+        np.add(row, above, out=row)
+    return count
