@@ -136,7 +136,9 @@ class Preprocess(nn.Module):
             steps.append("blue, green, red")
         if self.normalised:
             scaled = "" if self.scale == 1 else f" times {self.scale:g}"
-            mean, std = (", ".join(f"{value:.6g}" for value in part.flatten()) for part in (self.mean, self.std))
+            mean, std = (
+                ", ".join(f"{value:.6g}" for value in part.flatten().tolist()) for part in (self.mean, self.std)
+            )
             steps.append(f"[0, 1]{scaled} minus ({mean}), divided by ({std})")
         return "; ".join(steps) or "[0, 1] as it is"
 
