@@ -190,7 +190,7 @@ def test_a_dry_run_prints_cells_and_writes_nothing(plan: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [
-        ("methods=[fedsgd]", "given 'fedsgd'"),
+        ("methods=[fedsdg]", "given 'fedsdg'"),
         ("clients.count=0", "clients.count"),
         ("clients.alpha=-1", "clients.alpha"),
         ("privacy.epsilon=0", "privacy.epsilon"),

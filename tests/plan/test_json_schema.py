@@ -40,7 +40,7 @@ def test_every_shipped_plan_is_valid_under_the_schema(path: Path, plans: jsonsch
 @pytest.mark.parametrize(
     ("wrong", "key"),
     [
-        ("{methods: [fedsgd]}", "methods"),
+        ("{methods: [fedsdg]}", "methods"),
         ("{methods: [{fedpft: {component: 3}}]}", "methods"),
         ("{methods: [{fedpft: {components: 0}}]}", "methods"),
         ("{methods: [{fedpft: {}, fedcgs: {}}]}", "methods"),

@@ -125,7 +125,7 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ),
         ("methods.0.fedpft.unit", 1, r"methods\.fedpft\.unit: given 1; allowed: record, person, client"),
         ("methods.0.fedpft.max_records", "x", r"methods\.fedpft\.max_records: given 'x'; allowed: null, or 1 to"),
-        ("methods.0", {"fedsgd": {}}, r"methods\.0: given 'fedsgd'; allowed: .*fedcgs"),
+        ("methods.0", {"fedsdg": {}}, r"methods\.0: given 'fedsdg'; allowed: .*fedcgs"),
         ("methods.0.fedpft.component", 3, r"methods\.0\.fedpft: component: unknown key; allowed: components"),
         ("methods.0.fedpft.components", 0, r"components: given 0"),
         (

@@ -133,7 +133,7 @@ WRONG_INPUT = {
     "a plan below a file": ["init", "file/plan.yaml"],
     "no images to begin with": ["init", "mine.yaml", "--data", "none"],
     "an unknown list": ["list", "colours"],
-    "an unknown method": ["list", "methods", "fedsgd"],
+    "an unknown method": ["list", "methods", "fedsdg"],
     "an impossible epsilon": ["account", "gaussian", "--sigma", "-1", "--delta", "1e-5"],
     "an unknown shell": ["completion", "cmd"],
     "an unknown schema": ["schema", "colour"],
