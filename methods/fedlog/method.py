@@ -57,6 +57,7 @@ from fedassay.plan import rates as rate
 from fedassay.plan.work import training
 from fedassay.privacy.mechanisms import release_fedlog_sums
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Parameters
 
@@ -108,7 +109,8 @@ class FedLog(Parameters):
             server sends to everybody, as Yu et al. 2026 allows; None: streams of the run. Noise and DP-SGD never
             use it.
         batch: Minibatch size; the divisor of noised gradient sums with `body: dp_sgd`.
-        learning_rate: Adam's, for the bodies.
+        learning_rate: Of the bodies.
+        optimizer: Of the bodies; None: Adam.
         tolerance: Of the head's solver; see `fedassay.heads.exponential`.
         measure_every: Rounds between measurements of the personalized accuracy; that of the last is always
             measured.
@@ -140,6 +142,7 @@ class FedLog(Parameters):
     public_seed: int | None = Field(default=None, ge=0)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     tolerance: float = Field(default=TOLERANCE, gt=0, allow_inf_nan=False)
     measure_every: int = Field(default=1, ge=1)
     target: float | None = Field(default=None, gt=0, le=1)
@@ -160,7 +163,8 @@ class FedLog(Parameters):
         """The same method, whose networks hold a few records by heart."""
         epochs = max(self.local_epochs, math.ceil(OVERFITTED / self.rounds))
         rate = max(self.learning_rate, OVERFITTING_RATE)
-        return self.model_copy(update={"local_epochs": epochs, "learning_rate": rate, "dropout": 0.0})
+        trains = {"local_epochs": epochs, "learning_rate": rate, "optimizer": None, "dropout": 0.0}
+        return self.model_copy(update=trains)
 
     def run(self, task: MethodInput) -> Outcome:
         """All rounds: head down, bodies trained, statistics up.
@@ -297,7 +301,9 @@ class FedLog(Parameters):
     ) -> None:
         """Train all bodies in place under the head."""
         steps = None if protected is None else protected.steps
-        training = LocalTraining(self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence")
+        training = LocalTraining(
+            self.local_epochs, self.batch, self.learning_rate, steps, "body_dependence", self.optimizer
+        )
         distances, known = self.variant == "c", self._known(task)
         for network in bodies.networks:
             loss = body_loss(

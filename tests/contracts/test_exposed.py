@@ -23,7 +23,7 @@ MakeTask = Callable[..., MethodInput]
 PARAMETERS: dict[str, dict[str, object]] = {"fedpft": {"components": 1}, "fedpft_chain": {"components": 1}}
 SLOW = {"feddiff", "fedcvae", "dense", "co_boosting"}
 """Methods that train generators, or distil."""
-TRAINS = {"epochs", "local_epochs", "learning_rate", "rate", "decay", "label_dropout"}
+TRAINS = {"epochs", "local_epochs", "learning_rate", "rate", "decay", "label_dropout", "dropout"}
 """What a form that gives records away may change: how long and how hard it trains, never what is trained."""
 
 
