@@ -86,4 +86,10 @@ def test_tests_are_counted_for_every_entry_of_an_attack() -> None:
 
 
 def test_attacks_on_messages_need_nothing_else() -> None:
-    assert message_attacks() == ["message_algebra", "gram_factorization", "label_distribution"]
+    assert message_attacks() == [
+        "message_algebra",
+        "gradient_inversion",
+        "gram_factorization",
+        "head_inversion",
+        "label_distribution",
+    ]
