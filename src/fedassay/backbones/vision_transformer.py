@@ -118,7 +118,7 @@ class VisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(n, 3, side, side) normalised images to (n, output) or (n, width)."""
         patches = self.conv1(images).flatten(2).transpose(1, 2)
-        first = self.class_embedding.expand(len(images), 1, -1)
+        first = self.class_embedding.repeat(len(images), 1, 1)
         tokens = torch.cat([first, patches], dim=1) + self.positional_embedding
         found: Tensor = self.ln_post(self.transformer(self.ln_pre(tokens))[:, 0])
         return found if self.proj is None else found @ self.proj
