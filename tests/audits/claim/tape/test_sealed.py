@@ -48,8 +48,10 @@ def test_a_small_epsilon_that_is_exceeded_is_found_where_the_library_is_known(fa
 
 
 def test_half_the_noise_is_found() -> None:
+    # PyDP's noise takes no seed, and the test misses it now and then.
     entry = _sealed(_pydp(4.0), 2.0 * COLUMNS)
-    assert "on known inputs" in broken_promise(entry, np.random.default_rng(0))
+    found = ["on known inputs" in broken_promise(entry, np.random.default_rng(seed)) for seed in range(5)]
+    assert sum(found) >= 3
 
 
 def test_a_tight_mechanism_is_accused_no_more_often_than_said() -> None:
