@@ -33,6 +33,7 @@ from fedassay.audits.stats.roc import Rate, auc, roc_curve, tpr_at_fpr
 from fedassay.audits.stats.threshold_bound import threshold_bound
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import tpr_bound_approx_dp
 from fedassay.records.record import Metric, Series
 from fedassay.support.types import Bools
@@ -81,16 +82,10 @@ def allowed_by(claim: PrivacyClaim, *, replaced: bool, records: int = 1) -> Allo
         steps *= 2
     if steps == 1:
         return Allowed(epsilon, delta, stated)
-    whole = _in_steps(epsilon, delta, steps)
+    whole = min(group_pair(epsilon, delta, steps).delta, NOTHING)
     one = "record" if records == 1 else f"person of up to {records} records"
     words = f"({steps * epsilon:g}, {whole:.3g}) for one replaced {one}, {_counted(steps)} steps of {stated}"
     return Allowed(steps * epsilon, whole, words)
-
-
-def _in_steps(epsilon: float, delta: float, steps: int) -> float:
-    """Delta (e^(k epsilon) - 1) / (e^epsilon - 1), below 1."""
-    growth = math.expm1(min(steps * epsilon, 700.0)) / math.expm1(min(epsilon, 700.0)) if epsilon > 0 else steps
-    return float(min(delta * growth, NOTHING))
 
 
 def _counted(steps: int) -> str:

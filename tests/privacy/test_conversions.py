@@ -2,14 +2,17 @@
 
 import itertools
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import example, given
+from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from fedassay.privacy.accounting import compose
-from fedassay.privacy.conversions import compose_for_group, group_pair, of_group, replacement_pair
+from fedassay.privacy.conversions import compose_for_group, group_pair, of_group
 from fedassay.privacy.events import GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import delta_of, epsilon_of
 from fedassay.privacy.group_steps import group_step
@@ -111,6 +114,7 @@ def test_a_pair_for_a_group_is_the_sum_over_a_chain() -> None:
         assert pair.delta == pytest.approx(chain, rel=1e-12)
     assert group_pair(50.0, 1e-5, 40).delta == 1.0
     assert group_pair(1.0, 0.0, 5).delta == 0.0
+    assert group_pair(math.inf, 1e-5, 2).delta == 1.0
     with pytest.raises(ValueError, match="delta in"):
         group_pair(1.0, 2.0, 2)
 
@@ -124,11 +128,26 @@ def test_a_pair_holds_for_the_gaussian_it_is_loose_for() -> None:
 
 
 def test_replacing_is_removing_and_adding() -> None:
-    pair = replacement_pair(1.0, 1e-6)
+    pair = group_pair(1.0, 1e-6, 2)
     assert (pair.epsilon, pair.delta) == (2.0, pytest.approx((1 + math.e) * 1e-6))
     # A Gaussian's replacement is known exactly, at 2 mu.
     for epsilon in (0.5, 1.5):
-        assert replacement_pair(epsilon, delta_of(0.7, epsilon)).delta >= delta_of(1.4, 2 * epsilon)
+        assert group_pair(epsilon, delta_of(0.7, epsilon), 2).delta >= delta_of(1.4, 2 * epsilon)
+
+
+@given(
+    epsilon=st.floats(0, 2000),
+    delta=st.floats(1e-300, 1),
+    records=st.integers(1, 50),
+)
+@example(epsilon=650.0, delta=1e-300, records=2)
+def test_a_groups_delta_grows_as_the_chain_says_at_any_epsilon(epsilon: float, delta: float, records: int) -> None:
+    """Above every epsilon that e to its power can be written for, too: a cut-off ratio of two would be 1."""
+    with localcontext() as exact:
+        exact.prec = 60
+        chain = sum((Decimal(step) * Decimal(epsilon)).exp() for step in range(records)) * Decimal(delta)
+    expected = float(min(chain, Decimal(1)))
+    assert group_pair(epsilon, delta, records).delta == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 def test_a_group_is_replaced_in_dp_sgd_without_doubling_its_sensitivity() -> None:

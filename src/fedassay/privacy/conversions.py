@@ -48,16 +48,19 @@ def group_pair(epsilon: float, delta: float, records: int) -> Pair:
     if not (epsilon >= 0 and 0 <= delta <= 1):
         raise ValueError(f"epsilon must be at least 0 and delta in [0, 1], got {epsilon}, {delta}")
     total = records * epsilon
-    if delta == 0:
-        return Pair(total, 0.0)
-    # e^(m epsilon) overflows where delta has long been 1.
-    steps = float(records) if epsilon == 0 else math.expm1(min(total, 600.0)) / math.expm1(min(epsilon, 600.0))
-    return Pair(total, min(1.0, delta * steps))
+    if delta == 0 or records == 1:
+        return Pair(total, delta)
+    if math.isinf(total):
+        return Pair(total, 1.0)
+    # In logarithms: e^epsilon alone overflows at 710, and where it is cut off a group would cost nothing.
+    chain = math.log(records) if epsilon == 0 else _log_expm1(total) - _log_expm1(epsilon)
+    growth = math.log(delta) + chain
+    return Pair(total, math.exp(growth) if growth < 0 else 1.0)
 
 
-def replacement_pair(epsilon: float, delta: float) -> Pair:
-    """(epsilon, delta) under add_remove as a guarantee where a unit is replaced."""
-    return Pair(2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 600.0))) * delta))
+def _log_expm1(x: float) -> float:
+    """ln(e^x - 1) for x above 0."""
+    return x + math.log(-math.expm1(-x))
 
 
 def of_group(event: Event, records: int) -> Event:
