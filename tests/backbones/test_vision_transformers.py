@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest, BackboneSize, Preprocess, to_input
-from fedassay.backbones.clip import OPEN_CLIP, OPENAI, clip_encoder
-from fedassay.backbones.mae import mae_encoder
-from fedassay.backbones.vision_transformer import Shape, VisionTransformer
+from fedassay.backbones.clip import CLIP, OPEN_CLIP, OPENAI
+from fedassay.backbones.mae import MAE
+from fedassay.backbones.vision_transformer import Shape, VisionTransformer, image_encoder
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.registry import size_of
 from fedassay.support.torchvision import import_torchvision
@@ -123,7 +123,9 @@ def _seen(module: nn.Module) -> Tensor:
 def test_clip_is_the_encoder_written_out(tmp_path: Path, shape: Shape, activation: Callable[[Any], Any]) -> None:
     state = _clip_state()
     torch.save(state, tmp_path / "clip.pt")
-    backbone = clip_encoder(_ask("clip_vit_b_32", tmp_path / "clip.pt"), replace(shape, **_SMALL, output=OUT))
+    backbone = image_encoder(
+        _ask("clip_vit_b_32", tmp_path / "clip.pt"), replace(shape, **_SMALL, output=OUT), CLIP
+    )
     expected = _clip_features(state, _seen(backbone.module), activation)
     assert backbone.width == OUT
     assert np.abs(backbone.extract(_images()) - expected).max() < 1e-5
@@ -169,9 +171,9 @@ def test_every_layout_of_a_clip_file_is_the_same_network(tmp_path: Path) -> None
     torch.save({k.removeprefix("visual."): v for k, v in state.items() if "visual." in k}, tmp_path / "tower.pt")
     shape = replace(OPENAI, **_SMALL, output=OUT)
     files = ("plain.pt", "open_clip_model.safetensors", "run.pt", "half.pt", "model.safetensors", "tower.pt")
-    prints = {clip_encoder(_ask("clip_vit_b_32", tmp_path / name), shape).fingerprint for name in files}
+    prints = {image_encoder(_ask("clip_vit_b_32", tmp_path / name), shape, CLIP).fingerprint for name in files}
     assert len(prints) == 1
-    gelu = clip_encoder(_ask("open_clip_vit_b_32", tmp_path / "plain.pt"), replace(shape, quick_gelu=False))
+    gelu = image_encoder(_ask("open_clip_vit_b_32", tmp_path / "plain.pt"), replace(shape, quick_gelu=False), CLIP)
     assert gelu.fingerprint not in prints
 
 
@@ -213,7 +215,7 @@ def test_a_masked_autoencoder_is_torchvisions_transformer(tmp_path: Path) -> Non
     torch.save({"model": state}, tmp_path / "mae_pretrain.pth")
     save_file(state, tmp_path / "mae.safetensors")
     found = [
-        mae_encoder(_ask("mae_vit_b_16", tmp_path / name), Shape(**_SMALL))
+        image_encoder(_ask("mae_vit_b_16", tmp_path / name), Shape(**_SMALL), MAE)
         for name in ("mae_pretrain.pth", "mae.safetensors")
     ]
     assert found[0].fingerprint == found[1].fingerprint
@@ -237,18 +239,18 @@ def test_weights_of_another_network_are_named(tmp_path: Path) -> None:
     shape = replace(OPENAI, **_SMALL, output=OUT)
     for name in ("mae.pth", "other.pt"):
         with pytest.raises(DataError, match=r"missing class_embedding, .*unexpected \S+"):
-            clip_encoder(_ask("clip_vit_b_32", tmp_path / name), shape)
+            image_encoder(_ask("clip_vit_b_32", tmp_path / name), shape, CLIP)
     del state["visual.transformer.resblocks.1.attn.in_proj_bias"]
     torch.save(state, tmp_path / "clip.pt")
     with pytest.raises(DataError, match=r"missing transformer\.resblocks\.1\.attn\.in_proj_bias$"):
-        clip_encoder(_ask("clip_vit_b_32", tmp_path / "clip.pt"), shape)
+        image_encoder(_ask("clip_vit_b_32", tmp_path / "clip.pt"), shape, CLIP)
     with zipfile.ZipFile(tmp_path / "ViT-B-32.pt", "w") as archive:
         archive.writestr("clip/code/__torch__.py", "import os")
         archive.writestr("clip/data.pkl", b"")
     with pytest.raises(
         DataError, match=r"ViT-B-32\.pt: a TorchScript archive, which holds code; allowed: its state"
     ):
-        clip_encoder(_ask("clip_vit_b_32", tmp_path / "ViT-B-32.pt"), shape)
+        image_encoder(_ask("clip_vit_b_32", tmp_path / "ViT-B-32.pt"), shape, CLIP)
 
 
 @pytest.mark.parametrize("name", ["clip_vit_b_32", "open_clip_vit_b_32", "mae_vit_b_16"])

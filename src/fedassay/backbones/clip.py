@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Input, Weights, check_size, finish
-from fedassay.backbones.vision_transformer import Shape, loaded_transformer, random_transformer
-from fedassay.support.paths import find
+from fedassay.backbones.base import Backbone, BackboneRequest, BackboneSize, Weights
+from fedassay.backbones.vision_transformer import Pretraining, Shape, image_encoder
 from fedassay.support.registry import register
-from fedassay.support.weights import load_state
 
 _WEIGHTS = Weights(("random",), file=True, needed=True)
 _SIZE = BackboneSize(512, 8.8e9, 224, 224, _WEIGHTS, channels=3)
-_MEAN = (0.48145466, 0.4578275, 0.40821073)
-_STD = (0.26862954, 0.26130258, 0.27577711)
 OPENAI = Shape(patch=32, output=512, quick_gelu=True, norm_first=True, patch_bias=False, eps=1e-5)
 OPEN_CLIP = replace(OPENAI, quick_gelu=False)
 
@@ -53,7 +49,7 @@ def clip_vit_b_32(request: BackboneRequest) -> Backbone:
     Raises:
         DataError: The file is missing, broken or another network's.
     """
-    return clip_encoder(request, OPENAI)
+    return image_encoder(request, OPENAI, CLIP)
 
 
 @register("backbone", "open_clip_vit_b_32", size=_SIZE)
@@ -68,27 +64,7 @@ def open_clip_vit_b_32(request: BackboneRequest) -> Backbone:
     Raises:
         DataError: The file is missing, broken or another network's.
     """
-    return clip_encoder(request, OPEN_CLIP)
-
-
-def clip_encoder(request: BackboneRequest, shape: Shape) -> Backbone:
-    """CLIP's image encoder of any size.
-
-    Raises:
-        DataError: The file is missing, broken or another network's.
-    """
-    check_size(request)
-    own = Input(shape.side, 3, _MEAN, _STD, crop=shape.side, interpolation="bicubic")
-    preprocess = request.preprocess(own)
-    if request.weights == "random":
-        model, description, seen = random_transformer(shape, request), "random weights", "nothing"
-    else:
-        state, names = in_our_names(load_state(find(str(request.weights), request.base, "backbone.weights")))
-        where = f"backbone.weights: {request.weights} as {request.name}"
-        model = loaded_transformer(shape, state, names, where)
-        description = f"weights of {request.weights}"
-        seen = f"pairs of images and texts (file {request.weights})"
-    return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)
+    return image_encoder(request, OPEN_CLIP, CLIP)
 
 
 def in_our_names(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -128,3 +104,11 @@ def _of_transformers(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], di
             found[f"{start}.in_proj_{kind}"] = torch.cat(kept)
             names[f"{start}.in_proj_{kind}"] = names[ours].replace("q_proj", "{q,k,v}_proj")
     return found, names
+
+
+CLIP = Pretraining(
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+    names=in_our_names,
+    seen="pairs of images and texts",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedassay.backbones.base import (
     IMAGENET_MEAN,
@@ -13,18 +13,12 @@ from fedassay.backbones.base import (
     Backbone,
     BackboneRequest,
     BackboneSize,
-    Input,
     Weights,
-    check_size,
-    finish,
 )
-from fedassay.backbones.vision_transformer import Shape, loaded_transformer, random_transformer
-from fedassay.support.paths import find
+from fedassay.backbones.vision_transformer import Pretraining, Shape, image_encoder
 from fedassay.support.registry import register
-from fedassay.support.weights import load_state
 
 _SIZE = BackboneSize(768, 3.5e10, 224, 224, Weights(("random",), file=True, needed=True), channels=3)
-_BASE = Shape()
 
 _NAMES = (
     (r"cls_token", "class_embedding"),
@@ -55,26 +49,7 @@ def mae_vit_b_16(request: BackboneRequest) -> Backbone:
     Raises:
         DataError: The file is missing, broken or another network's.
     """
-    return mae_encoder(request, _BASE)
-
-
-def mae_encoder(request: BackboneRequest, shape: Shape) -> Backbone:
-    """A masked autoencoder's encoder of any size.
-
-    Raises:
-        DataError: The file is missing, broken or another network's.
-    """
-    check_size(request)
-    own = Input(shape.side, 3, IMAGENET_MEAN, IMAGENET_STD, crop=shape.side, interpolation="bicubic")
-    preprocess = request.preprocess(own)
-    if request.weights == "random":
-        model, description, seen = random_transformer(shape, request), "random weights", "nothing"
-    else:
-        state, names = in_our_names(load_state(find(str(request.weights), request.base, "backbone.weights")))
-        where = f"backbone.weights: {request.weights} as {request.name}"
-        model = loaded_transformer(shape, state, names, where)
-        description, seen = f"weights of {request.weights}", f"images without labels (file {request.weights})"
-    return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)
+    return image_encoder(request, Shape(), MAE)
 
 
 def in_our_names(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -93,3 +68,6 @@ def in_our_names(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[s
         batched = {"cls_token": 2, "pos_embed": 1}.get(name, 0)
         found[ours], names[ours] = value[(0,) * batched] if value.ndim == 3 and batched else value, name
     return found, names
+
+
+MAE = Pretraining(IMAGENET_MEAN, IMAGENET_STD, in_our_names, "images without labels")

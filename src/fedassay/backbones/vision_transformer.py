@@ -6,15 +6,16 @@ files; other layouts are renamed to these (`clip`, `mae`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fedassay.backbones.base import BackboneRequest, initialised
+from fedassay.backbones.base import Backbone, BackboneRequest, Input, check_size, finish, initialised
 from fedassay.support.errors import DataError
-from fedassay.support.weights import assign
+from fedassay.support.paths import find
+from fedassay.support.weights import assign, load_state
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,45 @@ class VisionTransformer(nn.Module):
         return found if self.proj is None else found @ self.proj
 
 
-def random_transformer(shape: Shape, request: BackboneRequest) -> VisionTransformer:
-    """A vision transformer whose weights are drawn from the request's seed."""
-    return initialised(lambda: VisionTransformer(shape), request.seed)
+@dataclass(frozen=True)
+class Pretraining:
+    """What tells one family of these networks from another.
+
+    Attributes:
+        mean: Of images as the network was trained on them, of each channel, in [0, 1].
+        std: Likewise their deviation.
+        names: From a file's tensors to those under the names of `VisionTransformer`, and from these names to the
+            file's.
+        seen: What files of this family were trained on.
+    """
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    names: Callable[[Mapping[str, Tensor]], tuple[dict[str, Tensor], dict[str, str]]]
+    seen: str
 
 
-def loaded_transformer(
-    shape: Shape, state: Mapping[str, Tensor], names: Mapping[str, str], where: str
-) -> VisionTransformer:
+def image_encoder(request: BackboneRequest, shape: Shape, pretraining: Pretraining) -> Backbone:
+    """Images, resized (bicubic) and cropped to the side of a vision transformer, to its features.
+
+    Raises:
+        DataError: The file of weights is missing, broken or another network's.
+    """
+    check_size(request)
+    own = Input(shape.side, 3, pretraining.mean, pretraining.std, crop=shape.side, interpolation="bicubic")
+    preprocess = request.preprocess(own)
+    if request.weights == "random":
+        model = initialised(lambda: VisionTransformer(shape), request.seed)
+        description, seen = "random weights", "nothing"
+    else:
+        file = load_state(find(str(request.weights), request.base, "backbone.weights"))
+        state, names = pretraining.names(file)
+        model = _loaded(shape, state, names, f"backbone.weights: {request.weights} as {request.name}")
+        description, seen = f"weights of {request.weights}", f"{pretraining.seen} (file {request.weights})"
+    return finish(request, nn.Sequential(preprocess, model), f"{request.name}, {description}", seen)
+
+
+def _loaded(shape: Shape, state: Mapping[str, Tensor], names: Mapping[str, str], where: str) -> VisionTransformer:
     """A vision transformer with weights of a file.
 
     Args:
