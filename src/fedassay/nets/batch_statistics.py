@@ -25,19 +25,19 @@ class KeptStatistics:
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         self._networks = len(networks)
-        self._away: list[Tensor] = []
+        self._away: dict[nn.Module, Tensor] = {}
         found = [each for network in networks for each in network.modules() if isinstance(each, _BatchNorm)]
         kept = [each for each in found if each.running_mean is not None]
         self.layers = len(kept)
         self._hooks = [layer.register_forward_pre_hook(self._look) for layer in kept]
 
     def distance(self) -> Tensor:
-        """Of the batch that went through since the last call: summed over layers, averaged over networks.
+        """Of the batch that went through last: summed over layers, averaged over networks.
 
         Each layer adds the L2 distance between the batch's means and the kept ones, and that of the variances.
         """
-        total = torch.stack(self._away).sum() / self._networks
-        self._away = []
+        total = torch.stack(list(self._away.values())).sum() / self._networks
+        self._away = {}
         return total
 
     def close(self) -> None:
@@ -53,4 +53,4 @@ class KeptStatistics:
         assert layer.running_var is not None
         rows = given[0].transpose(0, 1).flatten(1)
         mean, variance = rows.mean(dim=1), rows.var(dim=1, correction=0)
-        self._away.append((layer.running_mean - mean).norm() + (layer.running_var - variance).norm())
+        self._away[layer] = (layer.running_mean - mean).norm() + (layer.running_var - variance).norm()

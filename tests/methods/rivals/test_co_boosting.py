@@ -106,10 +106,13 @@ def test_the_distance_is_that_of_the_batch_from_what_was_kept() -> None:
     assert bool(images.grad.abs().sum() > 0)
     known.close()
     network(near)
-    assert known._away == []
+    assert known._away == {}
 
 
-def test_dense_follows_the_statistics_of_networks_that_keep_some(make_task: MakeTask) -> None:
+@pytest.mark.parametrize("method", [Dense, CoBoosting])
+def test_students_follow_the_statistics_of_networks_that_keep_some(
+    make_task: MakeTask, method: type[Dense | CoBoosting]
+) -> None:
     task = make_task(records=12)
     twice = tuple(
         Records(c.name, c.images.repeat(2, axis=1).repeat(2, axis=2), c.labels, c.extract)
@@ -119,8 +122,8 @@ def test_dense_follows_the_statistics_of_networks_that_keep_some(make_task: Make
     students = []
     for weight in (0.0, 1.0):
         given = {"bodies": "resnet16", "local_epochs": 1, "batch": 4}
-        settings = {"rounds": 1, "generator_steps": 2, "student_steps": 1, "batch": 4, "statistics": weight}
-        outcome = Dense.model_validate({"networks": given, **settings}).run(task)
+        settings = {"rounds": 2, "generator_steps": 2, "student_steps": 1, "batch": 4, "statistics": weight}
+        outcome = method.model_validate({"networks": given, **settings}).run(task)
         up, down = outcome.transcript.messages[0], outcome.transcript.messages[-1]
         assert up.fields["parameters"].size == down.fields["parameters"].size
         students.append(down.fields["parameters"].values)
