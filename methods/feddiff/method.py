@@ -45,7 +45,7 @@ from fedassay.methods.feddiff.server import (
     joined,
     kept,
 )
-from fedassay.methods.rivals.ensemble import of_network
+from fedassay.methods.shared.classifiers import of_network
 from fedassay.methods.shared.dp_sgd import training_door, training_release
 from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
@@ -214,7 +214,7 @@ class FedDiff(Parameters):
         sent = float(sum(message.fields["weights"].size for message in messages))
         return Outcome(
             Transcript("feddiff", task.classes, tuple(messages), task.privacy.claim(self._source)),
-            Ensemble([of_network(classifier)]),
+            Ensemble([of_network(classifier.module)]),
             utility={"generated_images": float(len(sampled))},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(budget, task),

@@ -5,25 +5,16 @@ Sources: Beitollahi et al. 2024, section 5.1 (heads); Mendieta et al. 2025, sect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
-from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
-from fedassay.methods.shared.classifiers import Classifiers, read
+from fedassay.methods.shared.classifiers import Classifiers, of_network, sent_classifiers
 from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, SentHead, received_heads, sent_heads
-from fedassay.methods.shared.local_networks import LocalNetwork, outputs
-from fedassay.methods.shared.sent_networks import SentNetwork
 from fedassay.plan.work import local_heads, networks
-
-_Scores = Callable[[Records], NDArray[np.float64]]
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -79,17 +70,7 @@ class EnsembleOfClients(LocalHeads):
         sent = float(sum(message.fields["parameters"].size for message in messages))
         return Outcome(
             Transcript("ensemble", task.classes, tuple(messages), networks.claim(task)),
-            Ensemble([of_network(member) for member in members], self.combine),
+            Ensemble([of_network(member.module) for member in members], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_classifiers(members),
         )
-
-
-def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
-    """What each member's message computes, by sender and round."""
-    return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
-
-
-def of_network(network: LocalNetwork) -> _Scores:
-    """A member that is a classifier of images."""
-    return lambda records: outputs(network.module, records.images).astype(np.float64)

@@ -22,8 +22,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_IMAGES, Draws, draws
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
-from fedassay.methods.rivals.ensemble import of_network
-from fedassay.methods.shared.classifiers import Classifiers, read, write
+from fedassay.methods.shared.classifiers import Classifiers, of_network, read, write
 from fedassay.methods.shared.decoders import TRUNCATION, DecoderGenerator
 from fedassay.methods.shared.dp_sgd import DpSgd, training_door, training_release
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
@@ -160,7 +159,7 @@ class FedCVAE(Parameters):
         sent = float(sum(message.fields["decoder"].size for message in messages))
         return Outcome(
             Transcript("fedcvae", task.classes, tuple(messages), task.privacy.claim(_SOURCE)),
-            Ensemble([of_network(classifier)]),
+            Ensemble([of_network(classifier.module)]),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             mechanisms=self._mechanisms(noise, task),
             generators=generators,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,7 +19,8 @@ from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
-from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network
+from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite, local_network, outputs
+from fedassay.methods.shared.sent_networks import SentNetwork
 from fedassay.nets.bodies import BodySpec, build_body, features_of, read_bodies
 from fedassay.nets.state import read_tensors, state_of, write_tensors
 from fedassay.support.optimisation import OptimizerKey
@@ -178,6 +179,16 @@ def read(module: nn.Module) -> NDArray[np.float32]:
 def write(module: nn.Module, values: NDArray[np.float32]) -> None:
     """Replace all that training changes in a module."""
     write_tensors(state_of(module), values)
+
+
+def sent_classifiers(members: Sequence[LocalNetwork]) -> dict[tuple[str, int], SentNetwork]:
+    """What each member's message computes, by sender and round."""
+    return {(member.name, 0): SentNetwork(member.module, read(member.module)) for member in members}
+
+
+def of_network(module: nn.Module) -> Callable[[Records], NDArray[np.float64]]:
+    """A member that is a classifier of images."""
+    return lambda records: outputs(module, records.images).astype(np.float64)
 
 
 def _message(

@@ -14,7 +14,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.ledger import account, exact_fields
 from fedassay.exchange.transcript import SERVER
-from fedassay.methods.rivals.co_boosting import CoBoosting, _Ensemble, _Game, _Kept
+from fedassay.methods.rivals.co_boosting import CoBoosting, Weighted
 from fedassay.methods.rivals.dense import Dense
 from fedassay.nets.batch_statistics import KeptStatistics
 
@@ -26,18 +26,16 @@ def _made(**more: object) -> CoBoosting:
     return CoBoosting.model_validate({"networks": NETWORKS, **more})
 
 
-def test_the_weight_of_who_is_wrong_falls(make_task: MakeTask) -> None:
-    task = make_task(records=30)
-    ensemble = _Ensemble([nn.Identity(), nn.Identity()])
-    game = _Game(_made(), nn.Linear(1, 1), nn.Linear(1, 1), ensemble, task, task.seeds)
+def test_the_weight_of_who_is_wrong_falls() -> None:
+    ensemble = Weighted([nn.Identity(), nn.Identity()])
     labels = torch.arange(8) % 10
     right = torch.nn.functional.one_hot(labels, 10).float()
-    game.kept.append(_Kept(torch.zeros(8, 1), labels, torch.stack([right, -2 * right])))
+    scores = torch.stack([right, -2 * right])
     for number in range(1, 4):
-        game._weigh(0.1)
+        ensemble.weigh(scores, labels, 0.1)
         torch.testing.assert_close(ensemble.weights, torch.tensor([0.5 + 0.1 * number, 0.5 - 0.1 * number]))
     for _ in range(9):
-        game._weigh(0.1)
+        ensemble.weigh(scores, labels, 0.1)
     torch.testing.assert_close(ensemble.weights, torch.tensor([1.0, 0.0]))
 
 
@@ -48,12 +46,10 @@ def test_weights_start_alike_and_move_after_the_first_round(make_task: MakeTask)
     assert abs(moved["largest_weight"] - 1 / 3) == pytest.approx(0.01 * 0.99, rel=1e-4)
 
 
-def test_harder_images_stay_images(make_task: MakeTask) -> None:
-    task = make_task(records=30)
-    ensemble = _Ensemble([nn.Sequential(nn.Flatten(), nn.Linear(4, 10))])
-    game = _Game(_made(shift=0.1), nn.Linear(1, 1), nn.Linear(1, 1), ensemble, task, task.seeds)
+def test_harder_images_stay_images() -> None:
+    ensemble = Weighted([nn.Sequential(nn.Flatten(), nn.Linear(4, 10))])
     images = torch.tensor([0.0, 100.0, 200.0, 255.0]).view(1, 1, 2, 2).repeat(50, 1, 1, 1)
-    moved = game._harder(images)
+    moved = _made(shift=0.1).harder(images, ensemble, torch.Generator().manual_seed(0))
     assert 0 <= float(moved.min()) <= float(moved.max()) <= 255
     apart = (moved - images).abs()
     torch.testing.assert_close(apart[:, :, 0, 1], torch.full((50, 1), 25.5))
