@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import nn
 from torch.nn import functional
 
 from fedassay.contracts.facts import Given, MethodFacts
@@ -22,10 +21,9 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.heads import broadcast
-from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
+from fedassay.methods.shared.local_heads import LocalHeads, head_of, mean_of, module_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import head, local_heads
-from fedassay.support.errors import PlanError
 from fedassay.support.optimisation import OptimizerKey, chosen, take_step
 from fedassay.support.types import Floats
 
@@ -74,9 +72,7 @@ class FedBE(LocalHeads):
             PlanError: There are no public records.
             DataError: No client has a record.
         """
-        public = task.public
-        if public is None or not len(public):
-            raise PlanError("fedbe: no public records to distill on; allowed: data.split.public above 0")
+        public = task.require_public("fedbe", "to distill on")
         messages = self.train(task, "fedbe")
         heads, weights = received_heads(messages)
         mean, drawn = self._sampled(heads, weights, task)
@@ -114,24 +110,15 @@ class FedBE(LocalHeads):
         """The head that learns probabilities (n, C) of features (n, d), averaged over its epochs."""
         inputs = torch.tensor(np.asarray(features, dtype=np.float32), device=task.device)
         goals = torch.tensor(taught, dtype=torch.float32, device=task.device)
-        module = nn.Linear(inputs.shape[1], task.classes)
-        with torch.no_grad():
-            module.weight.copy_(torch.tensor(np.asarray(start.weights)))
-            module.bias.copy_(torch.tensor(np.asarray(start.bias)))
-        module.to(task.device)
+        module = module_of(start, task.device)
         optimizer = chosen(self.optimizer).build(module.parameters(), self.learning_rate)
         source = torch.Generator().manual_seed(task.seeds.integer("fedbe", "distillation"))
         passed: list[LinearHead] = []
         for _ in task.progress.each("distillation", range(self.epochs)):
             for rows in torch.split(torch.randperm(len(inputs), generator=source).to(inputs.device), self.batch):
                 take_step(optimizer, functional.cross_entropy(module(inputs[rows]), goals[rows]))
-            own = head_of(module)
-            passed.append(LinearHead(own.classes, own.weights.copy(), own.bias.copy()))
-        return LinearHead(
-            start.classes,
-            np.mean([each.weights for each in passed], axis=0),
-            np.mean([each.bias for each in passed], axis=0),
-        )
+            passed.append(head_of(module))
+        return mean_of(passed)
 
 
 def _head(values: NDArray[np.float64], classes: int) -> LinearHead:

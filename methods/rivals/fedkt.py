@@ -21,7 +21,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
 from fedassay.methods.shared.heads import HeadTraining, broadcast
-from fedassay.methods.shared.local_heads import SentHead
+from fedassay.methods.shared.local_heads import SentHead, mean_of
 from fedassay.plan.work import head
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Floats, Ints, Parameters
@@ -65,9 +65,7 @@ class FedKT(Parameters):
             PlanError: There are no public records.
             DataError: No client has a record.
         """
-        public = task.public
-        if public is None or not len(public):
-            raise PlanError("fedkt: no public records to vote on; allowed: data.split.public above 0")
+        public = task.require_public("fedkt", "to vote on")
         task.require_records("fedkt")
         messages = task.spool.keep_all(
             _message(client, self._students(client, public.features, task))
@@ -88,7 +86,7 @@ class FedKT(Parameters):
             FeatureModel(final),
             utility={"labelled_by_votes": len(voted) / len(public)},
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
-            networks={(name, 0): SentHead(_together(each)) for name, each in received.items() if each},
+            networks={(name, 0): SentHead(mean_of(each)) for name, each in received.items() if each},
         )
 
     def _students(self, client: Records, features: Floats, task: MethodInput) -> list[LinearHead]:
@@ -140,9 +138,3 @@ def _received(message: Message) -> list[LinearHead]:
     weights = np.split(message.fields["head_weights"].values, count)
     bias = np.split(message.fields["head_bias"].values, count)
     return [LinearHead(np.arange(len(b)), w, b) for w, b in zip(weights, bias, strict=True)]
-
-
-def _together(students: Sequence[LinearHead]) -> LinearHead:
-    """One head whose scores are the mean of the students'."""
-    weights = np.mean([each.weights for each in students], axis=0)
-    return LinearHead(students[0].classes, weights, np.mean([each.bias for each in students], axis=0))

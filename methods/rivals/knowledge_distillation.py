@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
 from torch.nn import functional
 
 from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
@@ -19,7 +18,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
-from fedassay.methods.shared.local_heads import LocalHeads, head_of, received_heads, sent_heads
+from fedassay.methods.shared.local_heads import LocalHeads, head_of, module_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import local_heads
 from fedassay.support.errors import DataError, PlanError
@@ -107,11 +106,7 @@ class KnowledgeDistillation(LocalHeads):
         inputs = torch.tensor(np.asarray(features, dtype=np.float32), device=task.device)
         labels = torch.tensor(destination.labels, device=task.device)
         goals = torch.tensor(taught, dtype=torch.float32, device=task.device)
-        module = nn.Linear(task.backbone.width, task.classes)
-        with torch.no_grad():
-            module.weight.copy_(torch.tensor(np.asarray(start.weights)))
-            module.bias.copy_(torch.tensor(np.asarray(start.bias)))
-        module.to(task.device)
+        module = module_of(start, task.device)
         optimizer = chosen(self.optimizer).build(module.parameters(), self.learning_rate)
         generator = torch.Generator().manual_seed(task.seeds.integer("distillation", destination.name))
         for _ in range(self.epochs):

@@ -226,6 +226,21 @@ def head_loss(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def head_of(module: nn.Linear) -> LinearHead:
-    """The head that a linear layer over all classes is."""
-    weights: Floats = module.weight.detach().cpu().numpy()
-    return LinearHead(np.arange(len(weights)), weights, module.bias.detach().cpu().numpy())
+    """The head that a linear layer over all classes is; later steps of the layer leave it as it is."""
+    weights: Floats = module.weight.detach().cpu().numpy().copy()
+    return LinearHead(np.arange(len(weights)), weights, module.bias.detach().cpu().numpy().copy())
+
+
+def module_of(head: LinearHead, device: str) -> nn.Linear:
+    """The linear layer over all classes that a head is, to be trained further."""
+    module = nn.Linear(head.weights.shape[1], len(head.classes))
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor(np.asarray(head.weights)))
+        module.bias.copy_(torch.tensor(np.asarray(head.bias)))
+    return module.to(device)
+
+
+def mean_of(heads: Sequence[LinearHead]) -> LinearHead:
+    """One head whose scores are the mean of those of several, at least one, over the same classes."""
+    weights = np.mean([each.weights for each in heads], axis=0)
+    return LinearHead(heads[0].classes, weights, np.mean([each.bias for each in heads], axis=0))

@@ -21,7 +21,7 @@ from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
 from fedassay.privacy.units import contribution_weights, members, refuse_shared
-from fedassay.support.errors import DataError
+from fedassay.support.errors import DataError, PlanError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
 from fedassay.support.seeds import Seeds
@@ -163,6 +163,16 @@ class MethodInput:
         """
         if not any(len(client) for client in self.clients):
             raise DataError(f"{method}: no client has any record")
+
+    def require_public(self, method: str, use: str) -> Records:
+        """The public records, for a method that needs some.
+
+        Raises:
+            PlanError: There are none.
+        """
+        if self.public is None or not len(self.public):
+            raise PlanError(f"{method}: no public records {use}; allowed: data.split.public above 0")
+        return self.public
 
     def replayed(self, other: str) -> MethodInput:
         """The same work for a replay: noise is drawn anew, and where `other` is not empty coins are as well.
