@@ -10,7 +10,7 @@ from fedassay.privacy import mechanisms as m
 from fedassay.privacy import reruns
 from fedassay.privacy import sensitivities as s
 from fedassay.privacy.symmetric import vech
-from fedassay.privacy.units import contribution_weights, members, most_records, refuse_shared
+from fedassay.privacy.units import contribution_weights, members, most_records, require_persons
 from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
 
@@ -164,9 +164,11 @@ def test_the_draw_of_a_unit_does_not_hang_on_the_others():
 def test_how_many_records_a_person_has_and_where():
     assert most_records([None, np.array([1, 2, 2]), np.zeros(0, int)]) == 2
     assert most_records([None]) == 1
-    refuse_shared(["a", "b"], [np.array([1, 1]), None])
+    require_persons(["a", "b"], [np.array([1, 1]), np.zeros(0, int)])
+    with pytest.raises(DataError, match="nothing says whose each record is"):
+        require_persons(["a", "b"], [np.array([1, 1]), None])
     with pytest.raises(DataError, match="person 1 has records at a and at b"):
-        refuse_shared(["a", "b"], [np.array([1]), np.array([2, 1])])
+        require_persons(["a", "b"], [np.array([1]), np.array([2, 1])])
 
 
 @pytest.mark.parametrize("adjacency", [SAME, ANY, ADD])

@@ -20,7 +20,7 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.tape import Door, Key
-from fedassay.privacy.units import contribution_weights, members, refuse_shared
+from fedassay.privacy.units import contribution_weights, members, require_persons
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Progress
@@ -101,20 +101,20 @@ class MethodInput:
 
     @cached_property
     def _apart(self) -> bool:
-        """Whether no person is at two clients; what an audit simulates is of its own choice, and not asked.
+        """Whether persons are known, and at one client each; what an audit simulates is its own choice, not asked.
 
         Raises:
-            DataError: Some person is.
+            DataError: They are not.
         """
         if not self.simulated:
-            refuse_shared([each.name for each in self.clients], [each.groups for each in self.clients])
+            require_persons([each.name for each in self.clients], [each.groups for each in self.clients])
         return True
 
     def units(self, client: Records) -> Ints | None:
         """Whose each record of a client is, shape (n,); None where the unit of privacy is the record.
 
         Raises:
-            DataError: The unit is the person, and some person has records at two clients.
+            DataError: The unit is the person, and nothing says who they are, or some are at two clients.
         """
         if self.privacy.unit == "record":
             return None

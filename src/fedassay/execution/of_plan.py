@@ -17,7 +17,6 @@ from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
-from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
@@ -32,7 +31,6 @@ from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
-from fedassay.support.errors import DataError
 from fedassay.support.seeds import Seeds
 
 
@@ -120,7 +118,6 @@ class SimulatedSource:
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
         with taped(folder=scratch) as tape, stages("method"):
-            _require_persons(self.cell.privacy, self.prepared.clients)
             outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
             return None
@@ -206,19 +203,6 @@ def _entry(audit: Component[Audit]) -> RunAuditEntry | AttackAuditEntry:
 def similarity_of(spec: LpipsSpec | None, base: Path, device: str) -> Similarity:
     """The metrics that a plan asks for: LPIPS loads a network, once in a process."""
     return make_similarity(spec, base, device)
-
-
-def _require_persons(privacy: PrivacyTarget, clients: Sequence[Records]) -> None:
-    """Refuse privacy of persons where nobody says who they are.
-
-    Raises:
-        DataError: Some client's records are of nobody in particular.
-    """
-    if privacy.private and privacy.unit == "person" and any(client.groups is None for client in clients):
-        raise DataError(
-            "privacy.unit: given person, and nothing says whose each record is; allowed: data.groups with it, or "
-            "privacy.unit: record"
-        )
 
 
 def _told(outcome: Outcome, prepared: Prepared) -> Outcome:

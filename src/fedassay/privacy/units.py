@@ -77,16 +77,23 @@ def most_records(groups: Sequence[Ints | None]) -> int:
     return max((int(each.max()) for each in counts), default=1)
 
 
-def refuse_shared(names: Sequence[str], groups: Sequence[Ints | None]) -> None:
-    """Refuse persons with records at two clients: what each of these sends would be about them.
+def require_persons(names: Sequence[str], groups: Sequence[Ints | None]) -> None:
+    """Require every client to say whose its records are, and every person to be at one client.
+
+    Of a person at two, what each of them sends would be about it, and add up.
 
     Args:
         names: Of the clients.
         groups: Of each client, shape (n,), or None.
 
     Raises:
-        DataError: Some person is at two clients.
+        DataError: Some client does not say whose its records are, or some person is at two clients.
     """
+    if any(own is None for own in groups):
+        raise DataError(
+            "privacy.unit: given person, and nothing says whose each record is; allowed: data.groups with it, or "
+            "privacy.unit: record"
+        )
     holder: dict[int, str] = {}
     for name, own in zip(names, groups, strict=True):
         for person in () if own is None else np.unique(own).tolist():
