@@ -126,6 +126,16 @@ def test_text_with_an_images_ending_is_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
+def test_a_header_that_does_not_end_is_refused_before_it_is_read_through(tmp_path: Path) -> None:
+    _write(tmp_path, "a/1.png", "b/1.png")
+    pixels = np.full((8, 8), 7, np.uint8).tobytes()
+    (tmp_path / "a" / "1.png").write_bytes(b"P5 #" + b"x" * 50_000 + b"\n8 8 255 " + pixels)
+    assert _load(tmp_path).train.images[0].max() == 7
+    (tmp_path / "a" / "1.png").write_bytes(b"P5 #" + b"x" * 70_000 + b"\n8 8 255 " + pixels)
+    with pytest.raises(DataError, match=r"/a/1\.png: cannot be read as an image \(a header of more than 65,536"):
+        _load(tmp_path)
+
+
 def test_one_pixel_images_are_named(tmp_path: Path) -> None:
     _write(tmp_path, "a/1.png", "b/1.png")
     _write(tmp_path, "b/2.png", side=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -115,10 +116,31 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     """
     regular_size(path, limits.IMAGE_FILE_BYTES)
     # Pillow warns of large images and of odd headers; what it cannot read, or is beyond our limit, is refused.
-    with warnings.catch_warnings(action="ignore"), Image.open(path, formats=_FORMATS) as image:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        _Stream(io.FileIO(path)) as stream,
+        Image.open(stream, formats=_FORMATS) as image,
+    ):
         if image.width * image.height > limits.IMAGE_PIXELS:
             raise ValueError(f"{image.width}x{image.height} pixels; allowed: {limits.IMAGE_PIXELS:,} in all")
         yield image
+
+
+class _Stream(io.BufferedReader):
+    """A file of which only so much can be read byte by byte: Pillow reads comments in headers that way."""
+
+    _single = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As `io.BufferedReader`.
+
+        Raises:
+            ValueError: More than `limits.IMAGE_HEADER_BYTES` bytes were read one at a time.
+        """
+        self._single = self._single + 1 if size == 1 else 0
+        if self._single > limits.IMAGE_HEADER_BYTES:
+            raise ValueError(f"a header of more than {limits.IMAGE_HEADER_BYTES:,} bytes")
+        return super().read(size)
 
 
 def _broken(path: Path, root: Path, error: Exception) -> DataError:

@@ -129,6 +129,9 @@ IMAGE_FILE_BYTES = 256 * MIB
 IMAGE_PIXELS = 64 * MIB
 """Of one image, told by its header: more than any camera's, and 200 MB in memory."""
 
+IMAGE_HEADER_BYTES = 64 * 1024
+"""Of a text in an image's header, which is read byte by byte."""
+
 IMAGE_SIDE = 4_096
 """Side that images are resized to, in pixels; the largest networks take 1,024."""
 
