@@ -47,7 +47,8 @@ from fedassay.support.errors import NothingToReadError
 from fedassay.support.types import Images, Ints, Parameters
 
 NAME = "gradient_inversion"
-INPUTS, BEHIND, MATCHED = "layer_inputs", "before_layer_inputs", "gradient_matching"
+INPUTS, STRONGEST = "layer_inputs", "strongest_direction"
+BEHIND, MATCHED = "before_layer_inputs", "gradient_matching"
 
 _AGREE = 0.95
 """Share of a layer's units that a record's input must switch on or off as its gradient says."""
@@ -87,8 +88,9 @@ class GradientInversion(Parameters):
         """Attack every gradient, and every change of weights, in the view.
 
         Returns:
-            Reconstructions `layer_inputs` (exact, or the strongest direction of a gradient that could not be taken
-            apart), `before_layer_inputs` (by descent to such inputs) and `gradient_matching`, one image each;
+            Reconstructions `layer_inputs` (exact), `strongest_direction` (of every gradient over pixels, all that
+            is left of one that cannot be taken apart), `before_layer_inputs` (by descent to such inputs) and
+            `gradient_matching`, one image each;
             `misfit/<source>` per image: the share of units that contradict it, what is left of its inputs, or 1
             minus the cosine of the batch's gradient. `rank` and `recovered` per gradient, in the order of the
             artifact `senders`.
@@ -165,15 +167,16 @@ class GradientInversion(Parameters):
             else pixel_map(network, layers[0].name, shape)
         )
         if pixels is not None:
-            rows = inputs.rows if whole else inputs.strongest
-            images = pixels.images(rows)
-            labels = np.full(len(images), -1, np.int64)
-            if network is not None and inputs.complete:
-                labels = labels_of(network, layers[-1], images)
-            misfit = np.zeros(len(images))
-            if layers[0].weights is not None:
-                misfit = 1 - unit_agreement(rows, layers[0])
-            made.add(INPUTS, images, labels, target.sender, misfit)
+            for source, rows in ((INPUTS, inputs.rows), (STRONGEST, inputs.strongest)):
+                images = pixels.images(rows)
+                labels = np.full(len(images), -1, np.int64)
+                if network is not None and inputs.complete and source == INPUTS:
+                    labels = labels_of(network, layers[-1], images)
+                # Where nothing tells, what was taken apart explains the gradient, and a mixture does not.
+                misfit = np.full(len(images), float(source == STRONGEST and inputs.rank > 1))
+                if layers[0].weights is not None and len(rows):
+                    misfit = 1 - unit_agreement(rows, layers[0])
+                made.add(source, images, labels, target.sender, misfit)
             if not inputs.complete:
                 made.notes.append(f"{target.sender}: {_incomplete(inputs)}")
             return True

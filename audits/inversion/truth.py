@@ -30,7 +30,7 @@ from fedassay.exchange.transcript import AGGREGATE
 from fedassay.similarity.metrics import PSNR_CAP
 from fedassay.support.types import Images, Ints
 
-BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples"})
+BETWEEN = frozenset({"class_means", "class_sums", "gram_directions", "mixture_samples", "strongest_direction"})
 """Sources whose vectors are no record's own feature, but something between several."""
 
 _TOGETHER = 2_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from material import (
     archive,
     as_json,
     as_yaml,
+    features_npz,
+    features_plan,
     image_folder,
     images_npz,
     own_plan,
@@ -308,24 +310,33 @@ def _images(material: Material) -> st.SearchStrategy[Case]:
 
 
 @st.composite
-def _odd_arrays(draw: st.DrawFn) -> bytes:
-    arrays = images_npz(12)
-    for name in draw(
-        st.lists(st.sampled_from(["x", "y", "x_test", "y_test", "domain", "x_train"]), min_size=1, max_size=2)
-    ):
+def _odd_arrays(draw: st.DrawFn, sound: dict[str, Any], names: Sequence[str]) -> bytes:
+    """Sound arrays, some of which, or of other names, have other shapes and types."""
+    arrays = dict(sound)
+    for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2)):
         shape = draw(st.lists(st.integers(0, 12), max_size=4))
-        dtype = draw(st.sampled_from(["u1", "i8", "u8", "f4", "?", "U3", "S2", "M8[s]", "c8", "V3"]))
+        dtype = draw(st.sampled_from(["u1", "i8", "u8", "f4", "f8", "?", "U3", "S2", "M8[s]", "c8", "V3"]))
         arrays[name] = np.zeros(shape, dtype)
     return archive(**arrays)
 
 
-def _npz(material: Material) -> st.SearchStrategy[Case]:
-    data = _mostly(st.one_of(_bytes_changed(archive(**images_npz(12))), _odd_arrays()))
-    args = st.sampled_from([DRY, RUN])
-    plan = own_plan("npz", "in.npz")
+def _archives(kind: Kind, plan: bytes, sound: dict[str, Any], names: Sequence[str]) -> st.SearchStrategy[Case]:
+    data = _mostly(st.one_of(_bytes_changed(archive(**sound)), _odd_arrays(sound, names)))
     return st.builds(
-        lambda a, content: Case("npz", "generated", a, {"plan.yaml": plan, "in.npz": content}), args, data
+        lambda a, content: Case(kind, "generated", a, {"plan.yaml": plan, "in.npz": content}),
+        st.sampled_from([DRY, RUN]),
+        data,
     )
+
+
+def _npz(material: Material) -> st.SearchStrategy[Case]:
+    names = ["x", "y", "x_test", "y_test", "domain", "x_train"]
+    return _archives("npz", own_plan("npz", "in.npz"), images_npz(12), names)
+
+
+def _features(material: Material) -> st.SearchStrategy[Case]:
+    names = ["features", "labels", "images", "groups", "test_features", "test_labels", "other"]
+    return _archives("features", features_plan(), features_npz(12), names)
 
 
 def _weights(material: Material) -> st.SearchStrategy[Case]:
@@ -347,6 +358,7 @@ STRATEGIES = {
     "run": _runs,
     "image": _images,
     "npz": _npz,
+    "features": _features,
     "weights": _weights,
     "command": _lists,
 }

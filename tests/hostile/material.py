@@ -15,7 +15,7 @@ from attempt import Server
 from PIL import Image
 from safetensors.numpy import save as save_tensors
 
-Kind = Literal["plan", "policy", "transcript", "record", "run", "image", "npz", "weights", "command"]
+Kind = Literal["plan", "policy", "transcript", "record", "run", "image", "npz", "features", "weights", "command"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 PLAN: dict[str, Any] = {
@@ -127,6 +127,21 @@ def images_npz(count: int = 40) -> dict[str, Any]:
     """The arrays of a sound .npz file."""
     rng = np.random.default_rng(0)
     return {"x": rng.integers(0, 256, (count, 8, 8), dtype=np.uint8), "y": np.arange(count) % 2}
+
+
+def features_npz(count: int = 40) -> dict[str, Any]:
+    """The arrays of a sound archive of features."""
+    rng = np.random.default_rng(0)
+    return {"features": rng.standard_normal((count, 10)).astype(np.float32), "labels": np.arange(count) % 2}
+
+
+def features_plan() -> bytes:
+    """A plan on features of one's own that does next to nothing with them."""
+    return (
+        own_plan("precomputed_features", "")
+        .replace(b"path: ''", b"features: in.npz")
+        .replace(b"name: pixels", b"name: precomputed")
+    )
 
 
 def image_folder(count: int = 16) -> dict[str, bytes]:
