@@ -60,6 +60,8 @@ NAME = "membership"
 _POPULATION = 500
 """Population records that RMIA compares with at most."""
 
+_FEWEST_SHADOWS = 4
+
 _SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
 
 Signals = Callable[[View, Group, Records], Matrix]
@@ -151,8 +153,10 @@ class Membership(Parameters):
             kind: Kind | None = {"lira_online": "online", "lira_offline": "offline", "rmia": "offline"}.get(test)  # type: ignore[assignment]
             shadows: tuple[Shadow, ...] = ()
             if kind is not None:
-                if self.shadows < 4:
-                    notes.append(f"{test} needs at least 4 shadow releases, {self.shadows} are asked for")
+                if self.shadows < _FEWEST_SHADOWS:
+                    notes.append(
+                        f"{test} needs at least {_FEWEST_SHADOWS} shadow releases, {self.shadows} are asked for"
+                    )
                     continue
                 try:
                     with knowledge.progress.step(f"{kind} shadows") as advance:
@@ -162,12 +166,20 @@ class Membership(Parameters):
                     continue
             values = np.full(sum(len(asked) for asked in game.questions.values()), np.nan)
             for group in groups:
+                usable = [shadow for shadow in shadows if _answers(source, shadow.view, view, group)]
+                if kind is not None and len(usable) < _FEWEST_SHADOWS:
+                    notes.append(
+                        f"{source}, {test}: {len(usable)} of {len(shadows)} shadow releases hold what "
+                        f"{group.sender} sends; at least {_FEWEST_SHADOWS} are needed"
+                    )
+                    continue
                 asked = joined(group.sender, [game.questions[name] for name in group.clients])
                 rows = np.concatenate([places[name] for name in group.clients])
                 values[rows] = self._score(
-                    test, source, signals, people, view, group, asked, shadows, game, knowledge
+                    test, source, signals, people, view, group, asked, usable, game, knowledge
                 )
-            found[test] = values
+            if not np.isnan(values).all():
+                found[test] = values
         return found
 
     def _signals(
@@ -230,6 +242,14 @@ class Membership(Parameters):
         scale = float(np.prod(asked.images.shape[1:])) / 2
         logs = [scale * each.mean(axis=-1) for each in (target, under, usual, usual_under)]
         return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma)
+
+
+def _answers(source: Source, shadow: View, view: View, group: Group) -> bool:
+    """Whether a shadow release holds of a sender what the release under attack does: a server may fit no model."""
+    if source == "model":
+        rounds = ({number for name, number in seen.models if name == group.sender} for seen in (shadow, view))
+        return len({frozenset(each) for each in rounds}) == 1
+    return group.sender in {other.sender for other in groups_of(source, shadow, group.clients)}
 
 
 def _log_probability(logits: Matrix) -> Matrix:

@@ -314,6 +314,24 @@ def test_an_aggregate_answers_for_all_clients(make_task: MakeTask) -> None:
     assert not np.isnan(result.scores["messages/likelihood_ratio"]).any()
 
 
+@pytest.mark.parametrize(("without", "left"), [(2, True), (6, False)])
+def test_shadows_that_hold_no_model_are_left_out(make_task: MakeTask, without: int, left: bool) -> None:
+    """A server that can fit no head on half of the records, under noise, broadcasts none."""
+    task = make_task(clients=2, records=40)
+    attack = Membership(shadows=8, tests=("loss", "lira_online"))
+    game = asked(FedCGS(), task, attack=attack)[2]
+    for key, shadow in sorted(game.kept.items(), key=repr)[:without]:
+        seen = [message for message in shadow.view.messages if message.sender != "server"]
+        game.kept[key] = replace(shadow, view=replace(shadow.view, messages=tuple(seen), models={}))
+    result = attack.run(visible(FedCGS().run(task), ThreatModel()), knowledge(task, game))
+    assert set(result.scores) == {"messages/lira_online", "model/loss"} | (
+        {"model/lira_online"} if left else set()
+    )
+    assert not any(np.isnan(scores).any() for scores in result.scores.values())
+    says = "model, lira_online: 2 of 8 shadow releases hold what server sends; at least 4 are needed"
+    assert (says in result.notes) != left
+
+
 def test_generators_that_memorized_are_caught(make_task: MakeTask) -> None:
     task = make_task(clients=2, records=60)
 
