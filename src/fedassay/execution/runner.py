@@ -23,6 +23,7 @@ from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.workplace import workplace, write_run
 from fedassay.plan.resources import threads_limited
 from fedassay.plan.schema import Plan, Scenario
+from fedassay.privacy.units import require_persons
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
@@ -84,6 +85,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
         for seed in dict.fromkeys(scenario.plan.seeds):
             prepared = _prepared(scenario.plan, scenario.base, seed, device, progress, threads)
             facts["null" if seed is None else str(seed)] = prepared.facts
+            if any(cell.privacy.private and cell.privacy.unit == "person" for cell in scenario.cells):
+                clients = prepared.clients
+                require_persons([each.name for each in clients], [each.groups for each in clients])
         similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
         with runfolder.claim(
             folder, _that_counts(scenario), options.resume, options.force, table_names, options.redact
