@@ -1,17 +1,19 @@
 """Persons and clients: what leaves keeps the claim by its own tape, and what does not is caught there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import outliers_of
+from fedassay.audits.claim.reruns import LEAST, observe_reruns, outliers_of
 from fedassay.audits.claim.tape.neighbours import fillings, labels_at, neighbours, unit_at
 from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.method import Method, MethodInput
+from fedassay.contracts.method import Method, MethodInput, Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.transcript import SERVER
 from fedassay.heads.gaussian import Statistics, statistics
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
@@ -24,7 +26,8 @@ from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.average import Average
 from fedassay.methods.shared.local_heads import HeadDpSgd
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import DataError, NotRunError, PlanError
+from fedassay.support.seeds import Seeds
 
 SUMS: dict[str, Method] = {
     "fedcgs": FedCGS(),
@@ -178,3 +181,48 @@ def test_reruns_of_the_whole_method_differ_in_one_person(of_persons: Make, make_
             moved = outlier.within.labels != client.labels
             assert moved.any() == (adjacency == "replace_one")
     assert len(outliers_of(context, client, "add_remove", "client")[0].without) == 0
+
+
+WHOLE: dict[str, Method] = {
+    **SUMS,
+    "average": Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
+    "fedlog": FedLog(rounds=1, local_epochs=1),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_client_there_or_not_is_rerun_within_its_claim(
+    of_persons: Make, make_context: Context, name: str
+) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove"), WHOLE[name])
+    claim = context.outcome.transcript.claim
+    seen = observe_reruns(context, claim, runs=LEAST, seeds=Seeds(0))  # type: ignore[arg-type]
+    assert "or nobody" in seen.about
+    assert "those of one client" in seen.assumptions[0]
+    assert seen.bounds.judged <= 4.0
+    assert seen.positive.above, seen.positive
+    assert not seen.negative.above
+
+
+@pytest.mark.parametrize("leak", ["no noise", "no message"])
+def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_context: Context, leak: str) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove", epsilon=0.05), FedNCM())
+    claim = context.outcome.transcript.claim
+    again = context.rerun
+    if leak == "no noise":
+        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).rerun
+
+    def without_the_empty(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        outcome = again(clients, seeds)
+        there = {client.name for client in clients if len(client)} | {SERVER}
+        sent = tuple(each for each in outcome.transcript.messages if leak == "no noise" or each.sender in there)
+        return replace(outcome, transcript=replace(outcome.transcript, messages=sent))
+
+    seen = observe_reruns(replace(context, rerun=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
+    assert seen.bounds.judged > claim.epsilon  # type: ignore[union-attr]
+
+
+def test_a_federation_of_one_client_cannot_lose_it(of_persons: Make, make_context: Context) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove", clients=1), FedCGS())
+    with pytest.raises(NotRunError, match=r"federation without client/0, and nobody else has a record"):
+        observe_reruns(context, context.outcome.transcript.claim, runs=LEAST, seeds=Seeds(0))  # type: ignore[arg-type]
