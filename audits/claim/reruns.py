@@ -174,9 +174,9 @@ def _strongest(
     return outliers[worst], fit_direction(base, moved)
 
 
-def what_leaves(outcome: Outcome, client: str) -> Released:
-    """Every field that the server sees of a client, or of the secure sum over clients, as vectors."""
-    seen = view(outcome.transcript, ThreatModel())
+def what_leaves(outcome: Outcome, client: str, threat: ThreatModel | None = None) -> Released:
+    """Every field that the server, or who `threat` says, sees of a client or of the secure sum, as vectors."""
+    seen = view(outcome.transcript, threat or ThreatModel())
     return {
         f"{message.round}/{name}": np.asarray(item.values, dtype=np.float64).ravel()
         for message in seen.from_clients()
