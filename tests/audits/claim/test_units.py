@@ -23,8 +23,12 @@ from fedassay.methods.closed_forms.one_shot_ridge import OneShotRidge
 from fedassay.methods.fedcgs import method as fedcgs
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.average import Average
+from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
+from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_heads import HeadDpSgd
 from fedassay.support.errors import DataError, NotRunError, PlanError
 from fedassay.support.seeds import Seeds
@@ -150,8 +154,8 @@ def test_fedlog_of_persons(of_persons: Make, make_context: Context) -> None:
 
 
 def test_what_a_method_cannot_give_is_said_by_name(of_persons: Make) -> None:
-    with pytest.raises(PlanError, match=r"privacy.unit person with 3 component.*allowed: components 1"):
-        FedPFT(components=3).run(of_persons())
+    with pytest.raises(PlanError, match=r"privacy.unit person with mechanism paper.*allowed: mechanism tight"):
+        FedPFT(components=1, mechanism="paper").run(of_persons(adjacency="replace_one_same_label"))
     task = of_persons()
     twice = replace(task.clients[1], groups=np.zeros(len(task.clients[1]), np.int64))
     with pytest.raises(DataError, match=r"person 0 has records at client/0 and at client/1"):
@@ -183,10 +187,56 @@ def test_reruns_of_the_whole_method_differ_in_one_person(of_persons: Make, make_
     assert len(outliers_of(context, client, "add_remove", "client")[0].without) == 0
 
 
+HEAD = HeadTraining(solver="adam", epochs=1)
+ROUNDS = FedAvgHeads(rounds=2, local_epochs=1, dp_sgd=DpSgd(sampling_rate=1.0))
+
+
+@pytest.mark.parametrize("unit", ["person", "client"])
+@pytest.mark.parametrize("adjacency", ["replace_one", "replace_one_same_label", "add_remove"])
+@pytest.mark.parametrize("method", ["fedpft", "fedpft_chain"])
+def test_several_components_and_the_chain_keep_their_claim(
+    of_persons: Make, make_context: Context, method: str, adjacency: str, unit: str
+) -> None:
+    counts = "exact" if adjacency == "replace_one_same_label" else "noised"
+    for components in (1, 3) if method == "fedpft_chain" else (3,):
+        given = {"components": components, "covariance": "diag", "counts": counts, "dp_steps": 3, "head": HEAD}
+        chosen = (FedPFT if method == "fedpft" else FedPFTChain).model_validate(given)
+        context = make_context(of_persons(unit, 2 if unit == "person" else None, adjacency=adjacency), chosen)
+        assert context.outcome.transcript.claim.unit == unit  # type: ignore[union-attr]
+        assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-3)
+        asked = asked_of(context)
+        assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
+
+
+def test_components_that_count_records_one_by_one_are_caught(
+    of_persons: Make, make_context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MethodInput, "weights", lambda self, client: None)
+    chosen = FedPFT(components=3, covariance="diag", counts="noised", dp_steps=3)
+    assert "above the declared sensitivity" in asked_of(make_context(of_persons(), chosen)).failed
+
+
+@pytest.mark.parametrize(("unit", "mechanism"), [("person", "dp_sgd"), ("client", "gaussian")])
+def test_heads_in_rounds_keep_their_claim(
+    of_persons: Make, make_context: Context, unit: str, mechanism: str
+) -> None:
+    context = make_context(of_persons(unit, adjacency="add_remove"), ROUNDS)
+    release = context.outcome.transcript.messages[0].fields["head_weights"].release
+    assert (release.mechanism, release.unit) == (mechanism, unit)
+    assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-2)
+    asked = asked_of(context)
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
+
+
 WHOLE: dict[str, Method] = {
     **SUMS,
     "average": Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
     "fedlog": FedLog(rounds=1, local_epochs=1),
+    "fedavg_heads": ROUNDS,
+    "fedpft of several components": FedPFT(
+        components=2, covariance="diag", counts="noised", dp_steps=2, head=HEAD
+    ),
+    "fedpft_chain": FedPFTChain(components=1, covariance="diag", counts="noised", head=HEAD),
 }
 
 
