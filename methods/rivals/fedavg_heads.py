@@ -25,7 +25,13 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_release,
+    training_words,
+    update_experiments,
+)
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE, broadcast
 from fedassay.methods.shared.local_heads import head_loss, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
@@ -118,6 +124,7 @@ class FedAvgHeads(Parameters):
             FeatureModel(head),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
+            mechanisms=update_experiments(steps, self.rounds),
             networks=sent_heads([message for message in messages if message.sender != SERVER]),
             notes=remarks,
         )

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import ndtr
 
 from fedassay.attacks.membership.attack import Membership
+from fedassay.audits.membership import statistics
 from fedassay.audits.membership.client_canaries import canary_clients, canary_guesses
 from fedassay.audits.membership.clients import allowed_of_client, client_finding, own_clients
 from fedassay.audits.membership.swaps import Guesses, audited_swaps, own_swaps
@@ -22,7 +23,9 @@ from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
 from fedassay.exchange.view import View
 from fedassay.methods.closed_forms.fedncm import FedNCM
+from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.privacy.gaussian import mu_of
+from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -224,3 +227,35 @@ def test_controls_of_each_unit(of_unit: Make) -> None:
     assert {len(each) for each in own_swaps(context, "person").inside} == {2}
     (client,) = own_swaps(context, "client").inside
     assert len(client) == len(np.unique(client.labels))
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
+@pytest.mark.parametrize(("unit", "units"), [("person", 7), ("client", 1)])
+def test_the_informed_adversary_asks_about_real_units(
+    of_unit: Make, unit: str, units: int, adjacency: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = of_unit(unit, 2.0, persons=True, adjacency=adjacency)
+    claim = context.outcome.transcript.claim
+    pairs = []
+    kept = statistics._on
+    monkeypatch.setattr(statistics, "_on", lambda experiment, pair: pairs.append(pair) or kept(experiment, pair))
+    found = statistics.real_records(context, claim, 7000)  # type: ignore[arg-type]
+    assert found.verdict == "no_leak_found", found.reason
+    assert f"for {units} of {units} real {unit}s of 3 records each in turn" in found.reason
+    assert found.metrics["observed"].value <= 2.0  # type: ignore[operator]
+    for pair in pairs:
+        assert len(pair.labels1) == 3 * units
+        assert len(pair.labels0) == 3 * (units - (adjacency == "add_remove"))
+        if adjacency != "add_remove":
+            changed = np.flatnonzero((pair.features0 != pair.features1).any(axis=1))
+            assert len(set((changed // 3).tolist())) == 1
+            assert (pair.labels0 == pair.labels1).all() == (adjacency == "replace_one_same_label")
+
+
+def test_no_record_is_an_update(make_task: MakeTask, make_context: MakeContext) -> None:
+    task = make_task(clients=2, records=40, epsilon=2.0)
+    task = replace(task, privacy=task.privacy.model_copy(update={"unit": "client"}))
+    context = make_context(task, FedAvgHeads(rounds=2, local_epochs=1))
+    assert list(context.outcome.mechanisms) == ["clipped updates of 2 round(s)"]
+    with pytest.raises(NotRunError, match="no record is one"):
+        statistics.real_records(context, context.outcome.transcript.claim, 100)  # type: ignore[arg-type]

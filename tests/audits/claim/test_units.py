@@ -121,9 +121,20 @@ def test_records_that_count_one_by_one_are_caught(
     assert "above the declared sensitivity" in asked.failed
 
 
-@pytest.mark.parametrize("unit", ["person", "client"])
-def test_the_observed_bound_is_near_what_is_accounted(of_persons: Make, make_context: Context, unit: str) -> None:
-    context = make_context(of_persons(unit), FedCGS())
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("fedcgs", "person"),
+        ("fedcgs", "client"),
+        ("fedpft_chain", "person"),
+        ("fedpft_chain", "client"),
+        ("fedavg_heads", "client"),
+    ],
+)
+def test_the_observed_bound_is_near_what_is_accounted(
+    of_persons: Make, make_context: Context, name: str, unit: str
+) -> None:
+    context = make_context(of_persons(unit), WHOLE[name])
     (finding,) = DpClaimAudit(reruns=40_000).assess(None, context)
     assert finding.verdict == "sound", finding.reason
     assert f"one {unit}" in finding.assumptions[0]
