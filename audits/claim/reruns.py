@@ -14,6 +14,11 @@ either as often as it likes. What it does with that here:
 The direction is independent of the runs it is tested on, so the threshold bound assumes nothing but
 independent runs. It is a bound on what this attack sees, and n runs cannot show more than about ln(n/8).
 Other clients hold nothing in these runs: their records are known to the adversary anyway.
+
+Where a whole client is there or not (unit `client` under `add_remove`), the two data sets are a federation with it
+and the same one in which it holds no record. It takes part in both: a client without records sends what the method
+makes of none, which under noise is the noise, and a method that lets it send nothing tells it by that alone. The
+smallest of the others keeps its records, for of no record at all a method has nothing to train a head on.
 """
 
 from __future__ import annotations
@@ -44,8 +49,9 @@ _TRIED = 3  # paired runs that choose among the outliers
 LEAST = 40  # fewer runs a side can hardly show anything at a corrected level, not even the positive control
 
 _ADVERSARY = (
-    "the adversary knows all records but one, and sees what the client sends (under secure aggregation, the sum)"
+    "the adversary knows all records but {}, and sees what the client sends (under secure aggregation, the sum)"
 )
+_WHOSE: dict[Unit, str] = {"record": "one", "person": "those of one person", "client": "those of one client"}
 
 Released = dict[str, NDArray[np.float64]]
 """What one run gives away of the client: one vector a field and message."""
@@ -94,18 +100,23 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
         seeds: Of the runs.
 
     Raises:
-        NotRunError: No client has two records, or the method cannot be run on such data.
+        NotRunError: No client has two records, a client is removed that is the only one with records, or the
+            method cannot be run on such data.
     """
     index = _smallest(context.clients)
     name = context.clients[index].name
+    beside = _beside(context.clients, index, claim)
 
     def released(records: Records, what: str, number: int) -> Released:
         clients = [client.take(np.zeros(0, np.int64)) for client in context.clients]
         clients[index] = records
+        if beside is not None:
+            clients[beside] = context.clients[beside]
         try:
             outcome = context.rerun(clients, seeds.child(what, number))
         except FedassayError as error:
-            raise NotRunError(f"the method cannot be run again on {name} alone: {error}") from None
+            others = "alone" if beside is None else f"and {context.clients[beside].name}"
+            raise NotRunError(f"the method cannot be run again on {name} {others}: {error}") from None
         return what_leaves(outcome, name)
 
     chosen = max(LEAST, runs // 4)
@@ -145,7 +156,7 @@ def observe_reruns(context: AuditContext, claim: PrivacyClaim, *, runs: int, see
             "lower bound on epsilon, against 0",
         ),
         assumptions=(
-            _ADVERSARY,
+            _ADVERSARY.format(_WHOSE[claim.unit]),
             f"threshold bound on a linear score: assumes independent runs only; {_conditional(zero, one, delta)}",
         ),
         remark=f"{runs} runs a side can show at most {reach:.2g}",
@@ -163,9 +174,9 @@ def _strongest(
     return outliers[worst], fit_direction(base, moved)
 
 
-def what_leaves(outcome: Outcome, client: str) -> Released:
-    """Every field that the server sees of a client, or of the secure sum over clients, as vectors."""
-    seen = view(outcome.transcript, ThreatModel())
+def what_leaves(outcome: Outcome, client: str, threat: ThreatModel | None = None) -> Released:
+    """Every field that the server, or who `threat` says, sees of a client or of the secure sum, as vectors."""
+    seen = view(outcome.transcript, threat or ThreatModel())
     return {
         f"{message.round}/{name}": np.asarray(item.values, dtype=np.float64).ravel()
         for message in seen.from_clients()
@@ -297,4 +308,22 @@ def _smallest(clients: Sequence[Records]) -> int:
     sizes = {i: len(client) for i, client in enumerate(clients) if len(client) >= 2}
     if not sizes:
         raise NotRunError("no client has two records to rerun the method on")
+    return min(sizes, key=lambda i: sizes[i])
+
+
+def _beside(clients: Sequence[Records], index: int, claim: PrivacyClaim) -> int | None:
+    """Another client that keeps its records where one is removed as a whole, the smallest; None: nobody needs to.
+
+    Raises:
+        NotRunError: Nobody else has a record.
+    """
+    if (claim.unit, claim.adjacency) != ("client", "add_remove"):
+        return None
+    sizes = {i: len(client) for i, client in enumerate(clients) if len(client) and i != index}
+    if not sizes:
+        raise NotRunError(
+            f"a claim for clients under add_remove speaks of a federation without {clients[index].name}, and "
+            "nobody else has a record that a method could be run on; a second client with records would decide, "
+            "and so would replace_one, under which a client is replaced"
+        )
     return min(sizes, key=lambda i: sizes[i])

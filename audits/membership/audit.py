@@ -2,7 +2,8 @@
 
 Truth joined to the scores of the attack `membership`, one finding for each thing it looked at and each test;
 beside them, the informed adversary who knows every record but one (`informed`), and, where asked for,
-canaries planted into one private training run (`canaries`) and the risk of single records (`worst_record`).
+canaries planted into one private training run (`canaries`), the risk of single records or persons (`worst_record`)
+and of whole clients (`clients`).
 
 Positive controls: the method's own run without privacy on control records that it is known to give away
 (`exposed`), asked by the same attack in the same view; and releases that give membership away to the same test
@@ -35,6 +36,7 @@ from pydantic import Field
 
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
+from fedassay.audits.membership.clients import Hold, client_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
 from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
@@ -128,10 +130,17 @@ class MembershipAudit(Parameters):
     canaries: int = Field(default=0, ge=0)
     """Records planted at random into one run of a private training; 0: none."""
     records: int = Field(default=0, ge=0)
-    """Records of the smallest client at most whose own risk is measured, each swapped for a stranger by a coin in
-    every one of `record_runs`; 0: none."""
+    """Records of the smallest client at most (persons, where `data.groups` says whose they are) whose own risk is
+    measured, each swapped for a stranger by a coin in every one of `record_runs`; 0: none."""
     record_runs: int = Field(default=100, ge=16)
     """Runs of the method for that, and as many again for its control."""
+    clients: int = Field(default=0, ge=0)
+    """Clients at most whose own risk is measured, the smallest ones, each swapped as a whole for strangers by a
+    coin in every one of `client_runs`; 0: none."""
+    clients_hold: tuple[Hold, ...] = Field(default=("own",), min_length=1)
+    """What these clients hold: their `own` records, or `canaries`, records of one outlying image."""
+    client_runs: int = Field(default=200, ge=16)
+    """Runs of the method for each of these, and as many again for its control."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
@@ -161,6 +170,11 @@ class MembershipAudit(Parameters):
             findings.append(canary_finding(context, self.canaries))
         if self.records:
             findings.append(worst_record_finding(context, self.records, self.record_runs))
+        if self.clients:
+            findings += [
+                client_finding(context, hold, self.clients, self.client_runs)
+                for hold in dict.fromkeys(self.clients_hold)
+            ]
         return findings
 
     def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:

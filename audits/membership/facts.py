@@ -15,7 +15,13 @@ _TRIAL = 0.1
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     # The negative control runs every method on both halves of the records.
     trials = float(given["trials"]) + (2.0 * float(given["record_runs"]) if given["records"] else 0.0)
+    trials += 2.0 * float(given["client_runs"]) * _of_clients(given)
     return load.cells * (rate.AUDIT + _CONTROL + _TRIAL * trials) + load.seconds
+
+
+def _of_clients(given: Given) -> int:
+    """Findings on whole clients."""
+    return len(set(given["clients_hold"])) if given["clients"] else 0
 
 
 MEMBERSHIP = AuditFacts(
@@ -65,6 +71,30 @@ MEMBERSHIP = AuditFacts(
         MetricFacts(
             "records_told", "Records told", "Records that are told better than by chance.", worse="higher"
         ),
+        *(
+            fact
+            for name, what in (("person", "one person with all of its records"), ("client", "one whole client"))
+            for fact in (
+                MetricFacts(
+                    f"worst_{name}_told",
+                    f"Worst {name} told",
+                    f"Share of runs in which it is told whether {what} was in, the most exposed; 0.5 guesses.",
+                    worse="higher",
+                ),
+                MetricFacts(
+                    f"mean_{name}_told",
+                    f"Mean {name} told",
+                    f"The same, on the mean over {name}s.",
+                    worse="higher",
+                ),
+                MetricFacts(
+                    f"{name}s_told",
+                    f"{name.capitalize()}s told",
+                    f"{name.capitalize()}s that are told better than by chance.",
+                    worse="higher",
+                ),
+            )
+        ),
     ),
     place=Place("attacks", "Membership", order=40, always=True),
     rule=SarifRule(
@@ -74,6 +104,6 @@ MEMBERSHIP = AuditFacts(
     ),
     threats=("membership_inference",),
     tests_per_cell=13,
-    more_tests=lambda given: int(given["records"] > 0),
+    more_tests=lambda given: int(given["records"] > 0) + _of_clients(given),
     cost=_seconds,
 )

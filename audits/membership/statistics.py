@@ -4,7 +4,8 @@ Scores are the exact log-likelihood ratio: no adversary does better (Neyman and 
 
 - `worst_case`: on the neighbours that are worst for the mechanism. Does the claim hold?
 - `real_records`: on a client's real records, one of them in or out (or replaced, as the claim's adjacency has it).
-  How much of what the claim allows does a real record use?
+  How much of what the claim allows does a real record use? Where the claim is for persons or clients, one of these
+  is, with a few of its records.
 
 Positive control: a tenth of the noise that the claim needs. Negative: both sides released from the same data.
 """
@@ -24,8 +25,9 @@ from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.reruns import Experiment, llr_scores
+from fedassay.privacy.reruns import ALIKE, Experiment, llr_scores
 from fedassay.privacy.sensitivities import Neighbours
+from fedassay.privacy.units import members
 from fedassay.privacy.variants import distances, with_mu
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -63,7 +65,9 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
         raise NotRunError("the noised statistic is of features of the clients' own networks")
     if experiment.mu == np.inf:
         raise NotRunError("a field that one record changes leaves exactly; see worst_case")
-    owner, rows = _cell(context, claim, experiment)
+    if not experiment.of_records:
+        raise NotRunError("the noised statistic is of gradients or updates, and no record is one")
+    owner, rows, blocks = _cell(context, claim, experiment)
     rng = context.seeds.numpy("membership", "informed")
 
     def encode(records: Records) -> Matrix:
@@ -73,22 +77,24 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
 
     features, labels = encode(owner)[rows], owner.labels[rows]
     variants = []
-    for place in rng.permutation(len(rows))[:_PAIRS]:
-        label = int(labels[place])
+    for number in rng.permutation(len(blocks))[:_PAIRS]:
+        places = blocks[number]
+        label = int(np.bincount(labels[places]).argmax())
         # Classes other than the one in question do not differ: they may be told as one.
         binary = (labels != label).astype(np.int64)
         if claim.adjacency == "add_remove":
-            rest = np.arange(len(rows)) != place
+            rest = np.setdiff1d(np.arange(len(rows)), places)
             pair = Neighbours(features[rest], binary[rest], features, binary)
         else:
             same = claim.adjacency == "replace_one_same_label"
-            fitting = np.flatnonzero((context.test.labels == label) == same)
-            if not fitting.size:
+            wanted = labels[places] if same else np.full(len(places), label)
+            fitting = [np.flatnonzero((context.test.labels == each) == same) for each in wanted]
+            if not all(each.size for each in fitting):
                 continue
-            other = context.test.take(rng.permutation(fitting)[:1])
+            other = context.test.take(np.array([rng.choice(each) for each in fitting]))
             changed, relabelled = features.copy(), binary.copy()
-            changed[place] = encode(other)[0]
-            relabelled[place] = 0 if same else 1
+            changed[places] = encode(other)
+            relabelled[places] = binary[places] if same else 1
             pair = Neighbours(changed, relabelled, features, binary)
         variants.append(_on(experiment, pair))
     if not variants:
@@ -97,7 +103,8 @@ def real_records(context: AuditContext, claim: PrivacyClaim, releases: int) -> F
         flat(field).shape[1] for flat, field in zip(experiment.flatten, _exact(variants[0], rng), strict=True)
     )
     size = int(min(releases, _CELLS // max(1, 2 * width)))
-    words = f"{name}, at {owner.name}, for {len(variants)} of {len(rows)} real records in turn"
+    units = f"{claim.unit}s" if claim.unit == "record" else f"{claim.unit}s of {ALIKE} records each"
+    words = f"{name}, at {owner.name}, for {len(variants)} of {len(blocks)} real {units} in turn"
     return _of_experiments("real_records", words, variants, context, claim, size)
 
 
@@ -116,20 +123,38 @@ def _on(experiment: Experiment, pair: Neighbours) -> Experiment:
     return replace(moved, mu=mu)
 
 
-def _cell(context: AuditContext, claim: PrivacyClaim, experiment: Experiment) -> tuple[Records, NDArray[np.int64]]:
-    """The records that one run of the mechanism sees: a class whose count it was made for, or a client."""
+def _cell(
+    context: AuditContext, claim: PrivacyClaim, experiment: Experiment
+) -> tuple[Records, NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The records that one run of the mechanism sees: a class whose count it was made for, or a client.
+
+    Returns:
+        Whose they are, their rows, and the places among these of each unit. A person or a client stands there with
+        `ALIKE` of its records, the first ones over again where it has fewer: so many in a row are of one unit in
+        what the mechanism weighs.
+    """
     size = len(experiment.neighbours.features1)
-    if claim.adjacency == "replace_one_same_label":
+    if claim.adjacency == "replace_one_same_label" and claim.unit == "record":
         for client in context.clients:
             for label in np.unique(client.labels):
                 rows = np.flatnonzero(client.labels == label)
                 if len(rows) == size:
-                    return client, rows
+                    return client, rows, _blocks(size, 1)
     held = [client for client in context.clients if len(client) >= 2]
     if not held:
         raise NotRunError("no client has two records")
     smallest = min(held, key=len)
-    return smallest, np.arange(len(smallest))
+    if claim.unit == "record":
+        return smallest, np.arange(len(smallest)), _blocks(len(smallest), 1)
+    one = np.zeros(len(smallest), np.int64)
+    groups = one if claim.unit == "client" else smallest.groups
+    units = members(np.arange(len(smallest)) if groups is None else groups)
+    rows = np.concatenate([np.resize(places, ALIKE) for places in units])
+    return smallest, rows, _blocks(len(units), ALIKE)
+
+
+def _blocks(units: int, each: int) -> list[NDArray[np.int64]]:
+    return list(np.arange(units * each).reshape(units, each))
 
 
 def _mechanism(context: AuditContext) -> tuple[str, Experiment]:

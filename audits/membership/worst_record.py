@@ -1,4 +1,4 @@
-"""How far the most exposed record of a client can be told: the maximum over records, and not only their mean.
+"""How far the most exposed record, person or client can be told: the maximum over them, and not only the mean.
 
 An area under a curve is a mean over records, and a mean hides the few that a release gives away (Carlini et al.
 2022, section VI). So the method is run many times with the smallest client's records, each of which is swapped for
@@ -13,143 +13,286 @@ records: all hold at once, and so does their maximum. Which records are told at 
 (1979) on the same counts. A claim of (epsilon, delta) allows a rate of (e^epsilon + delta) / (1 + e^epsilon) for
 one replaced record.
 
-Positive control: the same of one control record a label, as the method sends them without privacy in the form in
-which it gives records away most. Negative: the same guesses against coins drawn after the runs.
+Where records say whose they are, persons are swapped, each with all of its records for all of a stranger's, and a
+person's score is the mean over its records. A claim for records then allows what as many steps of it allow. Whole
+clients are swapped likewise (`fedassay.audits.membership.clients`).
+
+Positive control: the same of one control record a label, or of persons with two records of one label each, as the
+method sends them without privacy in the form in which it gives records away most. It is held against guessing:
+that so many runs can show more than a claim allows is asked of the limit of detection. Negative: the same guesses
+against coins drawn after the runs.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import binom
 
 from fedassay.audits.evidence import Figures, LeakTest, Result
-from fedassay.audits.membership.roc import Allowed, allowed_by
-from fedassay.audits.membership.swaps import Guesses, audited_swaps, guesses_of, own_swaps
+from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
+from fedassay.audits.membership.swaps import (
+    Guesses,
+    Guessing,
+    Swaps,
+    audited_swaps,
+    by_person,
+    guesses_of,
+    own_swaps,
+)
 from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import Finding, Limit, Metric, Series
+from fedassay.support.adjacency import Unit
 from fedassay.support.errors import NotRunError
 
+_NAMES: dict[Unit, tuple[str, str, str]] = {
+    "record": ("worst_record", "mean_record", "records_told"),
+    "person": ("worst_person_told", "mean_person_told", "persons_told"),
+    "client": ("worst_client_told", "mean_client_told", "clients_told"),
+}
+"""Metrics of each unit: the largest rate, the mean rate, and how many are told at all."""
+_MOST_RUNS = 100_000
 
-def worst_record_finding(context: AttackedContext, records: int, runs: int) -> Finding:
-    """The risk of the most exposed record, beside the mean.
+
+@dataclass(frozen=True)
+class Risk:
+    """Whose risk is measured, and what a claim allows of it.
+
+    Attributes:
+        unit: Record, person or client.
+        selection: What the units are.
+        swaps: The audited units.
+        own: Those of the positive control, and what they are.
+        allowed: What the claim allows of a replaced unit; None: nothing is claimed of it.
+        assumptions: Stated beside the verdict.
+        key: The audit's key that says how often the method is run.
+        pooled: Whether the guesses of all units together are tested as well, each kind at half of the level.
+        guess: Runs the method with units swapped by coins, and guesses these.
+    """
+
+    unit: Unit
+    selection: str
+    swaps: Swaps
+    own: tuple[Swaps, str]
+    allowed: Allowed | None
+    assumptions: tuple[str, ...]
+    key: str = "record_runs"
+    pooled: bool = False
+    guess: Guessing = guesses_of
+
+    @property
+    def most(self) -> float:
+        """The largest rate of right guesses of a fair coin that is allowed."""
+        if self.allowed is None:
+            return 0.5
+        odds = math.exp(-min(self.allowed.epsilon, 700.0))
+        return min(1.0, (1 + self.allowed.delta * odds) / (1 + odds))
+
+    def share(self, error: float) -> float:
+        """The error of each kind of test."""
+        return error / 2 if self.pooled else error
+
+    def epsilon(self, guesses: Guesses, error: float) -> float:
+        """Lower bound on epsilon from the guesses of all units; 0 where these are not tested together.
+
+        Every coin is of one unit in one run, and runs are independent: the coins of all runs are canaries of one
+        mechanism that is as private as a run is.
+        """
+        if not self.pooled:
+            return 0.0
+        delta = 0.0 if self.allowed is None else self.allowed.delta
+        bound = one_run_fdp_bound(
+            guesses.margins.ravel(),
+            guesses.coins.ravel(),
+            delta=delta,
+            confidence=1 - self.share(error),
+            family="approximate",
+        )
+        return bound.epsilon or 0.0
+
+    def exceeds(self, guesses: Guesses, error: float) -> bool:
+        """Whether some unit is told better than is allowed, or all together are."""
+        worst = float(guesses.lower(self.share(error)).max())
+        claimed = 0.0 if self.allowed is None else self.allowed.epsilon
+        return worst > self.most or self.epsilon(guesses, error) > claimed
+
+
+def worst_record_finding(context: AttackedContext, most: int, runs: int) -> Finding:
+    """The risk of the most exposed record, or person where these are known, beside the mean.
 
     Args:
         context: The method, the attack and the records.
-        records: K at most.
+        most: K at most.
         runs: Of the method, half of which are guessed on.
     """
+    unit: Unit = "person" if by_person(context) else "record"
     try:
-        return _finding(context, records, runs)
+        swaps = audited_swaps(context, most)
+        allowed, remarks = _allowed(context, swaps, unit)
+        own = own_swaps(context, unit)
+        each = "record, one of a label" if unit == "record" else "person, two records of one label each"
+        risk = Risk(unit, "worst", swaps, (own, f"{len(own.inside)} control {each}"), allowed, remarks)
+        return risk_finding(context, risk, runs)
     except NotRunError as error:
-        return not_run(membership("records", "worst"), str(error))
+        return not_run(membership(f"{unit}s", "worst"), str(error))
 
 
-def _finding(context: AttackedContext, records: int, runs: int) -> Finding:
-    claim = context.outcome.transcript.claim
-    allowed = allowed_by(claim, replaced=True) if isinstance(claim, PrivacyClaim) else None
-    most = _most(allowed)
-    corrected = 0.05 / context.bounds
-    with context.workplace.progress.step("records") as advance:
-        ours = guesses_of(context, context.rerun, audited_swaps(context, records), runs, "audited", advance)
-    with context.workplace.progress.step("records: control") as advance:
-        own = guesses_of(context, context.exposed, own_swaps(context), runs, "own", advance)
+def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
+    """Swap units by coins in so many runs, and hold the right guesses against what is allowed.
+
+    Raises:
+        NotRunError: The method cannot be run on such records, or the attack scores none of them.
+    """
+    unit, allowed, most = risk.unit, risk.allowed, risk.most
+    (swaps, released), what = risk.own, "" if risk.selection == "worst" else risk.selection
+    with context.workplace.progress.step(f"{unit}s") as advance:
+        ours = risk.guess(context, context.rerun, risk.swaps, runs, f"audited{what}", advance)
+    with context.workplace.progress.step(f"{unit}s: control") as advance:
+        own = risk.guess(context, context.exposed, swaps, runs, "own", advance)
     rng = context.seeds.numpy("membership", "worst record", "silent")
-    silent = Guesses(ours.guessed, rng.random(ours.coins.shape) < 0.5, ours.test)
-    shown, alone, judged = (float(ours.lower(error).max()) for error in (0.05, ALONE, corrected))
+    silent = replace(ours, coins=rng.random(ours.coins.shape) < 0.5)
+    corrected = 0.05 / context.bounds
     told, count = ours.told(corrected), len(ours.right)
-    words = "chance" if allowed is None else f"{most:.3g}, which {allowed.words} allows,"
+    allows = "chance" if allowed is None else f"{most:.3g}, which {allowed.words} allows"
+    alone = float(ours.lower(risk.share(ALONE)).max())
     return conclude(
-        membership("records", "worst"),
+        membership(f"{unit}s", risk.selection),
         Result(
-            test=LeakTest(judged > most, alone > most, f"a record told in at least {alone:.3g} of the runs"),
-            shown=f"the most exposed of {count} records is told in at least {shown:.3g} of the runs "
-            f"by {ours.test} (all at once, 95 %; {judged:.3g} at the corrected level), on the mean in "
-            f"{_mean(ours):.3g}; {told} are told at all",
-            leak=f"a record is told better than {words.rstrip(',')}",
-            clear=f"no record is told better than {words.rstrip(',')}",
-            limit=lambda: _limit(ours, most, corrected),
+            test=LeakTest(
+                risk.exceeds(ours, corrected),
+                risk.exceeds(ours, ALONE),
+                f"a {unit} told in at least {alone:.3g} of the runs",
+            ),
+            shown=_shown(risk, ours, told, corrected),
+            leak=f"a {unit} is told better than {allows}",
+            clear=f"no {unit} is told better than {allows}",
+            limit=lambda: _limit(risk, ours, corrected),
         ),
         Figures(
-            metrics=_metrics(ours, told),
-            baseline={"worst_record": Metric(value=most, reason="guessing" if allowed is None else allowed.words)},
+            metrics=_metrics(risk, ours, told),
+            baseline={
+                _NAMES[unit][0]: Metric(value=most, reason="guessing" if allowed is None else allowed.words)
+            },
             assumptions=(
-                f"each of {count} records is in, or a stranger of its label, by a coin of its own in every run; "
-                "the adversary knows both, and the method; one test of the attack, chosen on the other half of "
-                "the runs",
+                f"each of {count} {unit}s is in, or a stranger of its label, by a coin of its own in every run; "
+                "the adversary knows both, and the method; one test, chosen on the other half of the runs",
+                *risk.assumptions,
             ),
-            series={"records": _series(ours)},
+            series={f"{unit}s": _series(ours, unit)},
         ),
         positive=own.control(
-            f"the method's own run without privacy on {len(own.right)} control records, one of a label",
-            corrected,
-            most,
-            own_shape=True,
+            f"the method's own run without privacy on {released}", corrected, own_shape=True, unit=unit
         ),
         negative=silent.control(
-            "the same guesses, against coins drawn after the runs", corrected, most, own_shape=False
+            "the same guesses, against coins drawn after the runs", corrected, own_shape=False, unit=unit
         ),
     )
 
 
-def _most(allowed: Allowed | None) -> float:
-    """The largest rate of right guesses of a fair coin that a claim allows."""
-    if allowed is None:
-        return 0.5
-    odds = math.exp(-min(allowed.epsilon, 700.0))
-    return min(1.0, (1 + allowed.delta * odds) / (1 + odds))
+def _allowed(context: AttackedContext, swaps: Swaps, unit: Unit) -> tuple[Allowed | None, tuple[str, ...]]:
+    """What the claim allows of a replaced unit, None where that is everything; and what is to be said of it."""
+    claim = context.outcome.transcript.claim
+    if not isinstance(claim, PrivacyClaim):
+        return None, ()
+    steps = max(len(each) for each in (*swaps.inside, *swaps.outside)) if unit == "person" else 1
+    allowed = allowed_by(claim, replaced=True, records=steps)
+    if unit == "person" and allowed.delta >= NOTHING:
+        return None, (f"nothing is claimed of a person: {allowed.words}",)
+    return allowed, ()
 
 
-def _mean(guesses: Guesses) -> float:
-    return float(guesses.right.mean() / guesses.runs)
+def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:
+    shown, judged = (float(ours.lower(risk.share(error)).max()) for error in (0.05, corrected))
+    words = (
+        f"the most exposed of {len(ours.right)} {risk.unit}s is told in at least {shown:.3g} of the runs by "
+        f"{ours.test} (all at once, 95 %; {judged:.3g} at the corrected level), on the mean in {ours.mean:.3g}; "
+        f"{told} are told at all"
+    )
+    if not risk.pooled:
+        return words
+    return f"{words}; epsilon at least {risk.epsilon(ours, 0.05):.3g} from all {ours.coins.size} guesses (95 %)"
 
 
-def _metrics(ours: Guesses, told: int) -> dict[str, Metric]:
-    count, runs = len(ours.right), ours.runs
-    worst = int(np.argmax(ours.right))
-    return {
-        "worst_record": Metric(
-            value=float(ours.right[worst] / runs),
-            low=float(ours.lower(0.05).max()),
+def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
+    unit, count, runs = risk.unit, len(ours.right), ours.runs
+    worst, mean, several = _NAMES[unit]
+    rate = float(ours.right.max() / runs)
+    found = {
+        worst: Metric(
+            value=rate,
+            low=float(ours.lower(risk.share(0.05)).max()),
             high=1.0,
             n=runs,
             reason=f"the largest of {count} rates of right guesses; its low end holds for all at once (95 %)",
         ),
-        "mean_record": Metric(
-            value=_mean(ours), n=count * runs, reason=f"the mean rate of right guesses of the same {count} records"
+        mean: Metric(
+            value=ours.mean, n=count * runs, reason=f"the mean rate of right guesses of the same {count} {unit}s"
         ),
-        "records_told": Metric(
+        several: Metric(
             value=float(told), n=count, reason="told better than by chance (Holm, at the corrected level)"
         ),
     }
+    if risk.pooled:
+        reason = f"one run (f-DP) over all guesses, for one replaced {unit}; 97.5 %"
+        found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.coins.size, reason=reason)
+    return found
 
 
-def _series(ours: Guesses) -> Series:
+def _series(ours: Guesses, unit: Unit) -> Series:
     order = np.argsort(-ours.right, kind="stable")
     low = ours.lower(0.05)[order]
     return Series(
-        title="Records, the most exposed first",
+        title=f"{unit.capitalize()}s, the most exposed first",
         columns={
-            "record": tuple(int(each) for each in order),
+            unit: tuple(int(each) for each in order),
             "rate": tuple((ours.right[order] / ours.runs).tolist()),
             "low": tuple(low.tolist()),
         },
     )
 
 
-def _limit(ours: Guesses, most: float, error: float) -> Limit | str:
-    """The smallest rate of one record that so many runs would have shown to be above what is allowed."""
-    count, runs = len(ours.right), ours.runs
+def _limit(risk: Risk, ours: Guesses, error: float) -> Limit | str:
+    """The smallest rate of one unit that so many runs would have shown to be above what is allowed."""
+    count, runs, most = len(ours.right), ours.runs, risk.most
     for rate in np.linspace(most, 1.0, 501)[1:]:
         right = binom.ppf(0.05, runs, rate)
-        low = float(clopper_pearson(right, runs, confidence=1 - error / count, side="lower").low)
+        low = float(clopper_pearson(right, runs, confidence=1 - risk.share(error) / count, side="lower").low)
         if low > most:
-            words = f"one record of {count} that is told in {rate:.3g} of the runs would have been found"
-            return Limit(metric="worst_record", value=float(rate), n=runs, words=words)
-    return f"{runs} tested runs cannot show any record to be told better than {most:.3g}: more runs would decide"
+            words = f"one {risk.unit} of {count} that is told in {rate:.3g} of the runs would have been found"
+            return Limit(metric=_NAMES[risk.unit][0], value=float(rate), n=runs, words=words)
+    needed = runs_needed(risk, count, error)
+    what = f"{count} {risk.unit}s in {runs} tested runs cannot show any to be told better than {most:.6g}"
+    if needed is None:
+        return f"{what}, and {_MOST_RUNS} runs could not either"
+    return f"{what}: {risk.key} {needed} would decide"
+
+
+def runs_needed(risk: Risk, count: int, error: float) -> int | None:
+    """Runs of which right guesses alone would show more than is allowed; None: more than anybody makes.
+
+    Half of the runs choose the test. One unit's n right guesses show a rate above error^(1/n); those of all units
+    together, n a unit, are rejected by the bound itself.
+    """
+    level, most = risk.share(error), risk.most
+    if most >= 1:
+        return None
+    tested = math.ceil(math.log(level / count) / math.log(most)) + 1
+    if risk.pooled:
+        epsilon, delta = (0.0, 0.0) if risk.allowed is None else (risk.allowed.epsilon, risk.allowed.delta)
+        inverse = approximate_inverse(epsilon, delta)
+        # Three numbers of guesses are tried in a run; all of them is the one that right guesses are judged by.
+        for few in range(max(1, math.ceil(math.log(level / 3) / math.log(most) / count)), tested):
+            if few * count > _MOST_RUNS:
+                break
+            if rejects(inverse, few * count, few * count, few * count, level / 3):
+                tested = few
+                break
+    return 2 * tested if 2 * tested <= _MOST_RUNS else None

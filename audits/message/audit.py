@@ -144,7 +144,8 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         truth = [
             (rows, encode(records), records.labels) for rows, records in zip(own.values(), against, strict=True)
         ]
-        return judge(match(vectors, source.labels, truth, means), rng, tests=context.bounds)
+        persons = [records.groups for records in against]
+        return judge(match(vectors, source.labels, truth, means, persons), rng, tests=context.bounds)
 
     ours, test = recovery(list(truths.values())), context.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]

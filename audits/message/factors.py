@@ -160,7 +160,9 @@ class _Joining:
             )
             for sender, records in held.items()
         ]
-        return judge(match(self.vectors, self.source.labels, truth, self.means), self.rng, tests=tests)
+        persons = [records.groups for records in held.values()]
+        matched = match(self.vectors, self.source.labels, truth, self.means, persons)
+        return judge(matched, self.rng, tests=tests)
 
 
 def _by_control(

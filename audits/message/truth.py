@@ -1,4 +1,9 @@
-"""Truth joined to vectors that an attack recovered: which record is it, and how far off?"""
+"""Truth joined to vectors that an attack recovered: which record is it, and how far off?
+
+Where records say whose they are, records of one person are no trials of their own: tests, medians and their
+intervals are of persons, each by the mean over its records, and shares of records have intervals by person
+(`fedassay.audits.stats.persons`). An exact copy is one record's, and counts as such.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_arithm
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
+from fedassay.audits.stats.persons import mean_by, share_interval
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
@@ -20,7 +26,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Limit, Metric, unmeasured
-from fedassay.support.types import Ints
+from fedassay.support.types import Bools, Ints
 
 Matrix = NDArray[np.float64]
 
@@ -45,6 +51,9 @@ class Matched:
         label_right: Whether that label is the record's, shape (k,).
         records: True records of the senders attacked.
         vectors: Vectors recovered, k or more.
+        hits: Which of all these records came back to `EXACT`, shape (n,).
+        persons: Whose each matched record is, shape (k,); None: each is of a person of its own.
+        everyone: Whose each of all records is, shape (n,); None likewise.
     """
 
     errors: Matrix
@@ -54,11 +63,23 @@ class Matched:
     label_right: NDArray[np.bool_]
     records: int
     vectors: int
+    hits: Bools
+    persons: Ints | None = None
+    everyone: Ints | None = None
 
     @property
     def exact(self) -> int:
         """Records recovered to `EXACT`."""
         return int((self.errors < EXACT).sum())
+
+    @property
+    def trials(self) -> int:
+        """What may leak independently of each other: all records, or the persons whose they are."""
+        return self.records if self.everyone is None else len(np.unique(self.everyone))
+
+    def by_person(self, values: Matrix) -> Matrix:
+        """The mean of each person's matched records, from one value of each record; else the values."""
+        return values if self.persons is None else mean_by(values, self.persons)
 
 
 @dataclass(frozen=True)
@@ -95,11 +116,12 @@ class Recovery:
     @property
     def undecided(self) -> str:
         """Why vectors could not be told from class means, empty where they could or are records' features."""
-        needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.errors)
+        needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.by_person(self.matched.errors))
         if not size or self.matched.exact or size >= needed:
             return ""
+        what = "vectors" if self.matched.persons is None else "persons' vectors"
         return (
-            f"{size} vectors are too few to tell from class means at the level of this run; {needed} would decide"
+            f"{size} {what} are too few to tell from class means at the level of this run; {needed} would decide"
         )
 
     @property
@@ -179,6 +201,7 @@ def match(
     labels: Ints,
     truth: Sequence[tuple[Ints, Matrix, Ints]],
     means: Matrix,
+    persons: Sequence[Ints | None] | None = None,
 ) -> Matched:
     """Match vectors to true records, sender by sender, at the least total distance.
 
@@ -187,11 +210,15 @@ def match(
         labels: Their labels, -1 where unknown, shape (k,).
         truth: For each sender: which vectors are its own, its true features (n, d) and true labels (n,).
         means: Class means for the baseline, shape (C, d).
+        persons: For each sender, whose its records are, (n,); None, or one without: nobody knows.
     """
     from scipy.optimize import linear_sum_assignment
 
-    parts = []
-    for own, features, classes in truth:
+    known_persons = [np.zeros(0, np.int64) if each is None else each for each in persons or ()]
+    known = persons is not None and all(each is not None for each in persons)
+    parts, hits, whose = [], [], []
+    for number, (own, features, classes) in enumerate(truth):
+        hits.append(np.zeros(len(classes), np.bool_))
         norms = np.linalg.norm(features, axis=1)
         seen = np.flatnonzero(norms > 0)  # a record whose features are all 0 cannot be off by a relative error
         if not len(own) or not len(seen):
@@ -199,13 +226,16 @@ def match(
         found, real, norms = vectors[own], features[seen], norms[seen]
         squares = (found**2).sum(axis=1)[:, None] + norms**2 - 2 * found @ real.T
         rows, columns = linear_sum_assignment(np.sqrt(np.maximum(squares, 0)) / norms)
-        found, real, norms, known = found[rows], real[columns], norms[columns], classes[seen][columns]
+        found, real, norms, labelled = found[rows], real[columns], norms[columns], classes[seen][columns]
         lengths = np.maximum(np.linalg.norm(found, axis=1) * norms, np.finfo(float).tiny)
         errors = np.linalg.norm(found - real, axis=1) / norms
         cosines = (found * real).sum(axis=1) / lengths
         baseline = np.min([np.linalg.norm(real - mean, axis=1) for mean in means], axis=0) / norms
         given = labels[own][rows]
-        parts.append(np.stack([errors, cosines, baseline, given >= 0, given == known]))
+        parts.append(np.stack([errors, cosines, baseline, given >= 0, given == labelled]))
+        hits[-1][seen[columns]] = errors < EXACT
+        if known:
+            whose.append(known_persons[number][seen[columns]])
     joined = np.concatenate([np.zeros((5, 0)), *parts], axis=1)
     return Matched(
         errors=joined[0],
@@ -215,6 +245,9 @@ def match(
         label_right=joined[4].astype(np.bool_),
         records=sum(len(part[2]) for part in truth),
         vectors=len(vectors),
+        hits=np.concatenate([np.zeros(0, np.bool_), *hits]),
+        persons=np.concatenate([np.zeros(0, np.int64), *whose]) if known else None,
+        everyone=np.concatenate([np.zeros(0, np.int64), *known_persons]) if known else None,
     )
 
 
@@ -222,8 +255,9 @@ def judge(matched: Matched, rng: np.random.Generator, *, tests: int) -> Recovery
     """Test the gain over the baseline, in a run of so many tests."""
     if not len(matched.errors):
         return Recovery(matched, None, None, tests)
-    closer = sign_flip(matched.baseline - matched.errors, rng, tests=tests)
-    return Recovery(matched, closer, below_baseline(-matched.errors, -matched.baseline, rng), tests)
+    errors, baseline = matched.by_person(matched.errors), matched.by_person(matched.baseline)
+    closer = sign_flip(baseline - errors, rng, tests=tests)
+    return Recovery(matched, closer, below_baseline(-errors, -baseline, rng), tests)
 
 
 def nothing(name: str) -> VectorSource:
@@ -275,18 +309,18 @@ def recovery_limit(ours: Recovery, known: Sequence[Recovery]) -> Limit | str:
 
     None of n came back: a share q would have been missed with (1 - q)^n, so that q = 1 - .05^(1/n), about 3/n.
     """
-    size = ours.matched.records
+    size, what = ours.matched.trials, "records" if ours.matched.everyone is None else "persons"
     caught = sum(each.matched.exact for each in known) / max(1, sum(each.matched.records for each in known))
     if caught == 0:
         return "no control record came back exactly, so that no limit of detection can be stated"
     share = rule_of_three(size) / caught
     if share > 1:
-        return f"{size} records are too few for a limit of detection; more records would decide"
+        return f"{size} {what} are too few for a limit of detection; more {what} would decide"
     return Limit(
         metric="share",
         value=share,
         n=size,
-        words=f"0 of {size} records came back: at most {share:.2g} of records like these would",
+        words=f"0 of {size} {what} came back: at most {share:.2g} of {what} like these would",
     )
 
 
@@ -315,22 +349,32 @@ def metrics(matched: Matched) -> tuple[dict[str, Metric], dict[str, Metric]]:
         ours["relative_error"] = ours["cosine"] = unmeasured("no vector was recovered")
         theirs["relative_error"] = unmeasured("no vector was recovered")
     else:
-        ours["relative_error"] = _median(matched.errors)
-        ours["cosine"] = _median(matched.cosines)
-        theirs["relative_error"] = _median(matched.baseline)
-    ours["fraction_recovered"] = _share(matched.exact, matched.records, f"relative error below {EXACT:g}")
-    if matched.labelled.any():
-        ours["label_accuracy"] = _share(int(matched.label_right.sum()), int(matched.labelled.sum()), "")
+        ours["relative_error"] = _median(matched, matched.errors)
+        ours["cosine"] = _median(matched, matched.cosines)
+        theirs["relative_error"] = _median(matched, matched.baseline)
+    ours["fraction_recovered"] = _share(matched.hits, matched.everyone, f"relative error below {EXACT:g}")
+    told = matched.labelled
+    if told.any():
+        persons = None if matched.persons is None else matched.persons[told]
+        ours["label_accuracy"] = _share(matched.label_right[told], persons, "")
     return ours, theirs
 
 
-def _median(values: Matrix) -> Metric:
-    median = interval(values, Unbounded("median"))
-    return Metric(value=median.value, low=median.low, high=median.high, n=median.n, reason=median.reason or "")
+def _median(matched: Matched, values: Matrix) -> Metric:
+    median = interval(matched.by_person(values), Unbounded("median"))
+    words = median.reason or ("" if matched.persons is None else "of persons, each by the mean over its records")
+    return Metric(value=median.value, low=median.low, high=median.high, n=median.n, reason=words)
 
 
-def _share(part: int, whole: int, reason: str) -> Metric:
+def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
+    """A share of records, whose interval takes persons for independent where it is known whose records are."""
+    whole = len(hits)
     if whole == 0:
         return unmeasured("no record to count")
-    ends = clopper_pearson(part, whole)
-    return Metric(value=part / whole, low=float(ends.low), high=float(ends.high), n=whole, reason=reason)
+    if persons is None:
+        ends = clopper_pearson(int(hits.sum()), whole)
+        return Metric(value=float(hits.mean()), low=float(ends.low), high=float(ends.high), n=whole, reason=reason)
+    low, high = share_interval(hits, persons)
+    words = f"{reason}; " if reason else ""
+    words += f"interval by person, of whom there are {len(np.unique(persons))}"
+    return Metric(value=float(hits.mean()), low=low, high=high, n=whole, reason=words)

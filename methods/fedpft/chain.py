@@ -5,12 +5,12 @@ Source: Beitollahi et al. 2024, section 4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -18,26 +18,10 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.heads.linear import FeatureModel
-from fedassay.methods.fedpft.messages import clipped, mixture_message, sample_message, wanted
+from fedassay.methods.fedpft.messages import United, clipped, mixture_message, sample_message, wanted
 from fedassay.methods.fedpft.parameters import MixtureParameters, least_protected, mechanisms, mixture_seconds
 from fedassay.privacy.reruns import Experiment
 from fedassay.support.errors import DataError, PlanError
-from fedassay.support.types import Floats, Ints
-
-
-@dataclass(frozen=True, eq=False)
-class United:
-    """A client's own records and what it has sampled from the mixtures it was sent.
-
-    Attributes:
-        name: The client's name.
-        features: Shape (n, d): first its own, then the samples.
-        labels: Shape (n,).
-    """
-
-    name: str
-    features: Floats
-    labels: Ints
 
 
 def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
@@ -56,9 +40,11 @@ class FedPFTChain(MixtureParameters):
     Private runs. Message i is a function of the records of client i and of message i - 1. Given
     message i - 1, the samples are a constant that one record of client i is united with, and a mean over the
     n_i own records and m_i samples moves by 1 / (n_i + m_i) of what the record moves: every client
-    noises as FedPFT does with n_i + m_i records. About another client's records, message i says nothing
-    that message i - 1 does not say (post-processing), and a record is at one client, so the epsilon of
-    the chain is that of its worst hop, not their sum. The noise itself adds up along the chain.
+    noises as FedPFT does with n_i + m_i records. Where the unit is a person or a client it noises sums, to which
+    its own records add their units' means and each sample adds what one unit would. About another client's
+    records, message i says nothing that message i - 1 does not say (post-processing), and a record, or person, is
+    at one client, so the epsilon of the chain is that of its worst hop, not their sum. The noise itself adds up
+    along the chain.
 
     A client without records hands on the message it got, unchanged, where class counts are public
     or nothing is private; where counts are noised it noises like any other, since handing on would tell.
@@ -67,7 +53,7 @@ class FedPFTChain(MixtureParameters):
         order: The clients in the order of the line, each once; by default 0, 1, 2, ...
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(adjacency="replace_one_same_label", units=EVERY_UNIT, cost=_seconds)
 
     order: tuple[int, ...] | None = None
 
@@ -139,11 +125,11 @@ class FedPFTChain(MixtureParameters):
     def _unite(self, client: Records, received: Message | None, task: MethodInput) -> United:
         features = self.clip(client.features) if task.privacy.private else client.features
         if received is None:
-            return United(client.name, features, client.labels)
+            return United(client, features, client.labels)
         drawn, labels = sample_message(received, task)
         # Samples are clipped like records: they may not pull a noised moment out of the unit ball.
         drawn = self.clip(drawn) if task.privacy.private else drawn
-        return United(client.name, np.concatenate([features, drawn]), np.concatenate([client.labels, labels]))
+        return United(client, np.concatenate([features, drawn]), np.concatenate([client.labels, labels]))
 
     def _models(self, united: list[United], task: MethodInput) -> dict[str, FeatureModel]:
         transform = self.clip if task.privacy.private else None

@@ -8,6 +8,11 @@ function of what has been released.
 
 The first step releases the moments of a single component, and the components start around its mean,
 spread over part of its covariance: initialisation on the records themselves would have to be paid for too.
+
+A person or a client with records S adds the mean of what its records add: weights of 1 / |S| (`record_weights`).
+Given the releases before, responsibilities are a fixed function of a record, so that what a record adds to a step,
+over all classes and components, is one vector; a unit's mean is in the convex hull of such vectors, and the
+sensitivity of a step is that of a record (`fedassay.privacy.units`). Steps compose as they do for records.
 """
 
 from __future__ import annotations
@@ -93,6 +98,7 @@ def dp_em(
     noise: Door,
     start: np.random.Generator,
     count_noised: bool = True,
+    record_weights: NDArray[np.float64] | None = None,
 ) -> PrivateMixture:
     """Fit a mixture to clipped records through `steps` noised releases.
 
@@ -106,6 +112,7 @@ def dp_em(
         noise: The door of this class's release; every step draws under its own key.
         start: Draws the initial components: public randomness, never the noise's.
         count_noised: Whether the first step's count carries noise; later responsibilities always do.
+        record_weights: Shape (n,), of each record in every sum; None: 1 each.
 
     Raises:
         ValueError: `steps` or `components` is under 1.
@@ -114,7 +121,8 @@ def dp_em(
         raise ValueError(f"dp_em: steps and components must be at least 1, given {steps} and {components}")
     rows = np.asarray(features, dtype=np.float64)
     first = (sigma if count_noised else 0.0, sigma, sigma)
-    whole = _release(rows, np.ones((1, len(rows))), family, first, noise.at(step=0))
+    share = np.ones(len(rows)) if record_weights is None else record_weights
+    whole = _release(rows, share[None], family, first, noise.at(step=0))
     _, means, covariances = _parameters(whole, family, floor, sigma)
     weights = np.full(components, 1.0 / components)
     # Part of the spread goes between the components, the rest stays within: together what was released.
@@ -125,7 +133,7 @@ def dp_em(
         # The first assignment is close to nearest means, as in k-means: under one common full covariance
         # every direction looks alike, and components that differ along an empty one stay so for long.
         shape = _spherical(covariances) if step == 0 and family == "full" else covariances
-        responsibilities = _responsibilities(rows, weights, means, shape, family)
+        responsibilities = share * _responsibilities(rows, weights, means, shape, family)
         released = _release(rows, responsibilities, family, (sigma, sigma, sigma), noise.at(step=step + 1))
         weights, means, covariances = _parameters(released, family, floor, sigma)
     packed = pack_lower(covariances) if family == "full" else covariances

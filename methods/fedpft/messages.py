@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
+from fedassay.data.records import Records
 from fedassay.exchange.counts import MAX_DRAWN, Draws, draws
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.release import Release
@@ -23,23 +24,43 @@ from fedassay.support.types import Floats, Ints
 MixtureTransport = Literal["float16", "float32"]
 
 
-class FeatureSet(Protocol):
-    """What mixtures are fitted to: a client's `Records`, or what it unites with features it has received."""
+@dataclass(frozen=True, eq=False)
+class United:
+    """A client's own records and what it has sampled from the mixtures it was sent.
+
+    Attributes:
+        own: The client's records.
+        features: Shape (n, d): first those of its own, then the samples.
+        labels: Shape (n,).
+    """
+
+    own: Records
+    features: Floats
+    labels: Ints
 
     @property
     def name(self) -> str:
         """The client's name."""
-        ...
+        return self.own.name
 
-    @property
-    def features(self) -> Floats:
-        """Shape (n, d)."""
-        ...
 
-    @property
-    def labels(self) -> Ints:
-        """Shape (n,)."""
-        ...
+FeatureSet = Records | United
+"""What mixtures are fitted to."""
+
+
+def weights_of(client: FeatureSet, task: MethodInput) -> NDArray[np.float64] | None:
+    """Weight of each feature in the sums of a private run, shape (n,); see `MethodInput.weights`.
+
+    Samples weigh 1 each: given what was received they are fixed, so that any weight would do, and a sample stands
+    for one unit, as counts do. None: each feature counts as it is.
+
+    Raises:
+        DataError: Some person is at two clients.
+    """
+    if isinstance(client, Records):
+        return task.weights(client)
+    own = task.weights(client.own)
+    return None if own is None else np.concatenate([own, np.ones(len(client.labels) - len(own))])
 
 
 @dataclass(frozen=True)

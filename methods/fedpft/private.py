@@ -8,6 +8,9 @@ Three ways, by what the adjacency makes public:
 - one component, counts private: (n, sum x, sum x x^T) of all C classes as one joint release.
 - several components: DP-EM, class by class.
 
+Where the unit is a person or a client, sums are noised, of which it adds the mean of its records; so does DP-EM,
+all of whose classes and steps are charged as one joint release.
+
 `paper` and `second_moment` have a sensitivity under `replace_one_same_label` only, and are released as
 such under any adjacency: the ledger says what that is worth.
 """
@@ -22,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.contracts.method import MethodInput
-from fedassay.data.records import Records
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.methods.fedpft.dp_em import PrivateMixture, dp_em, dp_em_sensitivity
-from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components
+from fedassay.methods.fedpft.messages import ClientMixtures, FeatureSet, single_components, weights_of
 from fedassay.mixtures.bounded import bounded_moments
 from fedassay.mixtures.packed import Family, Mixtures, concatenate
 from fedassay.privacy import reruns
@@ -79,8 +81,8 @@ class PrivateFit:
             number: The round that the mixtures are sent in.
 
         Raises:
-            PlanError: A published mechanism is asked for with more than one component, or with noised counts; or
-                for persons or clients, of which there is one component only.
+            PlanError: A published mechanism is asked for with more than one component, with noised counts, or for
+                persons or clients.
         """
         self._check_unit(task)
         features = clip_features(client.features, nonnegative=self.nonnegative)
@@ -110,11 +112,10 @@ class PrivateFit:
 
     def _check_unit(self, task: MethodInput) -> None:
         unit = task.privacy.unit
-        if unit != "record" and (self.components > 1 or self.mechanism != "tight"):
+        if unit != "record" and self.mechanism != "tight":
             raise PlanError(
-                f"fedpft: privacy.unit {unit} with {self.components} component(s) and mechanism {self.mechanism}: "
-                f"noised sums over the classes can bound a {unit}, fits class by class cannot; allowed: "
-                "components 1 with mechanism tight, or unit record"
+                f"fedpft: privacy.unit {unit} with mechanism {self.mechanism}: its noise is for means over the "
+                f"records of a class, and a {unit} has several; allowed: mechanism tight, or unit record"
             )
 
     def _moments(self, features: Floats, client: FeatureSet, task: MethodInput, door: Door) -> ClientMixtures:
@@ -238,7 +239,7 @@ class PrivateFit:
             noise=door,
             family=self.family,
             nonnegative=self.nonnegative,
-            weights=task.weights(client) if isinstance(client, Records) else None,
+            weights=weights_of(client, task),
         )
         usable = moments_from_sums(*released, family=self.family)
         mean, second = bounded_moments(usable.means, usable.second, self.family)
@@ -267,6 +268,7 @@ class PrivateFit:
         )
         scale = calibrate_sigma(task.privacy.epsilon, task.privacy.delta, sensitivity)
         classes = np.arange(task.classes) if noised else np.unique(client.labels)
+        weights = weights_of(client, task)
         fits = [
             dp_em(
                 features[client.labels == label],
@@ -278,6 +280,7 @@ class PrivateFit:
                 noise=door.at(cell=f"class/{label}"),
                 start=task.seeds.numpy("start", client.name, int(label)),
                 count_noised=noised,
+                record_weights=None if weights is None else weights[client.labels == label],
             )
             for label in classes
         ]
@@ -292,7 +295,7 @@ class PrivateFit:
         known = public("all classes") if noised else exact("labels")
         return ClientMixtures(
             classes.astype(np.int64),
-            counts if noised else counts.astype(np.int64),
+            counts if noised or weights is not None else counts.astype(np.int64),
             mixtures,
             _releases(joint, joint if noised else exact("labels"), known, joint),
             # The first of the steps; the later ones can only add to what it gives away.

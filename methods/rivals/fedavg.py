@@ -26,7 +26,13 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release, derived, exact, public
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Bodies, Start, make_classifier
-from fedassay.methods.shared.dp_sgd import DpSgd, NoisedTraining, training_release, training_words
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_release,
+    training_words,
+    update_experiments,
+)
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import (
@@ -177,6 +183,7 @@ class FedAvg(Parameters):
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
             networks=sent_networks(sites[0].network.module, messages) if self.share == "all" else {},
+            mechanisms=update_experiments(steps, self.rounds),
             notes=remarks,
         )
 

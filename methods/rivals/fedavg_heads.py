@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import nn
 
-from fedassay.contracts.facts import Given, MethodFacts
+from fedassay.contracts.facts import EVERY_UNIT, Given, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
@@ -25,14 +25,19 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import Release, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
-from fedassay.methods.shared.dp_sgd import DpSgd, training_release
+from fedassay.methods.shared.dp_sgd import (
+    DpSgd,
+    NoisedTraining,
+    training_release,
+    training_words,
+    update_experiments,
+)
 from fedassay.methods.shared.heads import OVERFITTED, OVERFITTING_RATE, broadcast
 from fedassay.methods.shared.local_heads import head_loss, sent_heads
 from fedassay.methods.shared.local_networks import LocalNetwork, LocalTraining, finite
 from fedassay.methods.shared.personalized import personalized_accuracy
 from fedassay.methods.shared.rounds import Arrays, Rounds
 from fedassay.methods.shared.server_steps import ServerKey, ServerSteps
-from fedassay.nets.dp_sgd.steps import PrivateSteps
 from fedassay.nets.state import read_tensors, state_of, write_tensors
 from fedassay.plan import rates as rate
 from fedassay.support.optimisation import OptimizerKey
@@ -54,9 +59,10 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
 class FedAvgHeads(Parameters):
     """Clients train one head on their features, in rounds from the server's; the server averages.
 
-    All start from a head of zeros. Private runs train by DP-SGD, over all rounds together, and average with
-    equal weights, since the numbers of records would leave exactly. `fedavg` averages whole networks, `average`
-    heads that are trained to the end, once.
+    All start from a head of zeros. Private runs train by DP-SGD, of records or persons, over all rounds together,
+    or send what a client's training has changed, clipped and noised once a round; they average with equal weights,
+    since the numbers of records would leave exactly. `fedavg` averages whole networks, `average` heads that are
+    trained to the end, once.
 
     Attributes:
         rounds: Of training and averaging.
@@ -70,7 +76,7 @@ class FedAvgHeads(Parameters):
         dp_sgd: Parameters of a private run.
     """
 
-    facts: ClassVar[MethodFacts] = MethodFacts(cost=_seconds)
+    facts: ClassVar[MethodFacts] = MethodFacts(units=EVERY_UNIT, cost=_seconds)
 
     rounds: int = Field(default=10, ge=1)
     local_epochs: int = Field(default=5, ge=1)
@@ -96,9 +102,7 @@ class FedAvgHeads(Parameters):
         task.require_records("fedavg_heads")
         steps = None
         if task.privacy.private:
-            steps = self.dp_sgd.record_steps(
-                task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch
-            )
+            steps = self.dp_sgd.steps(task.privacy, epochs=self.local_epochs, rounds=self.rounds, batch=self.batch)
         release = exact() if steps is None else training_release(steps, task.privacy, group=_GROUP)
         networks = [_network(client, task) for client in task.clients]
         current = read_tensors(state_of(networks[0].module))
@@ -114,12 +118,13 @@ class FedAvgHeads(Parameters):
             rounds.end(number, sent, messages, partial(_measured, head, task))
         utility, remarks = rounds.summary(None)
         exchanged = float(self.rounds * len(task.clients) * current.size)
-        source = f"DP-SGD with Poisson sampling over {self.rounds} round(s), by privacy loss distributions"
+        source = f"{training_words(task.privacy)} over {self.rounds} round(s), by privacy loss distributions"
         return Outcome(
             Transcript("fedavg_heads", task.classes, tuple(messages), task.privacy.claim(source)),
             FeatureModel(head),
             utility=utility,
             communication={"paper_parameters_up": exchanged, "paper_bytes_up": 4 * exchanged},
+            mechanisms=update_experiments(steps, self.rounds),
             networks=sent_heads([message for message in messages if message.sender != SERVER]),
             notes=remarks,
         )
@@ -129,7 +134,7 @@ class FedAvgHeads(Parameters):
         number: int,
         networks: Sequence[LocalNetwork],
         current: NDArray[np.float32],
-        steps: PrivateSteps | None,
+        steps: NoisedTraining | None,
         task: MethodInput,
     ) -> Arrays:
         """Train every client's head from the current one; what they send."""
@@ -154,7 +159,7 @@ def _network(client: Records, task: MethodInput) -> LocalNetwork:
     nn.init.zeros_(module.bias)
     features = torch.tensor(np.asarray(client.features, dtype=np.float32), device=task.device)
     labels = torch.tensor(client.labels, device=task.device)
-    return LocalNetwork(client.name, module.to(task.device), features, labels)
+    return LocalNetwork(client.name, module.to(task.device), features, labels, task.persons(client))
 
 
 def _head(values: NDArray[np.float32], task: MethodInput) -> LinearHead:

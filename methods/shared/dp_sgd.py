@@ -13,12 +13,13 @@ from pydantic import Field
 
 from fedassay.contracts.method import MethodInput
 from fedassay.exchange.release import PrivacyTarget, Release
-from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate
+from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, clipped_updates
 from fedassay.nets.dp_sgd.door import TrainingDoor
 from fedassay.nets.dp_sgd.steps import Engine, PrivateSteps, steps_of
 from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import GaussianEvent
 from fedassay.privacy.gaussian import mu_of
+from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.tape import Key
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
@@ -87,6 +88,13 @@ def training_words(target: PrivacyTarget) -> str:
         "person": "DP-SGD with Poisson sampling of persons",
         "client": "one clipped and noised update a round",
     }[target.unit]
+
+
+def update_experiments(steps: NoisedTraining | None, rounds: int) -> dict[str, Experiment]:
+    """What `Outcome.mechanisms` says of clipped updates, by name; DP-SGD is observed by its steps instead."""
+    if not isinstance(steps, ClippedUpdate):
+        return {}
+    return {f"clipped updates of {rounds} round(s)": clipped_updates(steps, rounds)}
 
 
 def training_door(task: MethodInput, sender: str, number: int, name: str) -> TrainingDoor:

@@ -113,7 +113,10 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     from fedassay.plan.estimate import estimate
     from fedassay.plan.own_images import persons_in_words
     from fedassay.plan.rates import in_words
+    from fedassay.plan.record_claims import most_of_a_person, record_claims
 
+    most = most_of_a_person(scenario.plan, scenario.base)
+    mistaken = record_claims(((cell.method.label, cell.privacy) for cell in scenario.cells), most)
     found, persons = estimate(scenario, device), persons_in_words(scenario.plan, scenario.base)
     rows = [
         {
@@ -135,12 +138,15 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
             "estimated_bytes": found.memory,
             "rates": found.basis,
             "persons": persons,
+            "record_claims": mistaken,
             "remarks": found.remarks,
         }
         say_json(json.dumps(content, indent=1))
         return
     say(f"{scenario.plan.name}: {len(rows)} cells")
     say(f"persons: {persons}")
+    if mistaken:
+        say(f"warning: {mistaken}")
     for row, cell in zip(rows, scenario.cells, strict=True):
         seconds = found.cells[cell.key]
         about = "not estimated" if seconds is None else f"about {in_words(seconds)}"

@@ -61,12 +61,12 @@ def test_units_are_the_plan_s_or_the_entry_s() -> None:
     ]
     found = [(cell.privacy.unit, cell.privacy.max_records) for cell in _resolve(plan).cells]
     assert found == [("person", 4), ("client", None), ("record", None)]
-    with pytest.raises(PlanError, match=r"privacy\.unit: given person; fedpft_chain has no private form for it"):
-        _resolve({**plan, "methods": ["fedpft_chain"]})
+    with pytest.raises(PlanError, match=r"privacy\.unit: given person; fedsgd has no private form for it"):
+        _resolve({**plan, "methods": ["fedsgd"]})
     with pytest.raises(PlanError, match=r"given client; feddiff has .* allowed: record, person"):
         _resolve({**plan, "methods": [{"feddiff": {"unit": "client"}}]})
     # Without noise no unit is promised.
-    _resolve({**plan, "methods": [{"fedpft_chain": {"epsilon": math.inf}}]})
+    _resolve({**plan, "methods": [{"fedsgd": {"epsilon": math.inf}}]})
 
 
 def test_a_method_without_private_form_runs_once_at_infinity() -> None:

@@ -58,6 +58,7 @@ class Experiment:
         sigmas: noise on each field.
         release: (features, labels, sigmas, rng, reruns) to the fields, each with a leading axis of reruns.
         flatten: for each field, (reruns, ...) to (reruns, k): its coordinates, each with noise sigma.
+        of_records: Whether `release` takes records; else gradients or updates, which no record of a client is.
     """
 
     neighbours: Neighbours
@@ -65,6 +66,7 @@ class Experiment:
     sigmas: tuple[float, ...]
     release: Release
     flatten: tuple[Flatten, ...]
+    of_records: bool = True
 
 
 def llr_scores(experiment: Experiment, *, reruns: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -302,7 +304,8 @@ def vector_sum(clip: float, *, adjacency: Adjacency, sigma: float, dim: int = 2,
     ) -> tuple[Floats]:
         return (m.release_vector_sum(x, clip=clip, sigma=scales[0], noise=FreeNoise(rng), size=(r,)),)
 
-    return _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
+    found = _experiment(_scaled(worst), records, (sigma,), release, (flat_rows,))
+    return replace(found, of_records=False)
 
 
 def class_counts(

@@ -1,17 +1,19 @@
 """Persons and clients: what leaves keeps the claim by its own tape, and what does not is caught there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedassay.audits.claim.audit import DpClaimAudit
-from fedassay.audits.claim.reruns import outliers_of
+from fedassay.audits.claim.reruns import LEAST, observe_reruns, outliers_of
 from fedassay.audits.claim.tape.neighbours import fillings, labels_at, neighbours, unit_at
 from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.method import Method, MethodInput
+from fedassay.contracts.method import Method, MethodInput, Outcome
+from fedassay.data.records import Records
+from fedassay.exchange.transcript import SERVER
 from fedassay.heads.gaussian import Statistics, statistics
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
@@ -21,10 +23,15 @@ from fedassay.methods.closed_forms.one_shot_ridge import OneShotRidge
 from fedassay.methods.fedcgs import method as fedcgs
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedlog.method import FedLog
+from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.average import Average
+from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
+from fedassay.methods.shared.dp_sgd import DpSgd
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_heads import HeadDpSgd
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.errors import DataError, NotRunError, PlanError
+from fedassay.support.seeds import Seeds
 
 SUMS: dict[str, Method] = {
     "fedcgs": FedCGS(),
@@ -114,9 +121,20 @@ def test_records_that_count_one_by_one_are_caught(
     assert "above the declared sensitivity" in asked.failed
 
 
-@pytest.mark.parametrize("unit", ["person", "client"])
-def test_the_observed_bound_is_near_what_is_accounted(of_persons: Make, make_context: Context, unit: str) -> None:
-    context = make_context(of_persons(unit), FedCGS())
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("fedcgs", "person"),
+        ("fedcgs", "client"),
+        ("fedpft_chain", "person"),
+        ("fedpft_chain", "client"),
+        ("fedavg_heads", "client"),
+    ],
+)
+def test_the_observed_bound_is_near_what_is_accounted(
+    of_persons: Make, make_context: Context, name: str, unit: str
+) -> None:
+    context = make_context(of_persons(unit), WHOLE[name])
     (finding,) = DpClaimAudit(reruns=40_000).assess(None, context)
     assert finding.verdict == "sound", finding.reason
     assert f"one {unit}" in finding.assumptions[0]
@@ -147,8 +165,8 @@ def test_fedlog_of_persons(of_persons: Make, make_context: Context) -> None:
 
 
 def test_what_a_method_cannot_give_is_said_by_name(of_persons: Make) -> None:
-    with pytest.raises(PlanError, match=r"privacy.unit person with 3 component.*allowed: components 1"):
-        FedPFT(components=3).run(of_persons())
+    with pytest.raises(PlanError, match=r"privacy.unit person with mechanism paper.*allowed: mechanism tight"):
+        FedPFT(components=1, mechanism="paper").run(of_persons(adjacency="replace_one_same_label"))
     task = of_persons()
     twice = replace(task.clients[1], groups=np.zeros(len(task.clients[1]), np.int64))
     with pytest.raises(DataError, match=r"person 0 has records at client/0 and at client/1"):
@@ -178,3 +196,94 @@ def test_reruns_of_the_whole_method_differ_in_one_person(of_persons: Make, make_
             moved = outlier.within.labels != client.labels
             assert moved.any() == (adjacency == "replace_one")
     assert len(outliers_of(context, client, "add_remove", "client")[0].without) == 0
+
+
+HEAD = HeadTraining(solver="adam", epochs=1)
+ROUNDS = FedAvgHeads(rounds=2, local_epochs=1, dp_sgd=DpSgd(sampling_rate=1.0))
+
+
+@pytest.mark.parametrize("unit", ["person", "client"])
+@pytest.mark.parametrize("adjacency", ["replace_one", "replace_one_same_label", "add_remove"])
+@pytest.mark.parametrize("method", ["fedpft", "fedpft_chain"])
+def test_several_components_and_the_chain_keep_their_claim(
+    of_persons: Make, make_context: Context, method: str, adjacency: str, unit: str
+) -> None:
+    counts = "exact" if adjacency == "replace_one_same_label" else "noised"
+    for components in (1, 3) if method == "fedpft_chain" else (3,):
+        given = {"components": components, "covariance": "diag", "counts": counts, "dp_steps": 3, "head": HEAD}
+        chosen = (FedPFT if method == "fedpft" else FedPFTChain).model_validate(given)
+        context = make_context(of_persons(unit, 2 if unit == "person" else None, adjacency=adjacency), chosen)
+        assert context.outcome.transcript.claim.unit == unit  # type: ignore[union-attr]
+        assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-3)
+        asked = asked_of(context)
+        assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
+
+
+def test_components_that_count_records_one_by_one_are_caught(
+    of_persons: Make, make_context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MethodInput, "weights", lambda self, client: None)
+    chosen = FedPFT(components=3, covariance="diag", counts="noised", dp_steps=3)
+    assert "above the declared sensitivity" in asked_of(make_context(of_persons(), chosen)).failed
+
+
+@pytest.mark.parametrize(("unit", "mechanism"), [("person", "dp_sgd"), ("client", "gaussian")])
+def test_heads_in_rounds_keep_their_claim(
+    of_persons: Make, make_context: Context, unit: str, mechanism: str
+) -> None:
+    context = make_context(of_persons(unit, adjacency="add_remove"), ROUNDS)
+    release = context.outcome.transcript.messages[0].fields["head_weights"].release
+    assert (release.mechanism, release.unit) == (mechanism, unit)
+    assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-2)
+    asked = asked_of(context)
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
+
+
+WHOLE: dict[str, Method] = {
+    **SUMS,
+    "average": Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
+    "fedlog": FedLog(rounds=1, local_epochs=1),
+    "fedavg_heads": ROUNDS,
+    "fedpft of several components": FedPFT(
+        components=2, covariance="diag", counts="noised", dp_steps=2, head=HEAD
+    ),
+    "fedpft_chain": FedPFTChain(components=1, covariance="diag", counts="noised", head=HEAD),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_client_there_or_not_is_rerun_within_its_claim(
+    of_persons: Make, make_context: Context, name: str
+) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove"), WHOLE[name])
+    claim = context.outcome.transcript.claim
+    seen = observe_reruns(context, claim, runs=LEAST, seeds=Seeds(0))  # type: ignore[arg-type]
+    assert "or nobody" in seen.about
+    assert "those of one client" in seen.assumptions[0]
+    assert seen.bounds.judged <= 4.0
+    assert seen.positive.above, seen.positive
+    assert not seen.negative.above
+
+
+@pytest.mark.parametrize("leak", ["no noise", "no message"])
+def test_a_client_that_is_given_away_is_told_by_reruns(of_persons: Make, make_context: Context, leak: str) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove", epsilon=0.05), FedNCM())
+    claim = context.outcome.transcript.claim
+    again = context.rerun
+    if leak == "no noise":
+        again = make_context(of_persons("client", adjacency="add_remove", epsilon=np.inf), FedNCM()).rerun
+
+    def without_the_empty(clients: Sequence[Records], seeds: Seeds) -> Outcome:
+        outcome = again(clients, seeds)
+        there = {client.name for client in clients if len(client)} | {SERVER}
+        sent = tuple(each for each in outcome.transcript.messages if leak == "no noise" or each.sender in there)
+        return replace(outcome, transcript=replace(outcome.transcript, messages=sent))
+
+    seen = observe_reruns(replace(context, rerun=without_the_empty), claim, runs=60, seeds=Seeds(0))  # type: ignore[arg-type]
+    assert seen.bounds.judged > claim.epsilon  # type: ignore[union-attr]
+
+
+def test_a_federation_of_one_client_cannot_lose_it(of_persons: Make, make_context: Context) -> None:
+    context = make_context(of_persons("client", adjacency="add_remove", clients=1), FedCGS())
+    with pytest.raises(NotRunError, match=r"federation without client/0, and nobody else has a record"):
+        observe_reruns(context, context.outcome.transcript.claim, runs=LEAST, seeds=Seeds(0))  # type: ignore[arg-type]

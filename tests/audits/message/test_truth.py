@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedassay.audits.message.truth import encoder, judge, match, metrics
+from fedassay.audits.message.truth import encoder, judge, match, metrics, recovery_limit
 from fedassay.data.records import Records
 
 
@@ -125,3 +125,63 @@ def test_strangers_that_are_alike_do_not_cast_doubt_on_exact_copies() -> None:
     assert near.flags(strangers)
     fresh[0] = features[0]
     assert exact.flags(recovery(features, fresh))
+
+
+def _alike(seed: int, shift: float) -> tuple[Any, Any, Any, Any, Any]:
+    """Twelve persons of ten records; vectors miss all records of one person by alike much."""
+    rng = np.random.default_rng(seed)
+    persons = np.repeat(np.arange(12), 10)
+    features = 5.0 + rng.normal(0, 0.1, (120, 16)) + 30 * np.eye(120, 16)
+    means = features.mean(axis=0, keepdims=True)
+    # Closer than the class mean, or farther, by a coin of each person: nothing of the method's doing.
+    share = 1 + np.where(rng.random(12) < 0.5 + shift, -0.02, 0.02)[persons]
+    vectors = features + (means - features) * share[:, None]
+    return vectors, features, means, persons, rng
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_vectors_of_one_person_are_no_trials_of_their_own(known: bool) -> None:
+    rejected = 0
+    for seed in range(100):
+        vectors, features, means, persons, rng = _alike(seed, 0.0)
+        labels = np.arange(120)  # matched as they come: each sender holds one record
+        truth = [(np.array([row]), features[[row]], labels[[row]]) for row in range(120)]
+        whose = [persons[[row]] for row in range(120)] if known else None
+        judged = judge(match(vectors, labels, truth, means, whose), rng, tests=1)
+        assert len(judged.matched.by_person(judged.matched.errors)) == (12 if known else 120)
+        rejected += judged.test.beats
+    # At 5 % a hundred tests reject 11 times or fewer but for one time in a hundred; by records far oftener.
+    assert (rejected <= 11) == known, rejected
+
+
+def test_shares_have_intervals_by_person_and_limits_count_persons() -> None:
+    rng = np.random.default_rng(0)
+    features, persons = rng.normal(0, 1, (80, 16)), np.repeat(np.arange(8), 10)
+    vectors = features + np.where(persons < 4, 0.0, 3.0)[:, None]
+    labels, means = np.zeros(80, np.int64), features.mean(axis=0, keepdims=True)
+    # A sender for each record, whose vector is then matched to it.
+    truth = [(np.array([row]), features[[row]], labels[[row]]) for row in range(80)]
+    whose = [persons[[row]] for row in range(80)]
+    by_record = metrics(match(vectors, labels, truth, means))[0]["fraction_recovered"]
+    whole = match(vectors, labels, truth, means, whose)
+    by_person = metrics(whole)[0]["fraction_recovered"]
+    assert by_person.value == by_record.value == 0.5
+    assert by_person.n == by_record.n == 80
+    assert by_person.low < by_record.low - 0.1  # type: ignore[operator]
+    assert by_person.high > by_record.high + 0.1  # type: ignore[operator]
+    assert "by person, of whom there are 8" in by_person.reason
+    assert whole.trials == 8
+    nobody = match(vectors, labels, truth, means, [None, *whose[1:]])
+    assert nobody.persons is None
+    assert nobody.trials == 80
+    none = judge(
+        match(
+            np.zeros((0, 16)), np.zeros(0, np.int64), [(np.zeros(0, np.int64), features, labels)], means, [persons]
+        ),
+        rng,
+        tests=1,
+    )
+    limit = recovery_limit(none, [judge(whole, rng, tests=1)])
+    assert not isinstance(limit, str)
+    assert limit.n == 8
+    assert "persons" in limit.words

@@ -14,7 +14,9 @@ from fedassay.methods.fedpft.dp_em import dp_em, dp_em_sensitivity
 from fedassay.mixtures import Family, unpack_lower
 from fedassay.mixtures.bounded import bounded_moments, project_simplex
 from fedassay.privacy.mechanisms import clip_features
+from fedassay.privacy.sensitivities import responsibility_sums
 from fedassay.privacy.tape import Door, Key
+from fedassay.support.adjacency import Adjacency
 from fedassay.support.seeds import Seeds
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -159,3 +161,62 @@ def test_dp_em_steps_stay_within_the_stated_sensitivity() -> None:
             exact.append(module._release(records, shares, "full", (0.0, 0.0, 0.0), _streams(0)["noise"]))
         apart = math.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(*exact, strict=True)))
         assert apart <= later + 1e-9
+
+
+def _step_of_unit(features: np.ndarray, labels: np.ndarray, soft: np.ndarray, mean: bool = True) -> np.ndarray:
+    """What one unit adds to a step, over two classes of three components: (1, x, vech x x') of its records."""
+    rows, columns = np.tril_indices(features.shape[1])
+    twice = np.where(rows == columns, 1.0, math.sqrt(2))
+    second = features[:, rows] * features[:, columns] * twice
+    each = np.concatenate([np.ones((len(features), 1)), features, second], axis=1)
+    place = np.eye(2)[labels][:, :, None] * soft[:, None, :]
+    added = np.einsum("nk,nm->nkm", place.reshape(len(labels), 6), each)
+    return np.asarray(added.mean(axis=0) if mean else added.sum(axis=0))
+
+
+def _drawn_unit(rng: np.random.Generator, labels: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    size = int(rng.integers(1, 5)) if labels is None else len(labels)
+    features = rng.standard_normal((size, 3))
+    features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), rng.choice([1e-9, 1.0]))
+    soft = rng.dirichlet(np.full(3, rng.choice([0.02, 1.0])), size)
+    return features, rng.integers(0, 2, size) if labels is None else labels, soft
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
+def test_no_unit_moves_a_step_further_than_a_record_does(adjacency: Adjacency) -> None:
+    reach = 6 if adjacency == "replace_one" else 3
+    allowed = responsibility_sums(3, adjacency=adjacency, components=reach).sensitivity
+    rng, worst = np.random.default_rng(0), 0.0
+    for _ in range(4000):
+        own = _drawn_unit(rng, None)
+        other = _drawn_unit(rng, own[1] if adjacency == "replace_one_same_label" else None)
+        moved = _step_of_unit(*own) - (0.0 if adjacency == "add_remove" else _step_of_unit(*other))
+        worst = max(worst, float(np.linalg.norm(moved)))
+    assert 0.8 * allowed < worst <= allowed + 1e-9
+    # Attained by units whose records are all alike, in components of their own.
+    axes, vertices, label = np.eye(3), np.eye(3), np.zeros(4, np.int64)
+    first, second = (_step_of_unit(np.tile(axes[k], (4, 1)), label, np.tile(vertices[k], (4, 1))) for k in (0, 1))
+    attained = np.linalg.norm(first if adjacency == "add_remove" else first - second)
+    assert attained == pytest.approx(allowed)
+    # Records that count one by one move it further.
+    alone = _step_of_unit(np.tile(axes[0], (4, 1)), label, np.tile(vertices[0], (4, 1)), mean=False)
+    assert np.linalg.norm(alone) > allowed
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_of_records_are_those_of_persons_with_the_mean(family: Family) -> None:
+    features = _clusters(60)
+    once = dp_em(features, 2, family, steps=3, sigma=0.3, floor=1e-4, **_streams(0))
+    thrice = dp_em(
+        np.repeat(features, 3, axis=0),
+        2,
+        family,
+        steps=3,
+        sigma=0.3,
+        floor=1e-4,
+        **_streams(0),
+        record_weights=np.full(180, 1 / 3),
+    )
+    assert thrice.count == pytest.approx(once.count)
+    np.testing.assert_allclose(thrice.means, once.means, atol=1e-9)
+    np.testing.assert_allclose(thrice.covariances, once.covariances, atol=1e-9)

@@ -1,5 +1,8 @@
 """DP-SGD of persons: what goes into the noise is the clipped mean gradient of each person's records."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +10,12 @@ from torch import nn
 from torch.nn import functional
 
 from fedassay.nets.dp_sgd.clipped_sums import ClippedSums, RecordStreams
-from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, parameters_of, release_update
+from fedassay.nets.dp_sgd.clipped_update import ClippedUpdate, clipped_updates, parameters_of, release_update
 from fedassay.nets.dp_sgd.units import of_persons, side_by_side
 from fedassay.nets.local_training import record_objective
+from fedassay.privacy.reruns import llr_scores
 from fedassay.privacy.tape import FreeNoise
+from fedassay.privacy.variants import distances
 
 PLACES = np.array([[0, 3, 5], [1, -1, -1], [2, 4, -1]])
 
@@ -59,6 +64,32 @@ def test_streams_of_a_person_s_records_are_all_different() -> None:
     # The first record of each place has the stream that a record at this place has.
     torch.testing.assert_close(rows[[0, 3]], first)
     torch.testing.assert_close(spread[2:4].normals(4), rows[2:4])
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("moved", [0.5, 1.0])
+def test_clipped_updates_released_again_are_as_private_as_is_said(rounds: int, moved: float) -> None:
+    private = ClippedUpdate(0.5, moved, 0.8)
+    experiment = clipped_updates(private, rounds)
+    assert experiment.mu == pytest.approx(moved * math.sqrt(rounds) / 0.8)
+    assert math.hypot(*distances(experiment)) == pytest.approx(moved * math.sqrt(rounds))
+    zero, one = llr_scores(experiment, reruns=20_000, rng=np.random.default_rng(0))
+    for scores, sign in ((zero, -1), (one, 1)):
+        assert scores.mean() == pytest.approx(
+            sign * experiment.mu**2 / 2, abs=5 * experiment.mu / math.sqrt(20_000)
+        )
+        assert scores.std() == pytest.approx(experiment.mu, rel=0.03)
+    # No updates lie further apart than these, however long and whichever way.
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        pair = rng.standard_normal((2, 2)) * rng.exponential(1.0, (2, 1))
+        if moved == 0.5:
+            pair[0] = 0.0
+        found = replace(
+            experiment,
+            neighbours=replace(experiment.neighbours, features0=pair[:1], features1=pair[1:]),
+        )
+        assert math.hypot(*distances(found)) <= moved * math.sqrt(rounds) + 1e-12
 
 
 def test_an_update_is_clipped_as_a_whole_and_noised_once() -> None:

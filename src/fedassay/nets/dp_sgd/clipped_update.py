@@ -7,7 +7,8 @@ part. A client without records has no update; two clients' updates lie at most t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedassay.nets.dp_sgd.clipped_sums import trained
-from fedassay.privacy.tape import NoiseSource
+from fedassay.privacy.reruns import Experiment, Floats, Labels, flat_rows
+from fedassay.privacy.sensitivities import Neighbours
+from fedassay.privacy.tape import FreeNoise, NoiseSource
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,48 @@ def release_update(
         private: Norm and noise.
         noise: Where the noise comes from.
     """
-    update = parameters_of(module) - start
-    length = float(np.linalg.norm(update))
-    released = start + noise.add(
-        "update", update * min(1.0, private.norm / length if length else 1.0), private.scale
-    )
+    released = start + _noised(parameters_of(module) - start, private, noise)
     place = 0
     for each in trained(module).values():
         own = released[place : place + each.numel()].reshape(tuple(each.shape))
         each.copy_(torch.from_numpy(np.ascontiguousarray(own)))
         place += each.numel()
+
+
+def clipped_updates(private: ClippedUpdate, rounds: int) -> Experiment:
+    """All rounds of one client, released again on the updates that are worst: as long as may be, and one way.
+
+    Where a client may be replaced, the other one's point the other way; else it is not there, and nothing has
+    changed. No choice of updates moves the rounds further, whatever was released before: each is clipped.
+
+    Args:
+        private: Norm and noise of each round.
+        rounds: Of them.
+    """
+    replaced = private.sensitivity > private.norm
+    # Twice as long as is allowed: what is released must have been clipped.
+    far = np.array([[2 * private.norm, 0.0]])
+    label = np.zeros(1, np.int64)
+
+    def release(
+        x: Floats, _: Labels, scales: tuple[float, ...], rng: np.random.Generator, reruns: int
+    ) -> tuple[Floats, ...]:
+        noise = FreeNoise(rng)
+        return tuple(_noised(x[0], replace(private, scale=scale), noise, (reruns,)) for scale in scales)
+
+    return Experiment(
+        Neighbours(-far if replaced else 0 * far, label, far, label),
+        private.sensitivity * math.sqrt(rounds) / private.scale,
+        (private.scale,) * rounds,
+        release,
+        (flat_rows,) * rounds,
+        of_records=False,
+    )
+
+
+def _noised(
+    update: NDArray[np.float64], private: ClippedUpdate, noise: NoiseSource, size: tuple[int, ...] = ()
+) -> NDArray[np.float64]:
+    length = float(np.linalg.norm(update))
+    clipped = update * min(1.0, private.norm / length if length else 1.0)
+    return noise.add("update", clipped, private.scale, size=size)

@@ -1,0 +1,68 @@
+"""Claims for records in a plan whose data say that a person has several: what they are for that person.
+
+Before anything is run nobody knows how a method adds its noise, so two figures are given. Gaussian noise that just
+meets the target has a parameter mu, and m records that are all alike have m mu: that is attained, so a claim for
+such a person cannot be smaller. The claimed pair alone gives a guarantee whatever the mechanism is
+(`fedassay.privacy.conversions`). After a run the ledger knows what left, and says it in the cell's warnings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from fedassay.exchange.release import PrivacyTarget
+from fedassay.plan.own_images import data_seeds, outline, request_of
+from fedassay.plan.schema import Plan
+from fedassay.privacy.conversions import group_pair
+from fedassay.privacy.gaussian import epsilon_of, mu_of
+
+_NAMED = 3
+"""Targets that are written out; the others follow the same rule."""
+
+
+def most_of_a_person(plan: Plan, base: Path) -> int:
+    """The most records that one person has, as far as that is told without reading an image; 0: it is not.
+
+    Raises:
+        DataError: As `fedassay.plan.own_images.check_images`.
+    """
+    found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+    groups = None if found is None else found.data.train.groups
+    if groups is None or not len(groups):
+        return 0
+    return int(np.unique(groups, return_counts=True)[1].max())
+
+
+def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> str:
+    """What claims for one record are for a person with `most` of them, in one line.
+
+    Args:
+        targets: Methods by label, and what is asked of them.
+        most: Records of the person with the most.
+
+    Returns:
+        Empty where no person is known to have several, or no claim is made for records.
+    """
+    asked = [(name, each) for name, each in targets if each.private and each.unit == "record" and each.delta > 0]
+    if most < 2 or not asked:
+        return ""
+    pairs = sorted({(each.epsilon, each.delta) for _, each in asked})
+    words = [_for_person(epsilon, delta, most) for epsilon, delta in pairs[:_NAMED]]
+    more = f"; {len(pairs) - _NAMED} more likewise" if len(pairs) > _NAMED else ""
+    methods = ", ".join(dict.fromkeys(name for name, _ in asked))
+    return (
+        f"a person has up to {most:,} records, and {methods} would claim for one record: {'; '.join(words)}"
+        f"{more}; privacy.unit person bounds persons"
+    )
+
+
+def _for_person(epsilon: float, delta: float, most: int) -> str:
+    pair, attained = group_pair(epsilon, delta, most), epsilon_of(most * mu_of(epsilon, delta), delta)
+    alone = "nothing" if pair.delta >= 1 else f"({pair.epsilon:.4g}, {pair.delta:.3g})"
+    figure = "no finite epsilon" if math.isinf(attained) else f"epsilon {attained:.4g}"
+    claimed = f"epsilon {epsilon:g} at delta {delta:g}"
+    return f"{claimed} is {figure} for that person under Gaussian noise, {alone} by itself"
