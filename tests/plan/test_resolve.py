@@ -145,6 +145,11 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
         ),
         (
             "methods.0",
+            {"fedavg": {"optimizer": "sgd"}},
+            r"fedavg: optimizer: given 'sgd'; allowed: a section with keys name, learning_rate, momentum, weight",
+        ),
+        (
+            "methods.0",
             {"feddiff": {"optimizer": {"name": "lion"}}},
             r"methods\.0\.feddiff: optimizer\.name: given 'lion'; .*'adam', 'adamw' or 'sgd'",
         ),
