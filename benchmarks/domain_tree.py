@@ -46,12 +46,13 @@ STYLES: dict[str, Callable[[Image.Image], Image.Image]] = {
 }
 
 
-def write_tree(source: Path, target: Path) -> int:
+def write_tree(source: Path, target: Path, each: int = EACH) -> int:
     """Write `target`/domain/class/image.png; how many images.
 
     Args:
         source: An npz of colour images, `x_train` (n, H, W, 3) uint8 and `y_train` (n,).
         target: A folder, made where it is not there.
+        each: Images of a class in a domain.
 
     Raises:
         ValueError: A class has too few images.
@@ -61,12 +62,12 @@ def write_tree(source: Path, target: Path) -> int:
     written = 0
     for label in range(CLASSES):
         rows = np.flatnonzero(labels == label)
-        if len(rows) < EACH * len(STYLES):
-            raise ValueError(f"class {label}: {len(rows)} images given; needed: {EACH * len(STYLES)}")
+        if len(rows) < each * len(STYLES):
+            raise ValueError(f"class {label}: {len(rows)} images given; needed: {each * len(STYLES)}")
         for number, (domain, style) in enumerate(STYLES.items()):
             folder = target / domain / f"class_{label}"
             folder.mkdir(parents=True, exist_ok=True)
-            for row in rows[number * EACH : (number + 1) * EACH]:
+            for row in rows[number * each : (number + 1) * each]:
                 style(Image.fromarray(images[row])).save(folder / f"{row}.png")
                 written += 1
     return written
