@@ -5,11 +5,11 @@ python docs/papers.py --check            exits 1 where one of them is not what i
 python docs/papers.py --keep RUN ...     keeps the figures of runs in docs/papers/runs.yaml first
 
 docs/papers/NAME.yaml holds one paper: its plans, their titles and the paper's figures (with `stand_in`, what the
-small run had in place of data that are not at hand), and `settings`, each with where the paper says it. A setting's
-`key` names values of the resolved plan, defaults filled in: `clients.count`, `methods.fedpft.head.epochs` of every
-entry of a method or of the entry with that label, `methods.*.rounds` of every entry that has it; of a list of keys
-the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so is what has
-no key (`here` says what is done instead) and what the paper does not say (`value: null`).
+small run had in place of data not at hand), and `settings`, each with where the paper says it. The `key` of a
+setting names values of the resolved plan, defaults filled in: `clients.count`, `methods.fedpft.head.epochs` of
+every entry of a method or of the entry with that label, `methods.*.rounds` of every entry that has it; of a list
+of keys the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so
+is what has no key (`here` says what is done instead) and what the paper does not say (`value: null`).
 """
 
 from __future__ import annotations
