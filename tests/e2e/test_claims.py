@@ -110,7 +110,7 @@ def test_the_same_plan_gives_the_same_record(runs: tuple[Path, Path]) -> None:
 
 @pytest.mark.slow
 def test_the_plan_of_fmf_as_published_ends_with_its_claim_refuted(tmp_path: Path) -> None:
-    """Each coordinate has an epsilon, counted once: the ledger adds all up, and an attack shows more than claimed."""
+    """Each coordinate has an epsilon, which the claim counts once: the ledger adds all up, an attack sees it."""
     code: Any = cli.main(
         ["run", "configs/fmf_published.yaml", "-o", str(tmp_path / "run"), "--quiet"], standalone_mode=False
     )
