@@ -221,11 +221,13 @@ def test_the_published_composition_of_fmf_is_refuted(make_task: MakeTask) -> Non
         claimed=10.0,
         delta=1e-4,
         tests=4,
-        reruns=1000,
+        reruns=5000,
         estimators=("gaussian", "threshold"),
         seeds=Seeds(0),
     )
-    assert seen.bounds.judged > 1.1 * 10
+    assert seen.bounds.judged > 4 * 10
+    # By the Gaussian estimate: a bound without assumptions cannot show so much.
+    assert all(bound.epsilon is not None for bound in (*seen.bounds.shown, *seen.positive.bounds.shown))
     assert seen.positive.above
     assert not seen.negative.above
     for epsilon, coordinates, expected in (
