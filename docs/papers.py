@@ -4,12 +4,12 @@ python docs/papers.py                    writes the head of every plan, and the 
 python docs/papers.py --check            exits 1 where one of them is not what it would write
 python docs/papers.py --keep RUN ...     keeps the figures of runs in docs/papers/runs.yaml first
 
-docs/papers/NAME.yaml holds one paper: its plans, their titles and the paper's figures, and `settings`, each with
-where the paper says it. A setting's `key` names values of the resolved plan, defaults filled in: `clients.count`,
-`methods.fedpft.head.epochs` of every entry of a method or of the entry with that label, `methods.*.rounds` of
-every entry that has it; of a list of keys the first that the plan has (with `every`, all of them). What is not
-equal to `value` is listed, and so is what has no key (`here` says what is done instead) and what the paper does
-not say (`value: null`).
+docs/papers/NAME.yaml holds one paper: its plans, their titles and the paper's figures (with `stand_in`, what the
+small run had in place of data not at hand), and `settings`, each with where the paper says it. The `key` of a
+setting names values of the resolved plan, defaults filled in: `clients.count`, `methods.fedpft.head.epochs` of
+every entry of a method or of the entry with that label, `methods.*.rounds` of every entry that has it; of a list
+of keys the first that the plan has (with `every`, all of them). What is not equal to `value` is listed, and so
+is what has no key (`here` says what is done instead) and what the paper does not say (`value: null`).
 """
 
 from __future__ import annotations
@@ -302,9 +302,10 @@ def _of_plan(name: str, about: Mapping[str, Any], run: Mapping[str, Any] | None)
     order, figures = about["order"], run["figures"]
     given = f", with {', '.join(f'`{each}`' for each in run['set'])}" if run["set"] else ""
     failed = f" {run['errors']} errors." if run["errors"] else ""
+    stand_in = f" {' '.join(about['stand_in'].split())}" if "stand_in" in about else ""
     said = (
         f"{title} Run at scale {run['scale']:g}{given}: {run['records']:,} records at {run['clients']} clients, "
-        f"{run['minutes']:g} minutes.{failed}"
+        f"{run['minutes']:g} minutes.{failed}{stand_in}"
     )
     rows = [f"| method | paper | ours ({run['measured'].replace('_', ' ')}) |", "|---|---:|---:|"]
     for label in dict.fromkeys([*order, *figures]):

@@ -22,23 +22,23 @@ from fedassay.heads.linear import LinearHead
 from fedassay.methods.shared.local_networks import Scores, personalized, to_inputs
 from fedassay.methods.shared.personalized import Personalized
 from fedassay.support.errors import DataError
-from fedassay.support.optimisation import take_step
+from fedassay.support.optimisation import Optimizer, OptimizerKey, take_step
 from fedassay.support.types import Floats, Frozen, Images, Ints
 
-_MOMENTUM = 0.5
-_WEIGHT_DECAY = 5e-4
+_PAPERS = Optimizer(name="sgd", momentum=0.5, weight_decay=5e-4)
 _BATCH = 128
 _TOGETHER = 512
 
 
 class Personalize(Frozen):
-    """How clients fine-tune; momentum 0.5, weight decay 5e-4 and minibatches of 128 are the paper's.
+    """How clients fine-tune; minibatches of 128 are the paper's.
 
     Attributes:
         strength: Weight of the distance to the global prototypes: the paper's lambda, which it does not give; 0
             with `head: fresh` is its baseline Local-only. A plan writes `lambda`.
         epochs: Passes over a client's records; 200 in the paper.
-        learning_rate: That of SGD.
+        learning_rate: That of the optimiser.
+        optimizer: Of body and head; None: the paper's SGD, of momentum 0.5 and weight decay 5e-4.
         head: What the clients' heads start from: the `global` one, or a `fresh` random one; the paper does
             not say.
     """
@@ -46,15 +46,18 @@ class Personalize(Frozen):
     strength: float = Field(default=1.0, alias="lambda", ge=0, allow_inf_nan=False)
     epochs: PositiveInt = 200
     learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     head: Literal["global", "fresh"] = "global"
 
     @model_serializer
     def _as_written(self) -> dict[str, Any]:
-        """With `lambda`, which is no name of an attribute."""
+        """With `lambda`, which is no name of an attribute, and an optimiser where one was given."""
+        given = {} if self.optimizer is None else {"optimizer": self.optimizer}
         return {
             "lambda": self.strength,
             "epochs": self.epochs,
             "learning_rate": self.learning_rate,
+            **given,
             "head": self.head,
         }
 
@@ -122,13 +125,11 @@ def _train(
     task: MethodInput,
     clip: bool,
 ) -> None:
-    """Minimise equation 12 by SGD, in place."""
+    """Minimise equation 12 by minibatches, in place."""
     inputs, labels = to_inputs(client.images, task.device), torch.tensor(client.labels, device=task.device)
     counts = torch.bincount(labels, minlength=task.classes)
     parameters = [*body.parameters(), *top.parameters()]
-    optimizer = torch.optim.SGD(
-        parameters, lr=settings.learning_rate, momentum=_MOMENTUM, weight_decay=_WEIGHT_DECAY
-    )
+    optimizer = (settings.optimizer or _PAPERS).build(parameters, settings.learning_rate)
     generator = torch.Generator().manual_seed(task.seeds.integer("personal", client.name))
     for _ in range(settings.epochs):
         order = torch.randperm(len(labels), generator=generator).to(labels.device)

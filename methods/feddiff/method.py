@@ -67,6 +67,7 @@ from fedassay.plan.work import film
 from fedassay.privacy import reruns
 from fedassay.privacy.kept_tape import keep_draws, restore_draws
 from fedassay.support.errors import DataError, PlanError
+from fedassay.support.optimisation import OptimizerKey
 from fedassay.support.progress import Advance
 from fedassay.support.types import Parameters
 
@@ -136,7 +137,9 @@ class FedDiff(Parameters):
             FedDiff_s and FedDiff. A list gives client i entry i modulo its length.
         epochs: Passes over a client's records; 200 in the paper.
         batch: Minibatch size; None: the preset's. A private run has its own.
-        learning_rate: AdamW's; None: the preset's. The paper picks it on CIFAR-10 without charging privacy for it.
+        learning_rate: The peak of a schedule; None: the preset's. The paper picks it on CIFAR-10 without charging
+            privacy for it.
+        optimizer: Of the generators; None: AdamW without decay. A private run has its own, in `dp_sgd`.
         label_dropout: Share of the training rows without their class, for guidance.
         sampler: `ddim`, or `ddpm` as in the paper.
         steps: Of the sampler; None: 40, or 1000 for `ddpm`.
@@ -163,6 +166,7 @@ class FedDiff(Parameters):
     epochs: int = Field(default=200, ge=1)
     batch: int | None = Field(default=None, ge=1)
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     label_dropout: float = Field(default=0.1, ge=0, lt=1)
     sampler: Sampler = "ddim"
     steps: int | None = Field(default=None, ge=1, le=1000)
@@ -190,7 +194,8 @@ class FedDiff(Parameters):
         film = all(GENERATORS[name].architecture == "film" for name in self.preset)
         rate = max(self.learning_rate or 0.0, _OVERFITTING_RATE) if film else self.learning_rate
         epochs = max(self.epochs, OVERFITTED)
-        return self.model_copy(update={"epochs": epochs, "learning_rate": rate, "label_dropout": 0.0})
+        trains = {"epochs": epochs, "learning_rate": rate, "optimizer": None}
+        return self.model_copy(update={**trains, "label_dropout": 0.0})
 
     def run(self, task: MethodInput) -> Outcome:
         """One round: models up; the server samples, filters and trains.
@@ -231,10 +236,12 @@ class FedDiff(Parameters):
     def _preset(self, index: int) -> Preset:
         """The generator of a client."""
         found = GENERATORS[self.preset[index % len(self.preset)]]
+        rate = self.learning_rate or found.learning_rate
         return replace(
             found,
             batch=self.batch or found.batch,
-            learning_rate=self.learning_rate or found.learning_rate,
+            learning_rate=rate if self.optimizer is None else self.optimizer.rate(rate),
+            optimizer=self.optimizer,
             condition_dropout=self.label_dropout,
         )
 
@@ -324,7 +331,9 @@ class FedDiff(Parameters):
             model = train_generator(*given, preset, epochs=self.epochs, **where)
         else:
             settings = self.dp_sgd
-            training = PrivateTraining(budget.steps, settings.draws, settings.together, settings.average)
+            training = PrivateTraining(
+                budget.steps, settings.draws, settings.together, settings.average, settings.optimizer
+            )
             preset = replace(preset, learning_rate=settings.learning_rate)
             door = training_door(task, client.name, 0, "weights")
             model = train_generator_privately(

@@ -25,6 +25,7 @@ from fedassay.privacy.accounting import calibrate_noise_multiplier
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent
 from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.sensitivities import class_counts, magnitude_sum
+from fedassay.support.optimisation import OptimizerKey
 
 Fmf = Literal["none", "gaussian", "pydp"]
 """How a client's mean magnitude is protected in a private run; `none` sends none, and filters nothing."""
@@ -58,7 +59,8 @@ class DiffusionDpSgd(DpSgd):
     Attributes:
         epochs: Times that each record is sampled, on average.
         batch: What noised gradient sums are divided by, a public constant.
-        learning_rate: Adam's.
+        learning_rate: That of the optimiser.
+        optimizer: What follows the noised gradients; None: AdamW without decay.
         draws: Time steps and noises that each record's loss is averaged over before clipping; no privacy is spent
             on them.
         together: Records whose gradients are held at once: the size of a virtual step.
@@ -68,6 +70,7 @@ class DiffusionDpSgd(DpSgd):
     epochs: int = Field(default=40, ge=1)
     batch: int = Field(default=32, ge=1)
     learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    optimizer: OptimizerKey = None
     draws: int = Field(default=4, ge=1)
     together: int = Field(default=64, ge=1)
     average: float = Field(default=0.0, ge=0, lt=1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.privacy.gaussian import mu_of
-from fedassay.privacy.reruns import Experiment, flat_rows
+from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import Neighbours
 
 COORDINATES = 1024
@@ -52,8 +52,9 @@ def drawn_means(
 def can_be_observed(target: PrivacyTarget, coordinates: int) -> bool:
     """Whether bounds from `pydp_experiment` mean anything under a claim.
 
-    They are of a sum over coordinates whose clamped noise must be nearly normal, also in the positive control,
-    which has a tenth of the noise that the claim needs: an epsilon of each of at most 2 there.
+    They are of a share of coordinates that must be nearly normal, also in the positive control, which has a tenth
+    of the noise that the claim needs: an epsilon of each of at most 2 there, so that both shares are well inside
+    (0, 1).
     """
     needed = 10 * mu_of(target.epsilon, target.delta)
     return target.adjacency == "add_remove" and needed <= math.sqrt(min(coordinates, COORDINATES))
@@ -61,6 +62,11 @@ def can_be_observed(target: PrivacyTarget, coordinates: int) -> bool:
 
 def pydp_experiment(epsilon: float, coordinates: int, bounds: tuple[float, float]) -> Experiment:
     """The release of a client without records and with one black image, neighbours under add_remove.
+
+    Of a release only the share of the coordinates above the middle is scored. A mean is there whenever its noised
+    sum is above 0, whatever the noised count and the clamp do, and of a Laplace release at a small epsilon the
+    sign tells nearly all. The arcsine of the share's root has a spread that hardly depends on the share (Anscombe,
+    "The Transformation of Poisson, Binomial and Negative-Binomial Data", 1948): the same for both data sets.
 
     A black image's magnitudes are all 0, which is as far from the middle as a value can be: it moves every
     coordinate's sum by its whole sensitivity. (A client without records is one record in the middle; see
@@ -72,11 +78,17 @@ def pydp_experiment(epsilon: float, coordinates: int, bounds: tuple[float, float
         bounds: What the magnitudes lie within.
 
     Returns:
-        With a `mu` that is that of the sums alone where there are many coordinates (the central limit): a size, no
-        bound.
+        With a `mu` that is that of the signs where there are many coordinates (the central limit) and epsilon is
+        small: a size, no bound.
     """
     low, high = bounds
-    width = min(coordinates, COORDINATES)
+    middle, width = (low + high) / 2, min(coordinates, COORDINATES)
+    # Exact means of the two data sets stay as far apart as without the arcsine: noise scales keep their meaning.
+    scale = (middle - low) * math.sqrt(width) / (math.pi / 4)
+
+    def stabilised(released: NDArray[np.float64]) -> NDArray[np.float64]:
+        share = (1 + np.sign(released - middle).mean(axis=1, keepdims=True)) / 2
+        return np.asarray(scale * np.arcsin(np.sqrt(share)), dtype=np.float64)
 
     def release(
         x: NDArray[np.float64],
@@ -89,12 +101,12 @@ def pydp_experiment(epsilon: float, coordinates: int, bounds: tuple[float, float
             return (np.broadcast_to(x.mean(axis=0), (reruns, width)).copy(),)
         return (drawn_means(x, (high - low) / sigmas[0], bounds, rng, (reruns,)),)
 
-    none, black = np.full((1, width), (low + high) / 2), np.full((1, width), low)
+    none, black = np.full((1, width), middle), np.full((1, width), low)
     labels = np.zeros(1, dtype=np.int64)
     return Experiment(
         neighbours=Neighbours(none, labels, black, labels),
         mu=float(np.sqrt(width)) * epsilon / 2,
         sigmas=((high - low) / epsilon,),
         release=release,
-        flatten=(flat_rows,),
+        flatten=(stabilised,),
     )

@@ -9,6 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from fedassay.data import DataRequest, load
+
 _FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -124,3 +126,23 @@ def test_dp_sgd_observed_gives_every_number_and_none_is_above_the_truth() -> Non
     assert 0 <= found["free"] <= found["accounted"]
     nulls = module.null_runs(canaries=200, runs=3)
     assert set(nulls["above_accounted"]) == {"conditional", "free"}
+
+
+def test_a_folder_tree_of_pacs_layout_is_read_as_pacs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 4)
+    images = rng.integers(0, 256, (len(labels), 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", x_train=images, y_train=labels)
+    module = script("domain_tree")
+    assert module.write_tree(tmp_path / "own.npz", tmp_path / "tree", 1) == 28
+    request = DataRequest("pacs", None, tmp_path / "tree", None, 0, tmp_path)
+    data = load(request).train
+    assert data.domain_names == ("art_painting", "cartoon", "photo", "sketch")
+    assert np.bincount(data.labels).tolist() == [4] * 7
+    assert data.domains is not None
+    # Photographs are the images themselves, and no image is in two domains.
+    photos = data.images[data.domains == data.domain_names.index("photo")]
+    assert np.array_equal(photos, images[[4 * label + 2 for label in range(7)]])
+    assert len(np.unique(data.images.reshape(28, -1), axis=0)) == 28
+    with pytest.raises(ValueError, match="class 0: 4 images given; needed: 8"):
+        module.write_tree(tmp_path / "own.npz", tmp_path / "more", 2)

@@ -106,3 +106,26 @@ def test_the_same_plan_gives_the_same_record(runs: tuple[Path, Path]) -> None:
         for run in runs
     )
     assert first == second
+
+
+@pytest.mark.slow
+def test_the_plan_of_fmf_as_published_ends_with_its_claim_refuted(tmp_path: Path) -> None:
+    """Each coordinate has an epsilon, which the claim counts once: the ledger adds all up, an attack sees it."""
+    code: Any = cli.main(
+        ["run", "configs/fmf_published.yaml", "-o", str(tmp_path / "run"), "--quiet"], standalone_mode=False
+    )
+    assert code == 0
+    record = load_record(tmp_path / "run")
+    for claimed in (1.0, 10.0):
+        published = cell(record, "published", claimed).privacy
+        assert published.claimed == claimed
+        assert published.accounted is not None
+        assert published.accounted > 3072 * 0.05 * claimed
+        assert published.observed is not None
+        assert published.observed > 2 * claimed
+        assert published.verdict == "unsound"
+        composed = cell(record, "composed", claimed).privacy
+        assert composed.accounted == pytest.approx(claimed, rel=0.01)
+        assert composed.observed is not None
+        assert composed.observed < claimed
+        assert composed.verdict == "sound"

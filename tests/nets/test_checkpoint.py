@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from fedassay.nets.checkpoint import TrainingState, read_checkpoint, write_checkpoint
+from fedassay.support.optimisation import Optimizer
 
 
-def state_of(layout: torch.memory_format) -> TrainingState:
+def state_of(layout: torch.memory_format, given: Optimizer | None = None) -> TrainingState:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = torch.nn.Conv2d(3, 4, 3).to(memory_format=layout)  # type: ignore[call-overload]
-    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    if given is not None:
+        optimizer = given.build(network.parameters(), 1e-3)
     network(torch.ones(2, 3, 5, 5)).square().sum().backward()
     optimizer.step()
     parameters = dict(network.named_parameters())
@@ -44,3 +47,21 @@ def test_moments_have_the_layout_of_their_weights(
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     # Fused AdamW refuses moments of another layout than their weights on a GPU.
     found.optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Optimizer(name="adam"), Optimizer(name="sgd", momentum=0.9), Optimizer(name="sgd")],
+    ids=["adam", "momentum", "sgd"],
+)
+def test_any_optimiser_goes_on_as_if_it_had_not_stopped(given: Optimizer, tmp_path: Path) -> None:
+    kept, found = (state_of(torch.channels_last, given) for _ in range(2))
+    write_checkpoint(tmp_path / "state", "run", 1, kept)
+    found.optimizer.state.clear()
+    assert read_checkpoint(tmp_path / "state", "run", found)[0] == 1
+    for state in (kept, found):
+        for weight in state.parameters.values():
+            weight.grad = torch.ones_like(weight)
+        state.optimizer.step()
+    for name, weight in found.parameters.items():
+        torch.testing.assert_close(weight, kept.parameters[name], rtol=0, atol=0)

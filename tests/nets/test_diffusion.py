@@ -10,6 +10,7 @@ import pytest
 from fedassay.nets import diffusion
 from fedassay.nets.denoising import ssim
 from fedassay.nets.presets import TINY, Preset
+from fedassay.support.optimisation import Optimizer
 
 FAST = replace(TINY, width=32, blocks=1, embedding=16, steps=40, batch=16, warmup=5, sampling_steps=4, centres=0)
 WARM = replace(FAST, centres=20)
@@ -56,7 +57,15 @@ def test_same_seed_same_bits(preset: Preset) -> None:
     assert not np.array_equal(drawn[0], drawn[2])
 
 
-@pytest.mark.parametrize("preset", [replace(WARM, dropout=0.2, held_out=0.0), FAST])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        replace(WARM, dropout=0.2, held_out=0.0),
+        FAST,
+        replace(FAST, learning_rate=1e-2, optimizer=Optimizer(name="sgd", momentum=0.9)),
+    ],
+    ids=["warm", "fast", "sgd"],
+)
 def test_resumed_run_equals_uninterrupted_run(preset: Preset, tmp_path) -> None:
     class Killed(Exception):
         pass

@@ -143,6 +143,26 @@ def test_parameters_used_and_given_are_kept_apart() -> None:
             {"average": {"head": {"optimizer": {"name": "sgd", "weight_decay": -1}}}},
             r"methods\.0\.average: head\.optimizer\.weight_decay: given -1; .*greater than or equal to 0",
         ),
+        (
+            "methods.0",
+            {"fedavg": {"optimizer": "sgd"}},
+            r"fedavg: optimizer: given 'sgd'; allowed: a section with keys name, learning_rate, momentum, weight",
+        ),
+        (
+            "methods.0",
+            {"feddiff": {"optimizer": {"name": "lion"}}},
+            r"methods\.0\.feddiff: optimizer\.name: given 'lion'; .*'adam', 'adamw' or 'sgd'",
+        ),
+        (
+            "methods.0",
+            {"feddiff": {"dp_sgd": {"optimizer": {"name": "adamw", "momentum": 0.9}}}},
+            r"methods\.0\.feddiff: dp_sgd\.optimizer: .*momentum 0\.9 given with adamw; allowed: with sgd",
+        ),
+        (
+            "methods.0",
+            {"fedcgs": {"personalize": {"optimizer": {"momentum": 0.5}}}},
+            r"methods\.0\.fedcgs: personalize\.optimizer: .*momentum 0\.5 given with adam; allowed: with sgd",
+        ),
         ("methods.0.fedpft.epsilon", "big", r"methods\.fedpft\.epsilon: given 'big'"),
         ("methods.0.fedpft.delta", 2, r"methods\.fedpft\.delta: given 2"),
         ("methods.1.fedcgs.delta", "per_class", r"fedcgs\.delta: given 'per_class'; allowed: a number in"),

@@ -1,8 +1,8 @@
 """The state of an interrupted training run, in one safetensors file.
 
-It holds what the next step depends on (weights, their moving average, AdamW's moments, the random generator, the
-step), so that a resumed run continues bit for bit, and what a watched training has shown so far. Writing is
-atomic; a file that is damaged or belongs to another run counts as absent.
+It holds what the next step depends on (weights, their moving average, what the optimiser remembers, the random
+generator, the step), so that a resumed run continues bit for bit, and what a watched training has shown so far.
+Writing is atomic; a file that is damaged or belongs to another run counts as absent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fedassay.support.atomic import write_bytes
 
-_FACTS = "facts."
+_FACTS, _MEMORY = "facts.", "optimizer."
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ class TrainingState:
         best: The moving average when it did best on the records held out; empty where nothing is selected.
         best_loss: Its loss there, a scalar.
         best_step: The number of steps done then.
-        optimizer: AdamW over `parameters`, in the same order.
+        optimizer: Over `parameters`, in the same order.
         generator: Where the run's random numbers come from; None where every step has streams of its own.
     """
 
@@ -64,10 +64,10 @@ def write_checkpoint(
         tensors["generator"] = state.generator.get_state()
     tensors |= {f"{_FACTS}{name}": each for name, each in (facts or {}).items()}
     for name, parameter in state.parameters.items():
-        moments = state.optimizer.state[parameter]
         tensors[f"weights.{name}"] = parameter.detach()
-        tensors[f"first.{name}"] = moments["exp_avg"]
-        tensors[f"second.{name}"] = moments["exp_avg_sq"]
+        # Moments of Adam and AdamW, SGD's buffer where it has momentum.
+        memory = state.optimizer.state[parameter].items()
+        tensors |= {f"{_MEMORY}{kind}.{name}": value for kind, value in memory if isinstance(value, Tensor)}
     tensors |= {f"average.{name}": each for name, each in state.average.items()}
     tensors |= {f"best.{name}": each for name, each in state.best.items()}
     run = {"fingerprint": fingerprint, "step": step, "best_step": state.best_step}
@@ -97,12 +97,7 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
     with torch.no_grad():
         for name, parameter in state.parameters.items():
             parameter.copy_(tensors[f"weights.{name}"])
-            state.optimizer.state[parameter] = {
-                "step": torch.tensor(float(step), device=parameter.device),
-                # In the weight's own layout, which on a GPU may be channels last: fused AdamW asks for one layout.
-                "exp_avg": torch.empty_like(parameter).copy_(tensors[f"first.{name}"]),
-                "exp_avg_sq": torch.empty_like(parameter).copy_(tensors[f"second.{name}"]),
-            }
+        _remember(state, tensors)
         for kind, weights in (("average", state.average), ("best", state.best)):
             for name, each in weights.items():
                 each.copy_(tensors[f"{kind}.{name}"])
@@ -112,3 +107,19 @@ def read_checkpoint(path: Path, fingerprint: str, state: TrainingState) -> tuple
         state.generator.set_state(tensors["generator"])
     facts = {name.removeprefix(_FACTS): each for name, each in tensors.items() if name.startswith(_FACTS)}
     return step, facts
+
+
+def _remember(state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
+    """What the optimiser knew of every parameter."""
+    fused = bool(state.optimizer.defaults.get("fused"))
+    for key, value in tensors.items():
+        if not key.startswith(_MEMORY):
+            continue
+        kind, name = key.removeprefix(_MEMORY).split(".", 1)
+        parameter = state.parameters[name]
+        if value.shape == parameter.shape and kind != "step":
+            # In the weight's own layout, which on a GPU may be channels last: fused AdamW asks for one layout.
+            own = torch.empty_like(parameter, requires_grad=False).copy_(value)
+        else:
+            own = value.to(parameter.device if fused else "cpu")
+        state.optimizer.state[parameter][kind] = own

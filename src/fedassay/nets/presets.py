@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedassay.support.errors import PlanError
+from fedassay.support.optimisation import Optimizer
 
 Architecture = Literal["film", "unet"]
 """`film`: residual perceptron on the flattened image. `unet`: convolutional U-Net."""
@@ -40,9 +41,10 @@ class Preset:
         dropout: Probability with which a hidden unit is dropped in training.
         steps: Optimiser steps.
         batch: Images in a step.
-        learning_rate: Peak of AdamW's learning rate; linear warm-up, then cosine decay to 0.
+        learning_rate: Peak of the optimiser's learning rate; linear warm-up, then cosine decay to 0.
         warmup: Steps of the warm-up.
-        weight_decay: AdamW's.
+        weight_decay: AdamW's, where there is no `optimizer`.
+        optimizer: What takes the steps; None: AdamW.
         clip: Largest norm of a step's gradient.
         ema: Decay of the moving average of the weights, whose final value is the model.
         condition_dropout: Share of training rows without condition, for classifier-free guidance.
@@ -76,6 +78,7 @@ class Preset:
     learning_rate: float
     warmup: int
     weight_decay: float = 0.0
+    optimizer: Optimizer | None = None
     clip: float = 1.0
     ema: float
     condition_dropout: float = 0.1

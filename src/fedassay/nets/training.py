@@ -1,10 +1,10 @@
 """Training of the conditional denoiser.
 
 Denoising loss at uniform time steps (Ho et al. 2020), conditions dropped at random for classifier-free
-guidance (Ho & Salimans 2022), AdamW, a moving average of the weights. A share of the records is held
-out: what is kept is the average that does best on them, so that a few hundred records are not learned
-by heart. Every random number comes from one CPU generator, whatever the device, and is drawn in a
-fixed order: on a CPU the same seed gives the same bits.
+guidance (Ho & Salimans 2022), AdamW unless the preset names another optimiser, a moving average of the
+weights. A share of the records is held out: what is kept is the average that does best on them, so that a
+few hundred records are not learned by heart. Every random number comes from one CPU generator, whatever the
+device, and is drawn in a fixed order: on a CPU the same seed gives the same bits.
 
 Images and first guesses stay uint8, on the host or on a GPU with room for them, and are converted batch by batch.
 """
@@ -12,6 +12,7 @@ Images and first guesses stay uint8, on the host or on a GPU with room for them,
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -150,11 +151,16 @@ def _initial_state(network: nn.Module, preset: Preset, seed: int) -> TrainingSta
         best={name: p.detach().clone() for name, p in parameters.items()},
         best_loss=torch.tensor(torch.inf),
         best_step=0,
-        optimizer=torch.optim.AdamW(
-            parameters.values(), lr=preset.learning_rate, weight_decay=preset.weight_decay, fused=True
-        ),
+        optimizer=_optimizer(parameters.values(), preset),
         generator=torch.Generator().manual_seed(seed),
     )
+
+
+def _optimizer(parameters: Iterable[nn.Parameter], preset: Preset) -> torch.optim.Optimizer:
+    rate = preset.learning_rate
+    if preset.optimizer is not None:
+        return preset.optimizer.build(parameters, rate)
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=preset.weight_decay, fused=True)
 
 
 def _step(

@@ -462,6 +462,8 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         return f"{where}: {key}: missing; it must be given"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     given = problem["input"]
+    if problem["type"] == "model_type" and all(isinstance(part, str) for part in location):
+        message = f"allowed: a section with keys {', '.join(_keys_at(model, location))}"
     return f"{where}: {key or 'top level'}: given {shown(given)}; {message}"
 
 

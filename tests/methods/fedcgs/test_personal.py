@@ -14,7 +14,7 @@ from fedassay.contracts.method import MethodInput
 from fedassay.exchange.ledger import account
 from fedassay.exchange.transcript import SERVER
 from fedassay.methods.fedcgs.method import FedCGS
-from fedassay.methods.fedcgs.personal import Personalize, prototype_distance
+from fedassay.methods.fedcgs.personal import Personalize, _train, prototype_distance
 from fedassay.support.errors import PlanError
 
 MakeTask = Callable[..., MethodInput]
@@ -43,6 +43,34 @@ def test_clients_that_fine_tune_do_better_on_their_own_classes(make_task: MakeTa
     assert outcome.utility == again.utility
     # The frozen backbone is everybody's and must stay as it is.
     assert not any(parameter.requires_grad for parameter in task.backbone.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "same"),
+    [
+        # The paper's, by name: its rate stands beside.
+        ({"name": "sgd", "momentum": 0.5, "weight_decay": 5e-4}, True),
+        ({"name": "sgd", "momentum": 0.5, "weight_decay": 5e-4, "learning_rate": 0.01}, True),
+        ({"name": "sgd"}, False),
+        ({"name": "adamw", "learning_rate": 1e-3}, False),
+    ],
+    ids=["the paper's", "and its rate", "without momentum", "another"],
+)
+def test_a_client_fine_tunes_by_the_optimiser_of_the_plan(
+    optimizer: dict[str, object], same: bool, make_task: MakeTask
+) -> None:
+    def trained(**given: object) -> list[torch.Tensor]:
+        task = _skewed(make_task)
+        body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        top = torch.nn.Linear(4, task.classes)
+        for index, parameter in enumerate([*body.parameters(), *top.parameters()]):
+            torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(index))
+        settings = Personalize.model_validate({"epochs": 3, **given})
+        _train(settings, body, top, task.clients[0], torch.full((task.classes, 4), math.nan), task, clip=False)
+        return [*body.parameters(), *top.parameters()]
+
+    pairs = zip(trained(), trained(optimizer=optimizer), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs) == same
 
 
 def test_the_second_round_sends_prototypes_down_and_nothing_up(make_task: MakeTask) -> None:
@@ -77,6 +105,9 @@ def test_parameters_are_written_as_plans_write_them(make_task: MakeTask) -> None
     written = method.model_dump(mode="json")
     assert written["personalize"] == {"lambda": 0.5, "epochs": 2, "learning_rate": 0.01, "head": "fresh"}
     assert FedCGS.model_validate(written) == method
+    named = _personal(optimizer={"name": "sgd", "momentum": 0.9})
+    assert named.model_dump(mode="json")["personalize"]["optimizer"]["momentum"] == 0.9
+    assert FedCGS.model_validate(named.model_dump(mode="json")) == named
     assert Personalize().strength == 1.0
     with pytest.raises(PlanError, match="personalize with expansion 100"):
         FedCGS(expansion=100, personalize=Personalize()).run(make_task(clients=1))

@@ -33,6 +33,7 @@ from fedassay.nets.trained import build_network
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
 from fedassay.privacy.tape import Key, taped
+from fedassay.support.optimisation import Optimizer
 from fedassay.support.seeds import Seeds
 
 TINY = replace(GENERATORS["tiny"], width=32, blocks=2, embedding=16)
@@ -241,12 +242,16 @@ def test_records_are_sampled_independently(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("watched", [False, True])
-@pytest.mark.parametrize("average", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("average", "optimizer"),
+    [(0.0, None), (0.9, None), (0.9, Optimizer(name="sgd", momentum=0.9)), (0.0, Optimizer(name="sgd"))],
+    ids=["last", "average", "momentum", "sgd"],
+)
 def test_an_interrupted_run_ends_with_the_same_bits(
-    average: float, watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    average: float, optimizer: Optimizer | None, watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images, labels = _records(20)
-    training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average)
+    training = PrivateTraining(replace(STEPS, steps=9), draws=2, average=average, optimizer=optimizer)
     monkeypatch.setattr(private_training, "_KEPT_EVERY", 4)
     with taped() as first:
         whole = train_generator_privately(images, labels, 3, TINY, training, seed=0, door=DOOR)

@@ -29,6 +29,7 @@ from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.support.devices import resident, times_the_cpu
 from fedassay.support.hashing import digest_arrays
+from fedassay.support.optimisation import Optimizer
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Images, Ints
 
@@ -43,12 +44,14 @@ class PrivateTraining:
         together: Records that go through the network at once: the size of a virtual step.
         average: Decay of the moving average of the weights that is released in their place; 0: the last weights.
             It is computed from what the steps have released, so it costs no privacy.
+        optimizer: What follows the noised gradients; None: AdamW without decay.
     """
 
     steps: PrivateSteps
     draws: int = 1
     together: int = 64
     average: float = 0.0
+    optimizer: Optimizer | None = None
 
 
 def train_generator_privately(
@@ -65,13 +68,13 @@ def train_generator_privately(
     checkpoint: Path | None = None,
     persons: Ints | None = None,
 ) -> TrainedDenoiser:
-    """Train a generator by DP-SGD, with AdamW on the noised gradients (which is post-processing).
+    """Train a generator by DP-SGD, with an optimiser on the noised gradients (which is post-processing).
 
     Args:
         images: Shape (n, height, width, channels), uint8; n may be 0.
         labels: Shape (n,), in 0 to C - 1.
         classes: C.
-        preset: One of `GENERATORS`, with or without changes; its steps and batch play no part.
+        preset: One of `GENERATORS`, with or without changes; its steps, batch and optimiser play no part.
         training: See `PrivateTraining`.
         seed: Of initialisation, which is public.
         door: Streams of sampling and noise.
@@ -106,7 +109,7 @@ def train_generator_privately(
             targets,
             objective,
             training.steps,
-            Updates(preset.learning_rate, training.average),
+            replace(Updates.by(training.optimizer, preset.learning_rate), average=training.average),
             door,
         ),
         known=True,
