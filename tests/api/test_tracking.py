@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,12 @@ def run() -> fedassay.Run:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str]]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     """A client of MLflow and the address of a store that is a folder."""
     mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'fedassay[mlflow]'")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for it
     uri = (tmp_path / "store").as_uri()
-    yield mlflow.MlflowClient(tracking_uri=uri), uri
+    return mlflow.MlflowClient(tracking_uri=uri), uri
 
 
 def test_without_mlflow_the_extra_is_named(run: fedassay.Run, monkeypatch: pytest.MonkeyPatch) -> None:

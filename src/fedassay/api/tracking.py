@@ -1,4 +1,4 @@
-"""A run in MLflow: one MLflow run for the whole, with the plan, the record and the report, and one below it a cell.
+"""A run in MLflow: one MLflow run for the whole, with plan, record and report, and one below it for each cell.
 
 MLflow (https://mlflow.org) keeps the runs of a team's experiments. Only `mlflow.MlflowClient` is used, so the
 experiment and run that a program has active stay as they are.
@@ -95,9 +95,7 @@ class _Sink:
 
         return self._within(place, title, tags, content)
 
-    def _within(
-        self, experiment: str, name: str, tags: Mapping[str, Any], content: Callable[[str], None]
-    ) -> str:
+    def _within(self, experiment: str, name: str, tags: Mapping[str, Any], content: Callable[[str], None]) -> str:
         """Open an MLflow run, fill it and close it: as failed where it could not be filled."""
         words = {key: value(word) for key, word in tags.items() if word is not None}
         run: str = self._client.create_run(experiment, run_name=name, tags=words).info.run_id
@@ -149,9 +147,9 @@ class _Sink:
 def metrics(cell: CellRecord) -> dict[str, float]:
     """The figures of a cell that are finite numbers, by names that MLflow takes.
 
-    The cell's own are `accuracy`, `privacy/accounted`, `communication/bytes_up`, `seconds/total`; those of a finding
-    `audit/attack/source/selection/metric`, and with `.low`, `.high` and `.baseline` its interval and the same figure
-    without the attack. Infinite epsilon is no number in every store: it is in the tags, as a word.
+    The cell's own are `accuracy`, `privacy/accounted`, `communication/bytes_up`, `seconds/total`; those of a
+    finding `audit/attack/source/selection/metric`, and with `.low`, `.high` and `.baseline` its interval and the
+    same figure without the attack. Infinite epsilon is no number in every store: it is in the tags, as a word.
     """
     privacy = {key: getattr(cell.privacy, key) for key in ("claimed", "accounted", "observed", "mu")}
     groups: list[tuple[str, Mapping[str, Any]]] = [
@@ -161,11 +159,12 @@ def metrics(cell: CellRecord) -> dict[str, float]:
         ("seconds/", cell.seconds),
     ]
     for finding in cell.findings:
-        place = "/".join(part for part in (finding.audit, finding.attack, finding.source, finding.selection) if part)
+        parts = (finding.audit, finding.attack, finding.source, finding.selection)
+        place = "/".join(part for part in parts if part)
         for key, metric in finding.metrics.items():
             base = finding.baseline.get(key)
-            parts = {"": metric.value, ".low": metric.low, ".high": metric.high}
-            groups.append((f"{place}/{key}", parts | ({".baseline": base.value} if base else {})))
+            figures = {"": metric.value, ".low": metric.low, ".high": metric.high}
+            groups.append((f"{place}/{key}", figures | ({".baseline": base.value} if base else {})))
     return {
         taken(f"{place}{key}"): float(number)
         for place, group in groups
