@@ -18,8 +18,8 @@ from fedassay.reports.words.summary import listed
 _MINIMUM = ("minimum ",)
 _EPSILONS = ("maximum accounted", "maximum observed")
 _WHY = {
-    True: "smaller ones keep every bound on privacy, and miss only those on use",
-    False: "all that was run is larger, and breaks no other rule",
+    True: "at smaller ones every bound on privacy holds, but too little use is left",
+    False: "every epsilon that was run is larger, and no other rule is broken",
 }
 """Rules that another epsilon may keep, and what is said of those below (True) and above the bound."""
 
