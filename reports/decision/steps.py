@@ -43,7 +43,10 @@ class Step:
 
 
 def open_steps(record: RunRecord) -> tuple[Step, ...]:
-    """What would decide each thing that is open, with the cells that it is open in; the most frequent first."""
+    """What would decide each thing that is open, with the cells that it is open in.
+
+    What was run and said nothing comes first, then what the plan left out; of each the most frequent.
+    """
     deltas, seeds = several_deltas(record), several_seeds(record)
     found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
     for cell in record.cells:
@@ -60,7 +63,8 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
         for what, rows in found.items()
         for seconds in [together([entry for _, entry in rows])]
     ]
-    return tuple(sorted(steps, key=lambda step: -len(step.cells)))
+    silent = {what for what, rows in found.items() if any(entry.status == "inconclusive" for _, entry in rows)}
+    return tuple(sorted(steps, key=lambda step: (step.what not in silent, -len(step.cells))))
 
 
 def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
