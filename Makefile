@@ -27,7 +27,7 @@ test-wheel: $(STAMP)
 # Flower pins versions of packages that fedassay uses too, so it gets an environment of its own.
 test-flower:
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]'
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower-simulation]'
 	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/recorders/test_flower.py
 
 # MLflow is not needed by anything else, so only this installs it.

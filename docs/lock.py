@@ -55,7 +55,7 @@ def main() -> None:
     (ROOT / "constraints-flower.txt").write_text(
         _HEAD
         + "# Every version of the environment of `make test-flower`.\n"
-        + "\n".join(_pins(resolved(["dev", "flower"], core)))
+        + "\n".join(_pins(resolved(["dev", "flower-simulation"], core)))
         + "\n"
     )
 
