@@ -73,9 +73,7 @@ lock: $(STAMP)
 # The notebooks, run again from top to bottom, with their outputs.
 .PHONY: notebooks
 notebooks: $(STAMP)
-	for name in examples/notebooks/*.ipynb; do \
-	  (cd "$$(mktemp -d)" && $(CURDIR)/$(BIN)/jupyter execute --inplace "$(CURDIR)/$$name") || exit 1; \
-	done
+	$(BIN)/python docs/notebooks.py
 
 # Heads of the papers' plans and the tables of docs/papers.md, from docs/papers/*.yaml.
 .PHONY: papers
