@@ -13,7 +13,7 @@ from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
-from fedassay.reports.words.summary import listed
+from fedassay.reports.words.summary import first_clause, listed
 
 _MINIMUM = ("minimum ",)
 _EPSILONS = ("maximum accounted", "maximum observed")
@@ -56,7 +56,7 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     steps = [
         Step(
             what=what,
-            why=f"{rows[0][1].attack}: {rows[0][1].reason}",
+            why=f"{rows[0][1].attack.replace('_', ' ')}: {first_clause(rows[0][1].reason)}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
         )

@@ -110,10 +110,17 @@ def test_what_was_run_and_said_nothing_is_decided_before_what_the_plan_left_out(
         attack="membership", status="not_run", reason="it is not part of the plan", would_decide="add it"
     )
     silent = Coverage(
-        attack="gram_factorization", status="inconclusive", reason="too weak", would_decide="a stronger one"
+        attack="gram_factorization",
+        status="inconclusive",
+        reason="too weak (p = 0.2); SSIM 0.6",
+        would_decide="a stronger one",
     )
     found = decided(cell("fedcgs", 1.0, coverage=(absent, silent)), cell("fedlog", 1.0, coverage=(absent,)))
     assert [step.what for step in found.steps] == ["a stronger one", "add it"]
+    assert [step.why for step in found.steps] == [
+        "gram factorization: too weak",
+        "membership: it is not part of the plan",
+    ]
 
 
 def test_one_seed_that_breaks_the_policy_breaks_the_option() -> None:
