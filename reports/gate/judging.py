@@ -170,7 +170,7 @@ def _bounded(
     if not doubts and judges and not any(applies(cell, audit) for audit in judges):
         return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
     reason = doubts[0] if doubts else "no audit in this cell measures it"
-    return Judgement(rule, name, "undecided", f"{title(metric)} cannot be held against {limit}, as {reason}")
+    return Judgement(rule, name, "undecided", f"{title(metric)} against {limit}: {reason}")
 
 
 def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:

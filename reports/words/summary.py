@@ -279,7 +279,7 @@ def _smallest(limits: Sequence[Limit]) -> str:
     )
     if kind in _ONE and limit.value == 1:
         words = _ONE[kind]
-    return f"smallest leak that would have been found with probability {limit.power:g}: {words}"
+    return f"smallest leak that would have been found: {words} with power {limit.power:g}"
 
 
 def _power(controls: Sequence[PositiveControl]) -> str:
