@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test test-slow test-wheel test-flower mutants check docs format bench bench-full clean
+.PHONY: quickstart test test-slow test-wheel test-flower test-mlflow mutants check docs format bench bench-full clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,8 +27,13 @@ test-wheel: $(STAMP)
 # Flower pins versions of packages that fedassay uses too, so it gets an environment of its own.
 test-flower:
 	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower]'
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[dev,flower-simulation]'
 	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/recorders/test_flower.py
+
+# MLflow is not needed by anything else, so only this installs it.
+test-mlflow: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mlflow]'
+	$(BIN)/python -m pytest tests/api/test_tracking.py
 
 # Breaks the methods one way at a time, in copies of the package, and scores what the audits of claims say of each:
 # within 20 minutes on two cores. Fails where a leak is not found, or an honest variation is flagged.
@@ -68,9 +73,7 @@ lock: $(STAMP)
 # The notebooks, run again from top to bottom, with their outputs.
 .PHONY: notebooks
 notebooks: $(STAMP)
-	for name in examples/notebooks/*.ipynb; do \
-	  (cd "$$(mktemp -d)" && $(CURDIR)/$(BIN)/jupyter execute --inplace "$(CURDIR)/$$name") || exit 1; \
-	done
+	$(BIN)/python docs/notebooks.py
 
 # Heads of the papers' plans and the tables of docs/papers.md, from docs/papers/*.yaml.
 .PHONY: papers

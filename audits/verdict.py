@@ -80,7 +80,7 @@ def positive_control_missed(case: Case) -> Decision | None:
     missed = next((control for control in case.positives if not control.detected), None)
     if missed is None:
         return None
-    reason = f"the positive control was not caught ({missed.shown}): the attack is too weak here"
+    reason = f"the positive control was not caught ({missed.shown}), so the attack is too weak here"
     return "inconclusive", f"{reason}; {_ending(case.result)}"
 
 

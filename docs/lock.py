@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true")
     given = parser.parse_args()
     old = _pins((ROOT / "constraints.txt").read_text()) if given.keep else []
-    every = resolved(["dev", "docs", "sign", "ray", "bench"], old)
+    every = resolved(["dev", "docs", "sign", "mlflow", "ray", "bench"], old)
     pins = _pins(every)
     (ROOT / "constraints.txt").write_text(
         _HEAD
@@ -55,7 +55,7 @@ def main() -> None:
     (ROOT / "constraints-flower.txt").write_text(
         _HEAD
         + "# Every version of the environment of `make test-flower`.\n"
-        + "\n".join(_pins(resolved(["dev", "flower"], core)))
+        + "\n".join(_pins(resolved(["dev", "flower-simulation"], core)))
         + "\n"
     )
 

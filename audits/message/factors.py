@@ -229,7 +229,9 @@ def _about(result: AttackResult, known: _Known, selection: str | None, truths: M
     """Which clients a finding speaks of, and why no vector came out, in the attack's words."""
     if selection != "all":
         sizes = [len(records) for records in truths.values()]
-        return f"{len(sizes)} clients of {min(sizes)} to {max(sizes)} records"
+        clients = f"{len(sizes)} client{'s'[: len(sizes) != 1]}"
+        least, most = min(sizes), max(sizes)
+        return f"{clients} of {least}{f' to {most}' * (most > least)} records"
     if result.vectors or not result.notes:
         return ""
     if known.recovered and "signed" in result.notes[0]:

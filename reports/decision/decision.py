@@ -67,7 +67,8 @@ class Decision:
         options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
         standings: Every way in which the options' guarantees differ in what they speak of; more than one: they
             cannot be compared.
-        steps: What could be recommended yet, and what would decide the rest, the most frequent reason first.
+        steps: What could be recommended yet, and what would decide the rest: first what was
+            run and said nothing, then what the plan left out.
     """
 
     policy: str
@@ -196,7 +197,7 @@ def _answer(
     open_ = [option for option in judged if option.state == "undecided"]
     if open_:
         first, epsilon = open_[0], short(open_[0].group.epsilon)
-        return f"Nothing passes yet: {first.group.name} at ε = {epsilon} is open: {first_clause(first.why[0])}."
+        return f"Nothing passes yet. {first.group.name} at ε = {epsilon} is open: {first_clause(first.why[0])}."
     first = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)))
     closest = "What comes closest is " if judged[1:] else ""
     return f"Nothing passes. {closest}{first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."

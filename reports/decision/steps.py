@@ -13,13 +13,13 @@ from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
-from fedassay.reports.words.summary import listed
+from fedassay.reports.words.summary import first_clause, listed
 
 _MINIMUM = ("minimum ",)
 _EPSILONS = ("maximum accounted", "maximum observed")
 _WHY = {
-    True: "smaller ones keep every bound on privacy, and miss only those on use",
-    False: "all that was run is larger, and breaks no other rule",
+    True: "at smaller ones every bound on privacy holds, but too little use is left",
+    False: "every epsilon that was run is larger, and no other rule is broken",
 }
 """Rules that another epsilon may keep, and what is said of those below (True) and above the bound."""
 
@@ -43,7 +43,10 @@ class Step:
 
 
 def open_steps(record: RunRecord) -> tuple[Step, ...]:
-    """What would decide each thing that is open, with the cells that it is open in; the most frequent first."""
+    """What would decide each thing that is open, with the cells that it is open in.
+
+    What was run and said nothing comes first, then what the plan left out; of each the most frequent.
+    """
     deltas, seeds = several_deltas(record), several_seeds(record)
     found: dict[str, list[tuple[CellRecord, Coverage]]] = {}
     for cell in record.cells:
@@ -53,14 +56,15 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     steps = [
         Step(
             what=what,
-            why=f"{rows[0][1].attack}: {rows[0][1].reason}",
+            why=f"{rows[0][1].attack.replace('_', ' ')}: {first_clause(rows[0][1].reason)}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
         )
         for what, rows in found.items()
         for seconds in [together([entry for _, entry in rows])]
     ]
-    return tuple(sorted(steps, key=lambda step: -len(step.cells)))
+    silent = {what for what, rows in found.items() if any(entry.status == "inconclusive" for _, entry in rows)}
+    return tuple(sorted(steps, key=lambda step: (step.what not in silent, -len(step.cells))))
 
 
 def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:

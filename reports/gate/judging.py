@@ -18,7 +18,7 @@ from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
-from fedassay.reports.words.numbers import interval, significant
+from fedassay.reports.words.numbers import interval, short, significant
 from fedassay.reports.words.summary import attacks_on, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
@@ -159,7 +159,7 @@ def _bounded(
     measured, doubts = _measured(cell, metric)
     states = [(*_state(value, bound, side), where) for where, value in measured]
     order: dict[State, int] = {"broken": 0, "undecided": 1, "pass": 2}
-    limit = f"the {side} of {significant(bound)}"
+    limit = f"the {side} of {short(bound)}"
     if states:
         state, words, where = min(states, key=lambda item: order[item[0]])
         if state == "broken" or not doubts:
@@ -181,8 +181,9 @@ def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
     shown = " ".join(filter(None, (significant(metric.value), interval(metric, count=False), count)))
     inside, outside = (high <= bound, low > bound) if side == "maximum" else (low >= bound, high < bound)
     if inside:
-        return "pass", f"{shown} keeps"
-    return ("broken", f"{shown} breaks") if outside else ("undecided", f"{shown}: the interval lies across")
+        return "pass", f"{shown} is within"
+    beyond = "above" if side == "maximum" else "below"
+    return ("broken", f"{shown} is {beyond}") if outside else ("undecided", f"{shown}: the interval lies across")
 
 
 def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], list[str]]:

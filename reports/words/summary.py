@@ -34,8 +34,26 @@ SELECTIONS = {
 }
 """Plain words for the reconstruction audit's selections."""
 
+_LIMITS = {
+    "share": "{number} % of the records",
+    "records": "{number} records",
+    "shift": "all records closer by {number} {unit}",
+    "messages": "{number} messages",
+    "epsilon": "ε = {number}",
+}
+"""Limits of detection in words, by what they are measured in; the first of them says most of what was sent."""
+
+_ONE = {"records": "a single record", "messages": "a single message"}
+
 _AT_A_GLANCE = 15
 """Lines that are taken in at once, whatever their order."""
+
+
+_SOURCE = re.compile(r"\([a-z]+(_[a-z]+)*\)")
+"""A source in brackets."""
+
+_OUTER = re.compile(r"; (?![^(]*\))")
+"""What parts the clauses of a reason: a semicolon outside of brackets."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +229,8 @@ def _leak(finding: Finding) -> str:
         if baseline is not None and baseline.value is not None:
             text += f" against {significant(baseline.value)} for the baseline"
         return text + _on_what(finding, ssim)
-    return first_sentence(finding.reason)
+    # Sources are named in brackets; how far the recovered are from the truth stands with the finding.
+    return _SOURCE.sub(lambda found: found[0].replace("_", " "), _OUTER.split(first_sentence(finding.reason))[0])
 
 
 def _on_what(finding: Finding, metric: Metric) -> str:
@@ -246,13 +265,21 @@ def _nothing_found(findings: Sequence[Finding]) -> tuple[int, str]:
     power = listed(caught) if caught else "no positive control is on record"
     limits = [finding.limit for finding in sought if finding.limit is not None]
     if limits:
-        worst_limit = max(limits, key=lambda limit: limit.value)
-        power += f"; smallest leak that would have been found: {_smallest(worst_limit)}"
+        power += f"; {_smallest(limits)}"
     return LOOKS["no_leak_found"].rank, f"no leak found ({power})"
 
 
-def _smallest(limit: Limit) -> str:
-    return f"{limit.metric} {significant(limit.value)} with power {limit.power:g}"
+def _smallest(limits: Sequence[Limit]) -> str:
+    """The smallest leak that all of some findings would have found, of those measured in what says most."""
+    kind = next((kind for kind in _LIMITS if any(limit.metric == kind for limit in limits)), limits[0].metric)
+    limit = max((limit for limit in limits if limit.metric == kind), key=lambda limit: limit.value)
+    number = short(100 * limit.value if kind == "share" else limit.value)
+    words = _LIMITS.get(kind, f"{kind.replace('_', ' ')} {{number}}").format(
+        number=number, unit=limit.shift_metric
+    )
+    if kind in _ONE and limit.value == 1:
+        words = _ONE[kind]
+    return f"smallest leak that would have been found: {words} with power {limit.power:g}"
 
 
 def _power(controls: Sequence[PositiveControl]) -> str:

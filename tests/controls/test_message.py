@@ -167,6 +167,7 @@ def test_noised_clients_are_concluded_about_by_size(make_task: MakeTask, make_co
     assert "2 clients of 8 to 14 records" in small.reason
     assert small.metrics["fraction_recovered"].n == 22
     assert large.verdict == "inconclusive"
+    assert "1 client of 90 records: " in large.reason
     assert "the largest client has 90" in large.reason
     assert large.metrics["fraction_recovered"].n == 90
 

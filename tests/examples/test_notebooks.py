@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ def _shown(cell: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
+def _words(cell: dict[str, Any]) -> list[str]:
+    """What a cell says, but for its numbers, which differ a little from machine to machine."""
+    texts = []
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        text = "".join(output.get("text", data.get("text/html", data.get("text/plain", ""))))
+        texts += [word for word in re.split(r"[\W\d_]+|e-", text) if len(word) > 2]
+    return texts
+
+
 def _names() -> list[Any]:
     return [
         pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
@@ -49,10 +60,11 @@ def test_a_notebook_runs_and_shows_what_it_is_stored_with(path: Path, tmp_path: 
     import nbformat
 
     notebook = nbformat.read(path, 4)
-    stored = [_shown(cell) for cell in _cells(notebook)]
+    stored, said = ([of(cell) for cell in _cells(notebook)] for of in (_shown, _words))
     where = {"metadata": {"path": str(tmp_path)}}
     done = nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3", resources=where).execute()
     assert [_shown(cell) for cell in _cells(done)] == stored
+    assert [_words(cell) for cell in _cells(done)] == said
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -152,6 +152,75 @@ def test_what_is_declared_is_audited_as_that(tmp_path: Path) -> None:
     assert found["gram_factorization"].reason.startswith("8 of 8")
 
 
+SITES = 3
+
+
+@pytest.fixture
+def as_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the identity that `_in_a_run` pretends, and with modules of this file found by other processes."""
+    monkeypatch.undo()
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+def _site_app(recorded: Path) -> ClientApp:
+    """A site sends sums of its own eight records' features, and records what it sends."""
+    app = ClientApp(mods=[client_mod(recorded, classes=1)])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        site = int(context.node_config["partition-id"])
+        features = np.maximum(np.random.default_rng(site).normal(size=(8, 40)), 0)
+        arrays = ArrayRecord({"B": Array(features.T @ features), "A": Array(features.sum(axis=0)[None])})
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 8})})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def test_an_app_in_flowers_simulation_is_recorded_and_audited(tmp_path: Path, as_started: None) -> None:
+    pytest.importorskip("ray", reason="Flower's engine is not installed: pip install 'flwr[simulation]'")
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    from fedassay.execution.captured import AuditOptions, audit_transcript
+
+    declared = {
+        "arrays.B": Declared("second_moment", exact(), additive=True),
+        "arrays.A": Declared("class_sums", exact(), additive=True),
+    }
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        recorder = Recorder(tmp_path / "captured", classes=1, declared=declared, method="sums on Flower")
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=SITES, min_available_nodes=SITES)
+        initial = ArrayRecord({"B": Array(np.zeros((40, 40))), "A": Array(np.zeros((1, 40)))})
+        strategy.start(grid=recorder.grid(grid), initial_arrays=initial, num_rounds=1)
+        recorder.save()
+
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(server, _site_app(tmp_path / "sites"), num_supernodes=SITES, backend_config=resources)
+    read = load_transcript(tmp_path / "captured")
+    assert len(read.messages) == SITES
+    assert {message.round for message in read.messages} == {1}
+    assert {name: item.kind for name, item in read.messages[0].fields.items()} == {
+        "arrays.B": "second_moment",
+        "arrays.A": "class_sums",
+        "metrics.num-examples": "other",
+    }
+    # Each site recorded in its own process what the server got from it.
+    for message in read.messages:
+        (own,) = load_transcript(tmp_path / "sites" / message.sender.replace("/", "-")).messages
+        for name, item in message.fields.items():
+            np.testing.assert_array_equal(own.fields[name].values, item.values)
+    _, record = audit_transcript(tmp_path / "captured", None, tmp_path / "out", AuditOptions(quiet=True))
+    assert not record.errors
+    told = {finding.source: finding for finding in record.cells[0].findings}
+    assert told["gram_factorization"].verdict == "leak"
+    assert f"{8 * SITES} of {8 * SITES}" in told["gram_factorization"].reason
+
+
 def test_a_client_records_what_leaves_it_after_the_other_mods(tmp_path: Path) -> None:
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=0.5, delta=1e-5)
     app = _app(mods=[client_mod(tmp_path, classes=10), noise])

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM.find() is None, reason="no Chromium on this machine (apt-get install chromium)"
 )
 
+QUICKSTART = Path(__file__).parents[2] / "docs" / "gallery" / "quickstart"
 SECTIONS = ["verdicts", "epsilons", "utility", "reconstruction", "attacks", "ledger", "basis"]
 FIRST_COLUMN = "[...document.querySelectorAll('#t-utility tbody')].map(b => b.rows[0].cells[{index}].dataset.sort)"
 OVERFLOW = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -147,6 +148,23 @@ def test_no_horizontal_scroll_of_the_page(browser: Any, report: Path, compared: 
         assert browser.evaluate(OVERFLOW) is False
 
 
+FALLEN = """[...document.querySelectorAll('td .badge + sup')].filter(mark =>
+  mark.getBoundingClientRect().top >= mark.previousElementSibling.getBoundingClientRect().bottom).length"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_footnote_stays_beside_its_verdict(browser: Any, width: int, tmp_path: Path) -> None:
+    browser.open(write_report(load_record(QUICKSTART), QUICKSTART, "html", tmp_path / "report.html"), width=width)
+    assert browser.evaluate("document.querySelectorAll('td .badge + sup').length") > 20
+    assert browser.evaluate(FALLEN) == 0
+
+
+def test_what_to_type_is_not_broken_over_lines(browser: Any, report: Path) -> None:
+    browser.open(report, width=390)
+    assert browser.evaluate("document.querySelector('.notice .option').textContent") == "--redact"
+    assert browser.evaluate("document.querySelector('.notice .option').getClientRects().length") == 1
+
+
 def test_a_phone_gets_the_narrow_plots(browser: Any, report: Path) -> None:
     shown = "getComputedStyle(document.querySelector('#f-epsilons .{name}')).display"
     browser.open(report, width=390)
@@ -175,12 +193,12 @@ def pages_of(file: Path) -> int:
     return len(re.findall(rb"/Type ?/Page\b", file.read_bytes()))
 
 
-QUICKSTART = ({"raw_features", "fedpft", "fedcgs", "fedlog", "feddiff"}, {"reconstruction", "message", "dp_claim"})
+USUAL = ({"raw_features", "fedpft", "fedcgs", "fedlog", "feddiff"}, {"reconstruction", "message", "dp_claim"})
 """Method entries and audits of the run that shows what this is for."""
 
 
 def test_a_usual_run_is_printed_on_six_sheets(browser: Any, run: Path, record: RunRecord, tmp_path: Path) -> None:
-    labels, audits = QUICKSTART
+    labels, audits = USUAL
     cells = tuple(
         cell.model_copy(update={"findings": tuple(each for each in cell.findings if each.audit in audits)})
         for cell in record.cells
@@ -194,10 +212,9 @@ def test_a_usual_run_is_printed_on_six_sheets(browser: Any, run: Path, record: R
 
 
 def test_the_quickstart_of_the_gallery_is_printed_on_six_sheets(browser: Any, tmp_path: Path) -> None:
-    run = Path(__file__).parents[2] / "docs" / "gallery" / "quickstart"
-    record = load_record(run)
+    record = load_record(QUICKSTART)
     assert len(record.cells) >= 13
-    browser.open(write_report(record, run, "html", tmp_path / "report.html"))
+    browser.open(write_report(record, QUICKSTART, "html", tmp_path / "report.html"))
     browser.pdf(tmp_path / "page.pdf")
     assert 1 < pages_of(tmp_path / "page.pdf") <= 6
 

@@ -83,7 +83,7 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     broken = decided(cell("fedcgs", 1.0, "unsound"), cell("fedlog", 1.0, "inconclusive"))
     assert broken.recommended is None
     assert broken.state == "broken"
-    assert broken.answer.startswith("Nothing passes yet: fedlog at ε = 1 is open")
+    assert broken.answer.startswith("Nothing passes yet. fedlog at ε = 1 is open")
     alone = decided(cell("fedcgs", 1.0, "unsound"))
     assert alone.answer.startswith("Nothing passes. fedcgs at ε = 1:")
     outside = decided(cell("fedcgs", math.inf))
@@ -103,6 +103,24 @@ def test_why_something_is_open_is_said_in_one_clause() -> None:
     shown = screen(record, decide(record, Policy(name="x", must_conclude=("dp_claim",))))
     assert shown.answer.endswith("the control was not caught: too weak here.")
     assert shown.rows[0].why[0].endswith("the control was not caught: too weak here")
+
+
+def test_what_was_run_and_said_nothing_is_decided_before_what_the_plan_left_out() -> None:
+    absent = Coverage(
+        attack="membership", status="not_run", reason="it is not part of the plan", would_decide="add it"
+    )
+    silent = Coverage(
+        attack="gram_factorization",
+        status="inconclusive",
+        reason="too weak (p = 0.2); SSIM 0.6",
+        would_decide="a stronger one",
+    )
+    found = decided(cell("fedcgs", 1.0, coverage=(absent, silent)), cell("fedlog", 1.0, coverage=(absent,)))
+    assert [step.what for step in found.steps] == ["a stronger one", "add it"]
+    assert [step.why for step in found.steps] == [
+        "gram factorization: too weak",
+        "membership: it is not part of the plan",
+    ]
 
 
 def test_one_seed_that_breaks_the_policy_breaks_the_option() -> None:

@@ -74,7 +74,7 @@ def assay(tmp_path: Path, build_cell: Any) -> Callable[[float], Path]:
 
 @pytest.mark.parametrize(
     ("ssim", "code", "says"),
-    [(0.4, 0, "passes"), (0.6, 1, "breaks the maximum"), (math.nan, 2, "could not be decided")],
+    [(0.4, 0, "passes"), (0.6, 1, "is above the maximum"), (math.nan, 2, "could not be decided")],
 )
 def test_check_answers_on_standard_output(
     command: Command, assay: Callable[[float], Path], ssim: float, code: int, says: str

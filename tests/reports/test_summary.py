@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedassay.records.record import CellRecord, Controls, Finding, PositiveControl, RunRecord, TapeAnswer
+from fedassay.records.record import CellRecord, Controls, Finding, Limit, PositiveControl, RunRecord, TapeAnswer
 from fedassay.reports.words.summary import lead, listed, strip
 from fedassay.reports.words.verdicts import LOOKS, worst
 
@@ -93,6 +93,43 @@ def test_the_power_is_the_weakest_positive_control_that_was_caught(build_cell: A
     findings = (found(0.9), found(0.7), found(0.1, caught=False))
     (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=findings)))
     assert "message caught its positive control at 0.700 AUC" in line.text
+
+
+def test_a_leak_is_said_in_its_first_clause_and_its_source_in_words(build_cell: Any) -> None:
+    leaks = {
+        "3 of 9 records' features computed exactly (gram_factorization); median relative error 6.8e-12 over 3 "
+        "vectors": "3 of 9 records' features computed exactly (gram factorization)",
+        "class_counts leave exactly (client/0; client/1 and 7 more); the rest is noised": "class_counts leave "
+        "exactly (client/0; client/1 and 7 more)",
+    }
+    for reason, said in leaks.items():
+        leak = Finding(audit="message", verdict="leak", reason=reason)
+        (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(leak,))))
+        assert line.leaks == said
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ((("messages", 1.0), ("share", 0.0072), ("share", 0.0104)), "1.04 % of the records"),
+        ((("messages", 1.0),), "a single message"),
+        ((("records", 3.0), ("messages", 1.0)), "3 records"),
+        ((("shift", 0.2),), "all records closer by 0.2 SSIM"),
+        ((("worst_record", 0.25),), "worst record 0.25"),
+    ],
+)
+def test_the_smallest_leak_is_the_largest_limit_of_one_measure(build_cell: Any, limits: Any, said: str) -> None:
+    findings = tuple(
+        Finding(
+            audit="message",
+            verdict="no_leak_found",
+            reason="n",
+            limit=Limit(metric=kind, value=value, n=9, shift_metric="SSIM"),
+        )
+        for kind, value in limits
+    )
+    (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=findings)))
+    assert f"smallest leak that would have been found: {said} with power 0.95)" in line.text
 
 
 def test_no_positive_control_is_said(build_cell: Any) -> None:

@@ -35,7 +35,7 @@ def _wanted(*extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("file", "extras"),
     [
-        ("constraints.txt", ("dev", "docs", "sign", "ray", "bench")),
+        ("constraints.txt", ("dev", "docs", "sign", "mlflow", "ray", "bench")),
         ("locked.txt", ("dev", "docs", "sign")),
         ("constraints-flower.txt", ("dev", "flower")),
     ],

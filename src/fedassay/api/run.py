@@ -144,6 +144,42 @@ class Run:
         held = None if policy is None else self._policy(policy)
         return write_report(self.record, self.folder, format, None if output is None else Path(output), held)
 
+    def to_mlflow(
+        self,
+        experiment: str = "fedassay",
+        *,
+        uri: str | None = None,
+        name: str | None = None,
+        policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None,
+        private: bool = False,
+    ) -> str:
+        """Write the run to MLflow: an MLflow run for the whole, and one below it for each cell.
+
+        The whole has the plan as parameters, the decision as tags, and as artifacts the record, the plan, the
+        report and its Markdown; a cell has its parameters and every figure that was measured as a metric.
+
+        Args:
+            experiment: Name of the experiment; it is made where there is none.
+            uri: Tracking server or store; None: the one that MLflow is set to.
+            name: Of the MLflow run; None: that of the plan.
+            policy: What the decision holds the run to; as in `recommend`.
+            private: Send pictures of private images and names of classes, too. They are left out otherwise, as by
+                `fedassay report --redact`.
+
+        Returns:
+            The identifier of the MLflow run.
+
+        Raises:
+            MissingExtraError: MLflow is not installed.
+            DataError: MLflow refuses, or cannot be reached.
+            PlanError: The policy is wrong.
+        """
+        from fedassay.api.tracking import send
+        from fedassay.records.redacted import redact
+
+        sent = self.record if private or self.record.redacted else redact(self.record)
+        return send(sent, self.folder, self._policy(policy), experiment, uri, name)
+
     def _policy(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None) -> Policy:
         from fedassay.api.inputs import as_policy
         from fedassay.reports.decision.standard import standard_policy
