@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -34,6 +35,9 @@ settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.load_profile("seeded")
 
 _ROOT = Path(__file__).resolve().parents[1]
+
+# `forked` is imported by name.
+sys.path.append(str(Path(__file__).resolve().parent))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 def warm() -> None:
     """Import everything that a run, an audit, a report or a check may need, and nothing else."""
+    import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
     import pydantic  # noqa: F401
     import safetensors.torch  # noqa: F401
     import scipy.optimize

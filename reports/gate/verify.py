@@ -131,13 +131,10 @@ def _unlisted(record: RunRecord, expected: dict[str, str]) -> Iterator[str]:
 def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[tuple[str, bool]]:
     """Each table and page that stands under its own name, and whether it follows from the record."""
     for shown, redacted in ((record, False), (redact(record), True)):
-        made = {
-            f"{default_name('csv', redacted)}/{name}": text for name, text in contents(shown).csv_files().items()
-        }
-        there = (folder / default_name("csv", redacted)).is_dir()
-        for name, text in made.items():
-            if there:
-                yield name, _holds(folder / name, [text])
+        tables = default_name("csv", redacted)
+        if (folder / tables).is_dir():
+            for name, text in contents(shown).csv_files().items():
+                yield f"{tables}/{name}", _holds(folder / tables / name, [text])
         for format in DEFAULT_NAMES:
             name = default_name(format, redacted)
             if format not in _FOLDERS and os.path.lexists(folder / name):

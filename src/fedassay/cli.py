@@ -231,7 +231,6 @@ def audit(
 ) -> int:
     """Audit TRANSCRIPT: messages of your own system, in a folder; see docs/transcript.md."""
     from fedassay.console import plan_file, print_summary
-    from fedassay.execution.captured import AuditOptions, audit_transcript
 
     if not transcript.is_dir():
         raise DataError(
@@ -239,6 +238,9 @@ def audit(
             f"describes and `fedassay run` writes into RUN/transcripts"
         )
     plan = None if plan is None else plan_file(plan)
+    # It imports torch: a wrong path is told of before.
+    from fedassay.execution.captured import AuditOptions, audit_transcript
+
     options = AuditOptions(
         device=device,
         force=force,

@@ -1,4 +1,8 @@
-"""Limits of detection of audits of images: leaks at the limit are found, at a third of it clearly less often."""
+"""Limits of detection of audits of images: leaks at the limit are found, at a third of it clearly less often.
+
+Whether pairs leak is asked of `audits.stats.decisions`, on other arrangements than those of the limit;
+`tests/audits/test_decisions.py` holds it against the verdict's own test.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import pytest
 
 from fedassay.audits.reconstruction.limits import PairedRuns, PooledRuns
 from fedassay.audits.reconstruction.selections import Scored, set_selections
+from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
@@ -39,10 +44,11 @@ def _scored(size: int, top: int, *, leaking: bool, rng: np.random.Generator) -> 
 def test_pairs(n: int, top: int, trials: int, controls: int) -> None:
     """Of large controls, which stand for their populations, and on average over many small ones."""
     rng = np.random.default_rng(n + trials)
+    decision = PairedDecision(n, top, _TESTS, seed=2)
 
     def found(planted: float) -> bool:
         ours, theirs = _trials(np.arange(n) < round(planted * n), rng)
-        return bool(paired_test(ours, theirs, rng, top=top, tests=_TESTS).p <= 0.05 / _TESTS)
+        return decision.rejects(ours, theirs)
 
     at = third = asked = missing = 0
     for _ in range(controls):

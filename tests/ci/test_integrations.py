@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import yaml
 
@@ -84,12 +85,14 @@ def repository(tmp_path: Path) -> Repository:
     (folder / "plan.yaml").write_text(_PLAN)
     for name, text in _POLICIES.items():
         (folder / f"{name}.yaml").write_text(text)
+    (tmp_path / "forked").mkdir()
+    forked.programs(tmp_path / "forked")
     log = tmp_path / "installed"
     note = f'{{ printf "%q " "$@"; echo; }} >> "{log}"'
     scripts = {
-        "fedassay": f'exec "{sys.executable}" -m fedassay "$@"',
+        "fedassay": f'exec "{tmp_path}/forked/fedassay" "$@"',
         # `python -m venv` and `python -m pip` are written down; everything else is Python.
-        "python": f'case "$2" in venv|pip) {note};; *) exec "{sys.executable}" "$@";; esac',
+        "python": f'case "$2" in venv|pip) {note};; *) exec "{tmp_path}/forked/python" "$@";; esac',
     }
     for name, line in scripts.items():
         (programs / name).write_text(f"#!/bin/bash\n{line}\n")

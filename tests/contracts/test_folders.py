@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -28,10 +29,16 @@ def _modules() -> dict[str, Path]:
     return names
 
 
+@cache
+def _import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def _imports(path: Path, names: dict[str, Path]) -> set[str]:
     """The modules of the package that a module imports, those for type checking included."""
     targets = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _import_statements(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedassay."):
             module = str(node.module).removeprefix("fedassay.")
             targets |= {full if (full := f"{module}.{alias.name}") in names else module for alias in node.names}

@@ -28,11 +28,26 @@ QUICK: dict[str, dict[str, object]] = {
     "fedkt": {"partitions": 1, "teachers": 2},
     "fedavg_heads": {"rounds": 3, "local_epochs": 10},
 }
+# For what does not ask whether anything was learned: bytes, budgets and declarations need few steps.
+FEW: dict[str, dict[str, object]] = QUICK | {
+    "average": {"dp_sgd": {"epochs": 2}},
+    "ccvr": {"fedavg": {"local_epochs": 2}},
+    "co_boosting": {"networks": {"bodies": "mlp", "local_epochs": 2}, "rounds": 2},
+    "dense": {"networks": {"bodies": "mlp", "local_epochs": 2}, "rounds": 2},
+    "ensemble": {"dp_sgd": {"epochs": 2}},
+    "fedavg": {"local_epochs": 2},
+    "fedavg_heads": {"rounds": 2, "local_epochs": 2},
+    "fedbe": {"epochs": 1, "dp_sgd": {"epochs": 2}},
+    "fedcvae": {"hidden": 16, "local_epochs": 2, "classifier": {"local_epochs": 2}},
+    "feddiff": {"epochs": 2, "steps": 4, "classifier": {"epochs": 2}, "dp_sgd": {"epochs": 1, "draws": 1}},
+    "fedproto": {"rounds": 2, "local_epochs": 1},
+    "knowledge_distillation": {"epochs": 2, "dp_sgd": {"epochs": 2}},
+}
 METHODS = sorted(entries("method"))
 
 
-def _run(name: str, task: MethodInput) -> Outcome:
-    outcome = lookup("method", name)(**QUICK.get(name, {})).run(task)
+def _run(name: str, task: MethodInput, parameters: dict[str, dict[str, object]] = FEW) -> Outcome:
+    outcome = lookup("method", name)(**parameters.get(name, {})).run(task)
     assert isinstance(outcome, Outcome)
     return outcome
 
@@ -40,7 +55,7 @@ def _run(name: str, task: MethodInput) -> Outcome:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_plain_run(name: str, make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     task = make_task()
-    outcome = _run(name, task)
+    outcome = _run(name, task, QUICK)
     transcript = outcome.transcript
     assert transcript.classes == 10
     assert isinstance(transcript.claim, NoClaim)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import jsonschema
 import pytest
 import yaml
@@ -52,17 +53,14 @@ def install_toy(site: Path) -> None:
 
 def _command(site: Path, cwd: Path) -> Command:
     def run(*args: str, module: str = "fedassay") -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-        return subprocess.run(
-            [sys.executable, "-m", module, *args],
-            cwd=cwd,
-            env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return forked.python("-m", module, *args, cwd=cwd, environment=_environment(site))
 
     return run
+
+
+def _environment(site: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +69,17 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, Path]:
     folder = tmp_path_factory.mktemp("toy")
     install_toy(folder / "site")
     (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN))
-    command = _command(folder / "site", folder)
-    done = command("run", "plan.yaml", "-o", "out", "--quiet")
+    # In an interpreter of its own; the other commands are forked, and import fedassay and what is installed anew.
+    done = subprocess.run(
+        [sys.executable, "-m", "fedassay", "run", "plan.yaml", "-o", "out", "--quiet"],
+        cwd=folder,
+        env=_environment(folder / "site"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    return command, folder
+    return _command(folder / "site", folder), folder
 
 
 def _json(done: subprocess.CompletedProcess[str]) -> Any:

@@ -173,6 +173,20 @@ def _others(task: MethodInput) -> MethodInput:
     return replace(task, clients=tuple(other(client) for client in task.clients))
 
 
+_FIRST: dict[int, tuple[MethodInput, Outcome, Tape]] = {}
+
+
+def _first(case: Case, make_task: MakeTask) -> tuple[MethodInput, Outcome, Tape]:
+    """The task of a case, and its run with its tape: once for the two tests that look at them."""
+    if id(case) not in _FIRST:
+        task = _task(make_task, case)
+        with taped() as tape:
+            outcome = case.run(task)
+        _FIRST[id(case)] = task, outcome, tape
+        return _FIRST[id(case)]
+    return _FIRST.pop(id(case))
+
+
 def _sent(transcript: Transcript) -> list[object]:
     """All that can be read off a transcript."""
     messages = [
@@ -219,9 +233,7 @@ def _of_field(tape: Tape, message: Message, name: str, release: Release, cell: s
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTask) -> None:
-    task = _task(make_task, case)
-    with taped() as tape:
-        outcome = case.run(task)
+    task, outcome, tape = _first(case, make_task)
     assert not tape.faults
     assert not tape.lacks
     used: set[Key] = set()
@@ -257,9 +269,7 @@ def test_every_noised_field_has_draws_of_its_scale(case: Case, make_task: MakeTa
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.honest], ids=str)
 def test_a_transcript_follows_from_the_releases_alone(case: Case, make_task: MakeTask) -> None:
-    task = _task(make_task, case)
-    with taped() as tape:
-        first = case.run(task)
+    task, first, tape = _first(case, make_task)
     assert tape.draws or case.trained
     assert bool(trainings(tape)) == case.trained
     assert all(entry.facts.failures == () for entry in trainings(tape).values())

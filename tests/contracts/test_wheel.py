@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+import forked
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +154,9 @@ def test_a_package_built_on_it_installs_from_its_own_wheel(wheel: Path, tmp_path
     shutil.copytree(ROOT / "examples" / "plugin" / "tests", tmp_path / "away" / "tests")
     shutil.copy(ROOT / "examples" / "plugin" / "plan.yaml", tmp_path / "away")
     tests = ("-m", "pytest", "-p", "no:cacheprovider", "-q", "tests")
-    done = _run(*tests, folder=tmp_path / "away", PYTHONPATH=str(tmp_path / "site"), HOME=str(tmp_path))
+    away = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path)}
+    # Forked, it imports fedassay anew: that of the wheel.
+    done = forked.python(*tests, cwd=tmp_path / "away", environment=away)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

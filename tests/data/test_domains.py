@@ -74,6 +74,7 @@ def test_a_plan_reads_domains_of_an_npz(tmp_path: Path) -> None:
             "split": {"private": 0.8, "public": 0.2, "control": 0},
         },  # type: ignore[arg-type]
         clients={"count": 4, "partition": "domains"},  # type: ignore[arg-type]
+        backbone={"name": "pixels"},  # type: ignore[arg-type]
         methods=({"centralized": {}},),
     )
     prepared = prepare(plan, tmp_path, 0, "cpu", SILENT)

@@ -6,12 +6,11 @@ import json
 import math
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -517,12 +516,7 @@ def test_hostile_transcripts_are_refused_with_one_message(
 def test_the_command_prints_one_message_and_exits_2(tmp_path: Path) -> None:
     folder = _save(tmp_path / "in", [_sums(6, seed=0)])
     _pickled(folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "fedassay", "audit", str(folder), "-o", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.fedassay("audit", folder, "-o", tmp_path / "out")
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 import yaml
 
@@ -68,13 +69,12 @@ def _there(name: str) -> bool:
 
 @pytest.mark.parametrize("page", _pages())
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "fedassay"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedassay "$@"\n')
-    command.chmod(0o755)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    forked.programs(programs)
     folder = tmp_path / "page"
     folder.mkdir()
-    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     for block in _blocks(page):
         if block.needs is not None and not _there(block.needs):
             continue
@@ -82,7 +82,7 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
             (folder / block.title).write_text(block.code, encoding="utf-8")
         if block.language not in {"sh", "python"}:
             continue
-        runner = ["bash", "-euc"] if block.language == "sh" else [sys.executable, "-c"]
+        runner = ["bash", "-euc"] if block.language == "sh" else [str(programs / "python"), "-c"]
         done = subprocess.run(
             [*runner, block.code], cwd=folder, env=environment, capture_output=True, text=True, check=False
         )

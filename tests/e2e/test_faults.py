@@ -10,17 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from fedassay.records.record import load_record
 
 Comparable = Callable[[Path], dict[str, Any]]
 
-# Runs the command line in a fresh interpreter; HOOK breaks it at a chosen place.
+# Runs the command line in an interpreter of its own; HOOK breaks it at a chosen place.
 RUN = "import sys\n{hook}\nfrom fedassay.cli import main\nsys.argv = ['fedassay', *{args!r}]\nmain()"
 
 
-def fedassay(
+def fedassay(*args: str | Path, hook: str = "") -> subprocess.CompletedProcess[str]:
+    """The command line; with workers, which are spawned, in an interpreter of its own."""
+    return started(*args, hook=hook) if "--jobs" in args else forked.fedassay(*args, hook=hook)
+
+
+def started(
     *args: str | Path, hook: str = "", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     code = RUN.format(hook=hook, args=[str(arg) for arg in args])
@@ -39,7 +45,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory, three_cells: str) -> Path:
 def unbroken(plan: Path, comparable: Comparable) -> dict[str, Any]:
     """The record of a run that nothing interrupts."""
     out = plan.parent / "unbroken"
-    done = fedassay("run", plan, "-o", out)
+    done = started("run", plan, "-o", out)
     assert done.returncode == 0, done.stderr
     return comparable(out)
 
@@ -76,7 +82,7 @@ def workers(plan: Path, out: Path, hook: str, *args: str, expected: int = 0) -> 
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(hook)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    done = fedassay("run", plan, "-o", out, "--jobs", "2", *args, environment={"PYTHONPATH": path})
+    done = started("run", plan, "-o", out, "--jobs", "2", *args, environment={"PYTHONPATH": path})
     assert done.returncode == expected, done.stderr
     return done
 
@@ -149,9 +155,11 @@ engines.wait = interrupted
     assert comparable(tmp_path / "out") == unbroken
 
 
-def _stopped(plan: Path, out: Path, number: signal.Signals, *args: str) -> subprocess.CompletedProcess[str]:
+def _stopped(
+    plan: Path, out: Path, number: signal.Signals, *args: str, hook: str = ""
+) -> subprocess.CompletedProcess[str]:
     """A run that gets a signal when its first cell is finished, as batch systems and closed terminals send it."""
-    hook = f"""
+    hook += f"""
 import os, signal
 from fedassay.execution import runfolder
 keep = runfolder.keep
@@ -191,10 +199,10 @@ def test_a_signal_with_workers(
 
 
 def test_a_hang_up_that_nohup_ignores_is_ignored(plan: Path, tmp_path: Path) -> None:
-    hook = "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-    hook += "import threading; threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGHUP)).start()"
-    done = fedassay("run", plan, "-o", tmp_path / "out", hook=hook)
+    hook = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    done = _stopped(plan, tmp_path / "out", signal.SIGHUP, hook=hook)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "record.json").exists()
 
 
 def test_a_stopped_redacted_run_leaves_nothing_private(plan: Path, tmp_path: Path) -> None:

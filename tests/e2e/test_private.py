@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from fedassay.backbones import small_cnn
 from fedassay.data.records import Records
 from fedassay.execution.prepare import prepare
 from fedassay.plan.resolve import load_scenario
@@ -33,6 +34,14 @@ methods: [raw_features: {}]
 attacks: [feature_diffusion: {preset: tiny}, message_algebra: {}, label_distribution: {}]
 audits: [reconstruction: {}, message: {}]
 """
+# Networks are trained for a few steps: what is private is the same, however well they learn it.
+FEW_STEPS = """
+from dataclasses import replace
+from fedassay.backbones import small_cnn
+from fedassay.nets import presets
+small_cnn._STEPS = (10, 10)
+presets.PRESETS["tiny"] = replace(presets.TINY, width=32, blocks=1, embedding=16, steps=10)
+"""
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{24,}={0,2}")
 _NUMBER = re.compile(rb"-?\d+\.\d{4,}(?:[eE]-?\d+)?")
@@ -42,7 +51,7 @@ def fedassay(*args: str | Path, home: Path, **environment: str) -> subprocess.Co
     """The command line, with a cache and a folder of temporary files of its own."""
     (home / "tmp").mkdir(exist_ok=True)
     given = {**os.environ, "FEDASSAY_CACHE": str(home / "cache"), "TMPDIR": str(home / "tmp"), **environment}
-    return forked.fedassay(*args, environment=given)
+    return forked.fedassay(*args, hook=FEW_STEPS, environment=given)
 
 
 class Search:
@@ -55,6 +64,16 @@ class Search:
         # What is all one colour would be found in any page.
         assert all(len(np.unique(image)) > 4 for image in self.images)
         self._tiles = {image[..., 0].tobytes() for image in self.images}
+        self._needles: dict[str, list[bytes]] = {"raw": [], "png": [], "jpeg": [], "features": [], "labels": []}
+        for image, row in zip(self.images, self.features, strict=True):
+            self._needles["raw"] += [image.tobytes(), (image / np.float32(255)).astype(np.float32).tobytes()]
+            self._needles["png"] += [encoded(image, "PNG"), encoded(image, "PNG", optimize=True)]
+            self._needles["jpeg"] += [encoded(image, "JPEG", quality=quality) for quality in (75, 90, 95)]
+            self._needles["features"] += [
+                row[:8].astype(kind).tobytes() for kind in (np.float16, np.float32, np.float64)
+            ]
+        for labels in self.labels:
+            self._needles["labels"] += [labels.astype(kind).tobytes() for kind in (np.uint8, np.int32, np.int64)]
         self._numbers = [{f"{value:.5g}" for value in row[:16]} for row in self.features]
 
     def found(self, folder: Path) -> set[str]:
@@ -66,20 +85,7 @@ class Search:
         return out
 
     def _bytes(self, blob: bytes) -> set[str]:
-        out = set()
-        for image, row in zip(self.images, self.features, strict=True):
-            raw = (image.tobytes(), (image / np.float32(255)).astype(np.float32).tobytes())
-            kinds: dict[str, tuple[bytes, ...]] = {
-                "raw": raw,
-                "png": (encoded(image, "PNG"), encoded(image, "PNG", optimize=True)),
-                "jpeg": tuple(encoded(image, "JPEG", quality=quality) for quality in (75, 90, 95)),
-                "features": tuple(row[:8].astype(kind).tobytes() for kind in (np.float16, np.float32, np.float64)),
-            }
-            out |= {kind for kind, many in kinds.items() if any(each in blob for each in many)}
-        for labels in self.labels:
-            if any(labels.astype(kind).tobytes() in blob for kind in (np.uint8, np.int32, np.int64)):
-                out.add("labels")
-        return out
+        return {kind for kind, many in self._needles.items() if any(each in blob for each in many)}
 
     def _pictures(self, blob: bytes) -> set[str]:
         """Private images that lie anywhere in a picture; nearly, where JPEG has blurred it."""
@@ -147,7 +153,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def search(home: Path) -> Search:
     scenario = load_scenario(home / "plan.yaml", ())
-    return Search(prepare(scenario.plan, scenario.base, 0, "cpu", SILENT).clients)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_cnn, "_STEPS", (10, 10))
+        return Search(prepare(scenario.plan, scenario.base, 0, "cpu", SILENT).clients)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-HEAVY = ("numpy", "torch", "scipy.stats", "scipy.optimize", "sklearn.datasets", "pydantic", "yaml", "click")
+HEAVY = (
+    "click",
+    "dp_accounting.pld.privacy_loss_distribution",
+    "jsonschema",
+    "numpy",
+    "pydantic",
+    "safetensors.torch",
+    "scipy.optimize",
+    "scipy.spatial.distance",
+    "scipy.stats",
+    "sklearn.datasets",
+    "torch",
+    "torch.func",
+    "yaml",
+)
 
 
 def main() -> None:

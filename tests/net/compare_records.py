@@ -139,14 +139,18 @@ def _run(name: str, tree: Path, home: Path) -> None:
     shared = {f"FEDASSAY_{kind.upper()}": str(ROOT.parent / "shared" / kind) for kind in ("data", "weights")}
     with tempfile.TemporaryDirectory() as cache:
         own = {"PYTHONPATH": str(tree / "src"), "FEDASSAY_CACHE": cache, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "fedassay", *wanted]
-        done = subprocess.run(command, cwd=tree, env=shared | dict(os.environ) | own, check=False)
+        code = _fedassay(wanted, tree, shared | dict(os.environ) | own)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{home.name}: {name} ({spent.ru_utime + spent.ru_stime:.0f} s so far)", file=sys.stderr, flush=True)
-    if done.returncode:
+    if code:
         # A record of a run in which something failed is no baseline.
         shutil.rmtree(out, ignore_errors=True)
-        raise RuntimeError(f"{home.name}: {name} ended with exit code {done.returncode}")
+        raise RuntimeError(f"{home.name}: {name} ended with exit code {code}")
+
+
+def _fedassay(wanted: Sequence[str], folder: Path, environment: dict[str, str]) -> int:
+    command = [sys.executable, "-m", "fedassay", *wanted]
+    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
 
 
 def _git(*arguments: str, **environment: str) -> bytes:

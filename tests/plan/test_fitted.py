@@ -10,11 +10,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
+from fedassay.backbones import small_cnn
 from fedassay.execution.prepare import prepare
 from fedassay.plan.estimate import estimate
 from fedassay.plan.fitted import fitted_plan
@@ -26,6 +28,12 @@ from fedassay.support.progress import SILENT
 
 _RNG = np.random.default_rng(0)
 _STARTER = (resources.files("fedassay") / "starter.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backbone is trained for a few steps: nobody asks here how well."""
+    monkeypatch.setattr(small_cnn, "_STEPS", (3, 3))
 
 
 def _pixels(*shape: int) -> Any:
@@ -147,6 +155,7 @@ def test_the_plan_fits_resolves_and_is_estimated(case: str, tmp_path: Path) -> N
     assert set(content) == set(yaml.safe_load(_STARTER))
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("case", ["medmnist of 14 labels", "few images", "a table of labels", "sites"])
 def test_the_records_of_the_plan_are_prepared_as_it_says(case: str, tmp_path: Path) -> None:
     from fedassay.execution.prepare import prepare
@@ -193,8 +202,7 @@ def test_the_command_writes_one_file_and_nothing_where_it_refuses(tmp_path: Path
     root = _folder(tmp_path, ("a", "b"), 30)
 
     def init(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fedassay", "init", *args]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return forked.fedassay("init", *args, cwd=tmp_path)
 
     done = init("mine.yaml", "--data", str(root))
     assert done.returncode == 0, done.stderr
@@ -230,6 +238,7 @@ def _files_of_patients(folder: Path) -> Path:
     return root
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize(
     ("make", "groups", "persons"),
     [
