@@ -45,15 +45,11 @@ def one_run_of_all(
     count, best = len(included), 0.0
     for name, values in scores.named().items():
         level = SHARES[name] * error
-        if name == FEW:
-            pairs = (max(10, count // 200),)
-            counts, right = (2 * pairs[0],), weighted_right(values, included, pairs)
-            if removed:
-                # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
-                right = int(np.count_nonzero(included[np.argsort(values, kind="stable")[-counts[0] :]]))
-        else:
-            pairs = pairs_of_guesses(count, epsilon, delta, level)
-            counts, right = tuple(2 * each for each in pairs), weighted_right(values, included, pairs)
+        pairs = (max(10, count // 200),) if name == FEW else pairs_of_guesses(count, epsilon, delta, level)
+        counts, right = tuple(2 * each for each in pairs), weighted_right(values, included, pairs)
+        if name == FEW and removed:
+            # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
+            right = int(np.count_nonzero(included[np.argsort(values, kind="stable")[-counts[0] :]]))
         best = max(best, _bound(counts, right, count, delta, level))
     return best
 
