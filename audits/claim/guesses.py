@@ -24,7 +24,8 @@ WEIGHTS = 8
 """Weights are whole numbers up to this one."""
 _FEWEST = 5
 """Guesses at either end at least."""
-_RANKS = 10
+_RANKS = 18
+_COMPARED = 3
 _TOP = 32
 """One in so many guesses has the largest weight."""
 
@@ -97,10 +98,13 @@ def pairs_of_guesses(count: int, epsilon: float, delta: float, level: float) -> 
     def p_value(weights: NDArray[np.int64]) -> float:
         return weighted_p_value(2 * np.bincount(weights)[1:], short(weights), count, aimed, delta)
 
-    aimed, best = epsilon / 2, designs[0]
-    for _ in range(2):
-        best = min(designs, key=p_value)
-        aimed = weighted_bound(2 * np.bincount(best)[1:], short(best), count, delta, level) or aimed / 2
+    def bound(weights: NDArray[np.int64]) -> float:
+        return weighted_bound(2 * np.bincount(weights)[1:], short(weights), count, delta, level)
+
+    # p-values at one epsilon are cheap; those that are smallest near the bound that they give are compared by it.
+    aimed = epsilon / 2
+    aimed = bound(min(designs, key=p_value)) or aimed / 2
+    best = max(sorted(designs, key=p_value)[:_COMPARED], key=bound)
     return tuple(np.bincount(best)[1:].tolist())
 
 
