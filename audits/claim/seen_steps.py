@@ -8,29 +8,25 @@ replacing), and the auditor guesses all coins from the sums. One training so tri
 canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", 2023; Nasr et al. 2023).
 
 Two bounds. Conditional on DP-SGD's law, from the share of right guesses (`audits.stats.sampled_gaussian_bound`).
-And free of assumptions (`audits.stats.one_run_fdp`): it holds whatever clipping, sampling and noise really do, and
-that is what it is for. Its scores share the error (`canary_scores.SHARES`); how many coins it guesses follows from
-what is declared, before anything is seen.
+And free of assumptions (`audits.stats.one_run_weighted`): it holds whatever clipping, sampling and noise really
+do, and that is what it is for. Its scores share the error (`canary_scores.SHARES`); which coins it guesses, and
+what each guess weighs, follows from what is declared, before anything is seen (`guesses`).
 
 What it is not: the method's own network and records. Canaries show the steps at their worst, not the records.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from fedassay.audits.claim.bounds import ENOUGH, TOO_LITTLE, Bounds, Control, Observation
-from fedassay.audits.claim.canary_scores import FEW, SHARES, CanaryScores
+from fedassay.audits.claim.canary_scores import CanaryScores
+from fedassay.audits.claim.guesses import one_run_of_all
 from fedassay.audits.stats.epsilon_bound import EpsilonBound
-from fedassay.audits.stats.one_run import guess_counts, largest_rejected, p_value
-from fedassay.audits.stats.one_run_fdp import approximate_inverse, rejects
 from fedassay.audits.stats.refuted import refuted_by_guesses
 from fedassay.audits.stats.sampled_gaussian_bound import sampled_gaussian_bound
 from fedassay.exchange.release import PrivacyClaim
@@ -217,60 +213,15 @@ def bounds_of_seen(seen: Seen, steps: Steps, delta: float, confidence: float) ->
         confidence=confidence,
     )
 
-    def bound(guesses: int, right: int, level: float) -> float:
-        def rejected(epsilon: float) -> bool:
-            return rejects(approximate_inverse(epsilon, delta), count, guesses, right, level)
-
-        return largest_rejected(rejected)
-
-    best = max(bound(*made) for made in _guesses(seen, steps, delta, 1 - confidence))
-    return conditional, EpsilonBound(best, confidence, "one run (f-DP)")
-
-
-def _guesses(seen: Seen, steps: Steps, delta: float, error: float) -> Iterator[tuple[int, int, float]]:
-    """Guesses made, guesses right, and the share of the error, for each score."""
-    count = len(seen.included)
-    for name, scores in seen.scores.named().items():
-        if name != FEW:
-            ((guesses, right),) = guess_counts(scores, seen.included, [guess_number(count, steps.epsilon, delta)])
-        else:
-            # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
-            few = max(20, count // 100)
-            ((guesses, right),) = guess_counts(scores, seen.included, [few])
-            if steps.adjacency == "add_remove":
-                top = np.argsort(scores, kind="stable")[-few:]
-                guesses, right = few, int(np.count_nonzero(seen.included[top]))
-        yield guesses, right, SHARES[name] * error
-
-
-@lru_cache(maxsize=64)
-def guess_number(count: int, epsilon: float, delta: float) -> int:
-    """How many of the coins a one-run bound should guess if the mechanism is what it declares.
-
-    As many as give the largest bound (Steinke et al., Theorem 3.1) where canaries are told as a Gaussian
-    mechanism's are, and right guesses fall a standard deviation short of what is expected.
-    """
-    mu = mu_of(epsilon, delta)
-
-    def bound(number: int) -> float:
-        right = _right(mu, number / count)
-        least = max(0, math.floor(number * right - math.sqrt(number * right * (1 - right))))
-        return largest_rejected(lambda tried: p_value(count, number, least, tried, delta) < 1 - _LEVEL)
-
-    tried: list[int] = np.unique(np.geomspace(min(count, 20), count, 14).astype(int)).tolist()
-    return max(tried, key=bound)
-
-
-def _right(mu: float, share: float) -> float:
-    """Share of right guesses on the outermost scores of N(0, 1) and N(mu, 1), equally mixed: so many of all."""
-    low, high = mu / 2, mu / 2 + 40.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        beyond = (ndtr(mu - middle) + ndtr(-middle)) / 2
-        low, high = (middle, high) if beyond > share / 2 else (low, middle)
-    # Both ends are alike: above the upper threshold, what is in is rightly guessed.
-    inside, outside = float(ndtr(mu - low)), float(ndtr(-low))
-    return inside / (inside + outside)
+    free = one_run_of_all(
+        seen.scores,
+        seen.included,
+        removed=steps.adjacency == "add_remove",
+        epsilon=steps.epsilon,
+        delta=delta,
+        error=1 - confidence,
+    )
+    return conditional, EpsilonBound(free, confidence, "one run, weighted guesses")
 
 
 def _coins(count: int, seeds: Seeds) -> NDArray[np.bool_]:

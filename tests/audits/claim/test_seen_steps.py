@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from fedassay.audits.claim.audit import DpClaimAudit
 from fedassay.audits.claim.canary_scores import CanaryScores
+from fedassay.audits.claim.guesses import pairs_of_guesses
 from fedassay.audits.claim.seen_steps import (
     Steps,
     bounds_of_seen,
-    guess_number,
     simulated,
     steps_of_rounds,
     trained_on,
@@ -193,8 +193,10 @@ def test_scores_of_full_batches_are_the_gaussian_likelihood_ratio(adjacency: Any
 
 def test_more_canaries_and_larger_claims_are_guessed_on_differently() -> None:
     """The number of guesses is fixed by what is declared alone."""
-    assert guess_number(20_000, 1.0, DELTA) > guess_number(1000, 1.0, DELTA)
-    assert 2 <= guess_number(100, 8.0, DELTA) <= 100
+    many, few = (pairs_of_guesses(count, 1.0, DELTA, 0.05) for count in (20_000, 1000))
+    assert sum(many) > sum(few)
+    for level in (0.05, 1e-5):
+        assert 1 <= sum(pairs_of_guesses(100, 8.0, DELTA, level)) <= 50
 
 
 @pytest.mark.slow
