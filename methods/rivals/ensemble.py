@@ -13,6 +13,7 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.transcript import Transcript
 from fedassay.methods.shared.classifiers import Classifiers, of_network, sent_classifiers
+from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.local_heads import Combine, Ensemble, LocalHeads, SentHead, received_heads, sent_heads
 from fedassay.plan.work import local_heads, networks
 
@@ -62,6 +63,7 @@ class EnsembleOfClients(LocalHeads):
             Ensemble([SentHead(head).scores for head in heads], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
+            mechanisms=update_experiments(self.steps(task), 1),
         )
 
     def _of_networks(self, networks: Classifiers, task: MethodInput) -> Outcome:
@@ -73,4 +75,5 @@ class EnsembleOfClients(LocalHeads):
             Ensemble([of_network(member.module) for member in members], self.combine),
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_classifiers(members),
+            mechanisms=update_experiments(networks.steps(task), 1),
         )

@@ -18,6 +18,7 @@ from fedassay.contracts.registry import register
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Transcript
 from fedassay.heads.linear import FeatureModel, LinearHead
+from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.local_heads import LocalHeads, head_of, module_of, received_heads, sent_heads
 from fedassay.methods.shared.local_networks import probabilities
 from fedassay.plan.work import local_heads
@@ -94,6 +95,7 @@ class KnowledgeDistillation(LocalHeads):
             utility=correct,
             communication={"paper_parameters_up": sent, "paper_bytes_up": 4 * sent},
             networks=sent_heads(messages),
+            mechanisms=update_experiments(steps, 1),
             notes=tuple(notes),
         )
 

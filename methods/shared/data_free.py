@@ -20,6 +20,7 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.exchange.release import derived
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.methods.shared.classifiers import Classifiers, of_network, read, sent_classifiers
+from fedassay.methods.shared.dp_sgd import update_experiments
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import LocalNetwork
 from fedassay.nets.batch_statistics import KeptStatistics
@@ -100,6 +101,7 @@ class DataFree(Parameters):
             utility=dict(utility),
             communication={"paper_parameters_up": size, "paper_bytes_up": 4 * size},
             networks=sent_classifiers(members),
+            mechanisms=update_experiments(self.networks.steps(task), 1),
         )
 
 

@@ -26,7 +26,9 @@ from fedassay.methods.fedlog.method import FedLog
 from fedassay.methods.fedpft.chain import FedPFTChain
 from fedassay.methods.fedpft.method import FedPFT
 from fedassay.methods.rivals.average import Average
+from fedassay.methods.rivals.ensemble import EnsembleOfClients
 from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
+from fedassay.methods.rivals.knowledge_distillation import KnowledgeDistillation
 from fedassay.methods.shared.dp_sgd import DpSgd
 from fedassay.methods.shared.heads import HeadTraining
 from fedassay.methods.shared.local_heads import HeadDpSgd
@@ -129,6 +131,9 @@ def test_records_that_count_one_by_one_are_caught(
         ("fedpft_chain", "person"),
         ("fedpft_chain", "client"),
         ("fedavg_heads", "client"),
+        ("average", "client"),
+        ("ensemble", "client"),
+        ("knowledge_distillation", "client"),
     ],
 )
 def test_the_observed_bound_is_near_what_is_accounted(
@@ -242,6 +247,8 @@ def test_heads_in_rounds_keep_their_claim(
 WHOLE: dict[str, Method] = {
     **SUMS,
     "average": Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
+    "ensemble": EnsembleOfClients(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
+    "knowledge_distillation": KnowledgeDistillation(epochs=1, dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
     "fedlog": FedLog(rounds=1, local_epochs=1),
     "fedavg_heads": ROUNDS,
     "fedpft of several components": FedPFT(
