@@ -135,7 +135,7 @@ def test_no_bare_tick_where_an_attack_that_applies_was_not_conclusive(
     print_summary(record, tmp_path)
     said = capsys.readouterr().out
     assert words in said
-    assert "0.0625" in said
+    assert "6.25 % of the records" in said
     assert "strict.yaml" in said
     whole = run_of(bare.model_copy(update={"coverage": (row("message_algebra", "conclusive"),)}))
     assert strip(whole)[0].verdict == "no_leak_found"
