@@ -8,7 +8,7 @@ or it is said why none is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.decision.cost import accuracy_cost
@@ -71,14 +71,15 @@ class Decision:
             run and said nothing, then what the plan left out.
     """
 
+    # What is printed of it is the answer: the rest is a record's worth of text.
     policy: str
-    rules: tuple[str, ...]
+    rules: tuple[str, ...] = field(repr=False)
     state: State
-    recommended: Option | None
+    recommended: Option | None = field(repr=False)
     answer: str
-    options: tuple[Option, ...]
-    standings: tuple[Standing, ...]
-    steps: tuple[Step, ...]
+    options: tuple[Option, ...] = field(repr=False)
+    standings: tuple[Standing, ...] = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
 
 
 def decide(record: RunRecord, policy: Policy) -> Decision:

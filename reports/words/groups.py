@@ -7,7 +7,7 @@ epsilon and delta, over its seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
 from fedassay.reports.words.numbers import exact
@@ -30,7 +30,7 @@ class Group:
     method: str
     epsilon: float
     delta: float
-    cells: tuple[CellRecord, ...]
+    cells: tuple[CellRecord, ...] = field(repr=False)
 
     @property
     def standing(self) -> tuple[Adjacency, str]:
