@@ -264,13 +264,14 @@ def _nothing_found(findings: Sequence[Finding]) -> tuple[int, str]:
             caught.append(f"{audit} caught its positive control{_power(passed)}")
     power = listed(caught) if caught else "no positive control is on record"
     limits = [finding.limit for finding in sought if finding.limit is not None]
-    if limits:
-        power += f"; {_smallest(limits)}"
-    return LOOKS["no_leak_found"].rank, f"no leak found ({power})"
+    # What a line is cut to must hold it.
+    limit = _smallest(limits) if limits else None
+    found = f", while {limit[0]} would have been (power {limit[1]:g}; {power})" if limit else f" ({power})"
+    return LOOKS["no_leak_found"].rank, f"no leak found{found}"
 
 
-def _smallest(limits: Sequence[Limit]) -> str:
-    """The smallest leak that all of some findings would have found, of those measured in what says most."""
+def _smallest(limits: Sequence[Limit]) -> tuple[str, float]:
+    """The smallest leak that all of some findings would have found, in what says most, and the power of that."""
     kind = next((kind for kind in _LIMITS if any(limit.metric == kind for limit in limits)), limits[0].metric)
     limit = max((limit for limit in limits if limit.metric == kind), key=lambda limit: limit.value)
     number = short(100 * limit.value if kind == "share" else limit.value)
@@ -279,7 +280,7 @@ def _smallest(limits: Sequence[Limit]) -> str:
     )
     if kind in _ONE and limit.value == 1:
         words = _ONE[kind]
-    return f"smallest leak that would have been found: {words} with power {limit.power:g}"
+    return words, limit.power
 
 
 def _power(controls: Sequence[PositiveControl]) -> str:

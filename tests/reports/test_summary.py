@@ -129,7 +129,7 @@ def test_the_smallest_leak_is_the_largest_limit_of_one_measure(build_cell: Any, 
         for kind, value in limits
     )
     (line,) = strip(of(build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=findings)))
-    assert f"smallest leak that would have been found: {said} with power 0.95)" in line.text
+    assert f"no leak found, while {said} would have been (power 0.95; " in line.text
 
 
 def test_no_positive_control_is_said(build_cell: Any) -> None:
