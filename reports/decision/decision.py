@@ -198,7 +198,9 @@ def _answer(
     open_ = [option for option in judged if option.state == "undecided"]
     if open_:
         first, epsilon = open_[0], short(open_[0].group.epsilon)
-        return f"Nothing passes yet. {first.group.name} at ε = {epsilon} is open: {first_clause(first.why[0])}."
+        return (
+            f"Nothing passes yet. {first.group.name} at ε = {epsilon} is undecided: {first_clause(first.why[0])}."
+        )
     first = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)))
     closest = "What comes closest is " if judged[1:] else ""
     return f"Nothing passes. {closest}{first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."

@@ -170,7 +170,8 @@ def _bounded(
     if not doubts and judges and not any(applies(cell, audit) for audit in judges):
         return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
     reason = doubts[0] if doubts else "no audit in this cell measures it"
-    return Judgement(rule, name, "undecided", f"{title(metric)} against {limit}: {reason}")
+    where = "above" if side == "maximum" else "below"
+    return Judgement(rule, name, "undecided", f"{title(metric)} may be {where} {short(bound)}, for {reason}")
 
 
 def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
@@ -197,7 +198,7 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
         value = readers[metric]()
         if value.value is not None:
             return [("", value)], []
-        return [], [value.reason or cell.privacy.reason or "not measured"]
+        return [], [value.reason or cell.privacy.reason or "it was not measured"]
     found, doubts = [], []
     for finding in cell.findings:
         held = finding.metrics.get(metric)

@@ -83,7 +83,7 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     broken = decided(cell("fedcgs", 1.0, "unsound"), cell("fedlog", 1.0, "inconclusive"))
     assert broken.recommended is None
     assert broken.state == "broken"
-    assert broken.answer.startswith("Nothing passes yet. fedlog at ε = 1 is open")
+    assert broken.answer.startswith("Nothing passes yet. fedlog at ε = 1 is undecided")
     alone = decided(cell("fedcgs", 1.0, "unsound"))
     assert alone.answer.startswith("Nothing passes. fedcgs at ε = 1:")
     outside = decided(cell("fedcgs", math.inf))
