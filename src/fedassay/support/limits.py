@@ -87,6 +87,9 @@ HEADER_BYTES = 4 * MIB
 MESSAGE_BYTES = 4 * GIB
 """Of one message as it was sent."""
 
+RUN_FILE_BYTES = GIB
+"""Of any other file of a run: a page with all its pictures has some megabytes."""
+
 SIDES = 16
 """Axes of an array."""
 
