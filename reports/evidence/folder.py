@@ -14,7 +14,7 @@ from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.crosswalk import crosswalk
 from fedassay.reports.evidence.lines import Line
 from fedassay.reports.evidence.registry import entries
-from fedassay.support.atomic import write_text
+from fedassay.support.atomic import make_folder, write_text
 from fedassay.support.text import plain_lines, plain_tree
 
 DIGESTS = "SHA256SUMS"
@@ -40,7 +40,7 @@ def write_evidence(record: RunRecord, folder: Path) -> list[Path]:
         "evidence", dict(sorted(digests.items())), name=name_of(record), schema=record.schema_
     )
     files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, text in files.items():
         write_text(folder / name, text)
     return [folder / name for name in files]

@@ -546,7 +546,9 @@ def _written(path: Path, quiet: bool, as_json: bool) -> None:
 
 
 def _command() -> list[str]:
-    return ["fedassay", *sys.argv[1:]]
+    from fedassay.support.text import encodable
+
+    return ["fedassay", *(encodable(word) for word in sys.argv[1:])]
 
 
 from fedassay.privacy.command import account  # noqa: E402 - a group of its own, beside the accounting

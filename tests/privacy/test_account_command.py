@@ -166,3 +166,38 @@ def test_a_list_of_too_many_releases_is_refused(run, tmp_path: Path) -> None:  #
     (tmp_path / "list.yaml").write_text("- {mechanism: pure, epsilon: 1.0e-9, count: 60000}\n" * 2)
     ran = run("compose", tmp_path / "list.yaml", "--delta", "1e-5")
     assert (ran.code, "120,000 releases; allowed: 100,000" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "answer"),
+    [
+        ({"mechanism": "pure", "epsilon": 1e308, "count": 2}, "inf"),
+        ({"mechanism": "dp_sgd", "noise_multiplier": 1.0, "sampling_rate": 5e-324, "steps": 10}, 0.0),
+        ({"mechanism": "dp_sgd", "noise_multiplier": 5e-324, "sampling_rate": 0.01, "steps": 10}, "inf"),
+    ],
+)
+def test_extreme_lists_have_an_answer(run, tmp_path: Path, entry: dict[str, object], answer: object) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "list.json").write_text(json.dumps([entry]))
+    ran = run("compose", tmp_path / "list.json", "--delta", "1e-5", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out)["epsilon"] == answer
+
+
+def test_what_takes_minutes_is_refused_at_once(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    many = {"mechanism": "dp_sgd", "noise_multiplier": 1.0, "sampling_rate": 0.01, "steps": 10_000_000}
+    (tmp_path / "steps.json").write_text(json.dumps([many]))
+    ran = run("compose", tmp_path / "steps.json", "--delta", "1e-5")
+    assert ran.code == 2
+    assert "DP-SGD of 10,000,000 steps; allowed: up to 1,000,000" in ran.err
+    kinds = [{**many, "steps": 1, "noise_multiplier": 1 + i / 100} for i in range(40)]
+    tiny = [{"mechanism": "gaussian", "sigma": 1e-9}]
+    for entries, says in (
+        (kinds, "40 kinds of releases"),
+        (tiny, "multipliers from 0.001"),
+        ([many], "10,000,000 steps"),
+    ):
+        (tmp_path / "list.json").write_text(json.dumps(entries))
+        ran = run("compose", tmp_path / "list.json", "--delta", "1e-5", "--second-opinion")
+        assert ran.code == 2
+        assert says in ran.err
+        assert len(ran.err.strip().splitlines()) == 1

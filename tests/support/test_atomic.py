@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedassay.support.atomic import open_atomic, write_bytes, write_json, write_text
+from fedassay.support.atomic import make_folder, open_atomic, write_bytes, write_json, write_text
 from fedassay.support.errors import PlanError
 
 
@@ -136,3 +136,14 @@ def test_what_appears_while_a_file_is_written_is_left_alone_too(tmp_path: Path) 
         write()
     assert stat.S_ISFIFO(path.lstat().st_mode)
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
+
+
+def test_no_folder_is_made_where_something_else_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "device").symlink_to("/dev/null")
+    made: list[Path] = []
+    monkeypatch.setattr(Path, "mkdir", lambda self, *args, **options: made.append(self))
+    for place in ("file", "file/below", "device", "device/below"):
+        with pytest.raises(FileExistsError):
+            make_folder(tmp_path / place)
+    assert made == []

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from fedassay.support.text import encodable
+
 
 def source_of(path: Path, labels: Sequence[str]) -> dict[str, Any]:
     """The plan file, and the line on which each method entry begins.
@@ -22,7 +24,7 @@ def source_of(path: Path, labels: Sequence[str]) -> dict[str, Any]:
     """
     here, found = Path.cwd(), path.resolve()
     name = found.relative_to(here).as_posix() if found.is_relative_to(here) else path.name
-    return {"file": name, "lines": dict(zip(labels, _entries(path), strict=False))}
+    return {"file": encodable(name), "lines": dict(zip(labels, _entries(path), strict=False))}
 
 
 def _entries(path: Path) -> list[int]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
-from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, epsilon_by_pld
+from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, SMALLEST_RATE, epsilon_by_pld
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
@@ -75,7 +75,7 @@ def compose(events: Iterable[Event], delta: float) -> Total:
         elif isinstance(event, SubsampledGaussianEvent) and event.sampling_rate == 1:
             mus.append(_mu_of_steps(event))
         elif isinstance(event, SubsampledGaussianEvent) and event.steps and event.sampling_rate:
-            sampled.append(event)
+            sampled.append(replace(event, sampling_rate=max(event.sampling_rate, SMALLEST_RATE)))
     mu = compose_mu(mus)
     pure = _fewer_pure([epsilon for epsilon in pure if epsilon > 0])
     sampled = _fewer_sampled(sampled)
@@ -84,7 +84,7 @@ def compose(events: Iterable[Event], delta: float) -> Total:
     if not sampled:
         return _with_pure(mu, tuple(sorted(pure)), delta)
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
-    bound = math.fsum(pure) + epsilon_of(unsampled, delta)
+    bound = sum(pure) + epsilon_of(unsampled, delta)
     if bound == 0 or bound > LARGEST_EPSILON:
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
     epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
@@ -202,16 +202,18 @@ def _fewer_sampled(events: list[SubsampledGaussianEvent]) -> list[SubsampledGaus
     steps: dict[SubsampledGaussianEvent, int] = {}
     ordered = sorted(events, key=lambda event: (event.adjacency, event.sampling_rate, event.noise_multiplier))
     for adjacency in {event.adjacency for event in events}:
-        for group in _groups([event for event in ordered if event.adjacency == adjacency]):
+        for group in _groups(
+            [event for event in ordered if event.adjacency == adjacency], min(limits.DISTINCT, limits.KINDS)
+        ):
             rate, noise = (max(e.sampling_rate for e in group), min(e.noise_multiplier for e in group))
             worst = SubsampledGaussianEvent(noise, rate, 1, adjacency, max(e.members for e in group))
             steps[worst] = steps.get(worst, 0) + sum(event.steps for event in group)
     return [replace(event, steps=number) for event, number in steps.items()]
 
 
-def _groups(ordered: list[_T]) -> list[list[_T]]:
-    """Neighbours in at most `limits.DISTINCT` groups; each for itself where there are no more."""
-    size = max(1, -(-len(ordered) // limits.DISTINCT))
+def _groups(ordered: list[_T], most: int = limits.DISTINCT) -> list[list[_T]]:
+    """Neighbours in at most so many groups; each for itself where there are no more."""
+    size = max(1, -(-len(ordered) // most))
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
 
@@ -241,7 +243,7 @@ def _no_guarantee(event: Event) -> str | None:
 
 def _with_pure(mu: float, pure: tuple[float, ...], delta: float) -> Total:
     """Gaussians and pure events: basic composition, or PLD where that is tighter (it need not be)."""
-    basic = math.fsum(pure) + epsilon_of(mu, delta)
+    basic = sum(pure) + epsilon_of(mu, delta)
     if delta < SMALLEST_DELTA or basic > LARGEST_EPSILON or (mu == 0 and len(pure) == 1):
         return Total(basic, None, "basic composition")
     by_pld = epsilon_by_pld(mu, pure, (), delta)

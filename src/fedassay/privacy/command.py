@@ -60,14 +60,15 @@ def compose(file: Path, delta: float, ask: bool, as_json: bool) -> int:
 
     _within("--delta", delta, 0, 1)
     events = read_events(file)
-    total = add_up(events, delta)
-    facts = {"epsilon": total.epsilon, "mu": total.mu, "method": total.method}
+    peer = {}
     if ask:
         from fedassay.privacy.second_opinion import second_opinion
 
-        peer = second_opinion(events, delta)
-        facts |= {"opacus_prv": peer.estimate, "opacus_prv_low": peer.low, "opacus_prv_high": peer.high}
-    _show(facts, as_json)
+        # First: it refuses more, and at once.
+        other = second_opinion(events, delta)
+        peer = {"opacus_prv": other.estimate, "opacus_prv_low": other.low, "opacus_prv_high": other.high}
+    total = add_up(events, delta)
+    _show({"epsilon": total.epsilon, "mu": total.mu, "method": total.method, **peer}, as_json)
     return 0
 
 

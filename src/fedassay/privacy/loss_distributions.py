@@ -48,7 +48,13 @@ _ERROR, _ERROR_OF_A_STEP = 1e-13, 3e-17
 """Convolution by FFT moves delta by up to these two, measured on Gaussians of 10^3 to 10^6 steps whose delta is
 known (3e-14, 6e-13 and 1.1e-11). They are taken off the delta that is asked for: without that, grids fine enough
 give less than the truth at small delta."""
+SMALLEST_RATE = 1e-15
+"""Losses of rarer samples are lost in rounding; a larger sample gives more away."""
 _REFINEMENT = 5.0
+_LARGEST_GRID = 5e6
+"""Points of a grid over the epsilon that is looked for, beyond which it is not refined: it stays a bound."""
+_STEPS = 1_000_000
+"""More steps of DP-SGD take minutes."""
 _CONVERGED = 1e-3
 _FINEST_STEPS = 5
 
@@ -69,10 +75,16 @@ def epsilon_by_pld(
         An upper bound. Losses above `LARGEST_EPSILON` are for the caller to keep out.
 
     Raises:
-        PlanError: if delta is too small.
+        PlanError: if delta is too small, or there are too many steps.
         ValueError: if DP-SGD events of different adjacencies are mixed.
     """
-    error = _ERROR + _ERROR_OF_A_STEP * sum(event.steps for event in sampled)
+    steps = sum(event.steps for event in sampled)
+    if steps > _STEPS:
+        raise PlanError(
+            f"DP-SGD of {steps:,} steps; allowed: up to {_STEPS:,}, which privacy loss distributions compose in "
+            "seconds"
+        )
+    error = _ERROR + _ERROR_OF_A_STEP * steps
     smallest = max(SMALLEST_DELTA, 2 * error)
     if delta < smallest:
         raise PlanError(
@@ -88,9 +100,9 @@ def epsilon_by_pld(
         epsilon = _pld_epsilon(mu, pure, sampled, delta - error, interval)
         moved = best - epsilon
         best = min(best, epsilon)  # every grid gives an upper bound
-        if moved <= _CONVERGED * best or best == 0:
-            break
         interval = min(interval, best) / _REFINEMENT
+        if moved <= _CONVERGED * best or best == 0 or best > _LARGEST_GRID * interval:
+            break
     return best
 
 

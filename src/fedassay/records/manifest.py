@@ -187,7 +187,7 @@ def _inside(folder: Path, pattern: str) -> list[Path]:
 def _remove_file(folder: Path, name: str) -> None:
     """Remove a regular file and what a killed writer left of it; through no link, nothing outside the folder."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
         return
     parents = [folder / part for part in path.parents if part.parts]
     if any(parent.is_symlink() or not parent.is_dir() for parent in parents):
@@ -213,5 +213,5 @@ def _remove_empty(folder: Path) -> None:
 def _is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
+    except (OSError, ValueError):  # a name that is none
         return False

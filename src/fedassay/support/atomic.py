@@ -80,6 +80,8 @@ def make_folder(path: Path, *, private: bool = True) -> None:
     """
     if path.is_dir():
         return
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     make_folder(path.parent, private=private)
     try:
         path.mkdir(mode=0o700 if private and not is_shared() else 0o777)

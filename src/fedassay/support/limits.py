@@ -57,6 +57,9 @@ COMPOSITIONS = 2_000
 DISTINCT = 32
 """Different pure epsilons, and different kinds of DP-SGD, of one composition: each has a grid of its own."""
 
+KINDS = 4
+"""Kinds of DP-SGD that more than `DISTINCT` of them are composed as: each takes a second where grids are fine."""
+
 GRIDS = 500
 """Such kinds of DP-SGD over all compositions of a transcript; each takes a fifth of a second."""
 
