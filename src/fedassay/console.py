@@ -111,13 +111,15 @@ def print_keys(keys: list[Key], quiet: bool, as_json: bool) -> None:
 def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     """The cells that a plan would run, and what they would take."""
     from fedassay.plan.estimate import estimate
-    from fedassay.plan.own_images import persons_in_words
+    from fedassay.plan.own_images import outline_of, persons_in_words
     from fedassay.plan.rates import in_words
     from fedassay.plan.record_claims import most_of_a_person, record_claims
 
-    most = most_of_a_person(scenario.plan, scenario.base)
-    mistaken = record_claims(((cell.method.label, cell.privacy) for cell in scenario.cells), most)
-    found, persons = estimate(scenario, device), persons_in_words(scenario.plan, scenario.base)
+    # Headers of own images are read once for both.
+    data = outline_of(scenario.plan, scenario.base)
+    targets = ((cell.method.label, cell.privacy) for cell in scenario.cells)
+    mistaken, persons = record_claims(targets, most_of_a_person(data)), persons_in_words(scenario.plan, data)
+    found = estimate(scenario, device)
     rows = [
         {
             "cell": cell.key,

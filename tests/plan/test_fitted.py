@@ -20,7 +20,7 @@ from fedassay.backbones import small_cnn
 from fedassay.execution.prepare import prepare
 from fedassay.plan.estimate import estimate
 from fedassay.plan.fitted import fitted_plan
-from fedassay.plan.own_images import check_images, persons_in_words
+from fedassay.plan.own_images import check_images, outline_of, persons_in_words
 from fedassay.plan.resolve import load_plan, load_scenario
 from fedassay.plan.schema import Plan, parse_plan
 from fedassay.support.errors import DataError, FedassayError, PlanError
@@ -256,7 +256,9 @@ def test_persons_are_proposed_where_a_name_says_so(
     plan = load_plan(tmp_path / "plan.yaml")
     assert plan.data.groups == groups
     check_images(plan, tmp_path)
-    assert persons_in_words(plan, tmp_path).startswith(f"data.groups: {groups}; {persons} persons with")
+    assert persons_in_words(plan, outline_of(plan, tmp_path)).startswith(
+        f"data.groups: {groups}; {persons} persons with"
+    )
     prepared = prepare(plan, tmp_path, 0, "cpu", SILENT)
     held = [set(client.groups.tolist()) for client in prepared.clients if client.groups is not None]
     assert len(held) == plan.clients.count
@@ -271,7 +273,8 @@ def test_no_person_is_proposed_of_whom_each_has_one_record(tmp_path: Path) -> No
     text = fitted_plan(tmp_path / "own.npz", tmp_path / "plan.yaml", _STARTER)
     assert "groups" not in text
     (tmp_path / "plan.yaml").write_text(text)
-    assert "a person of its own" in persons_in_words(load_plan(tmp_path / "plan.yaml"), tmp_path)
+    plan = load_plan(tmp_path / "plan.yaml")
+    assert "a person of its own" in persons_in_words(plan, outline_of(plan, tmp_path))
 
 
 def test_too_few_persons_are_refused_before_anything_is_read(tmp_path: Path) -> None:

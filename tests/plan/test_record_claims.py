@@ -12,6 +12,7 @@ import yaml
 
 from fedassay.console import print_cells, write_starter
 from fedassay.exchange.release import PrivacyTarget
+from fedassay.plan.own_images import outline_of
 from fedassay.plan.record_claims import most_of_a_person, record_claims
 from fedassay.plan.resolve import load_scenario
 from fedassay.plan.schema import parse_plan
@@ -92,4 +93,4 @@ def test_many_targets_are_cut_and_nothing_is_said_to_be_left_where_nothing_is() 
 
 def test_persons_who_are_not_known_before_images_are_read_are_not_counted(tmp_path: Path) -> None:
     plan = parse_plan({"name": "x", "data": {"name": "digits"}, "methods": ["fedcgs"]}, "plan")
-    assert most_of_a_person(plan, tmp_path) == 0
+    assert most_of_a_person(outline_of(plan, tmp_path)) == 0

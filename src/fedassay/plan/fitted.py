@@ -20,7 +20,7 @@ from fedassay.data.npz import names_of_npz
 from fedassay.data.outline import Outline
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.plan.own_images import check_images, data_seeds, outline, request_of, role_sizes
-from fedassay.plan.record_claims import record_claims
+from fedassay.plan.record_claims import most_of_a_person, record_claims
 from fedassay.plan.schema import DataSpec, Plan, PrivacySpec, parse_plan
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.text import plain
@@ -72,8 +72,8 @@ def fitted_plan(data: Path, file: Path, starter: str, label_column: str | None =
 
 def _claims(starter: str, whole: Outline) -> str:
     """What the starting plan's claims for records are for the person with the most; empty: nobody has several."""
-    groups = whole.data.train.groups
-    if groups is None:
+    most = most_of_a_person(whole)
+    if not most:
         return ""
     plan = yaml.safe_load(starter)
     asked = PrivacySpec.model_validate(plan["privacy"])
@@ -86,7 +86,7 @@ def _claims(starter: str, whole: Outline) -> str:
         for epsilon in epsilons
         for delta in deltas
     ]
-    return record_claims(targets, int(np.unique(groups, return_counts=True)[1].max()))
+    return record_claims(targets, most)
 
 
 def _plan(sections: dict[str, Any]) -> Plan:

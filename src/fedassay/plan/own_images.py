@@ -143,13 +143,18 @@ def _features(request: DataRequest) -> Path:
     return find(request.features, request.base, "data.features")
 
 
-def persons_in_words(plan: Plan, base: Path) -> str:
+def outline_of(plan: Plan, base: Path) -> Outline | None:
+    """The outline of a plan's data, for its first seed; arguments and errors as `outline`."""
+    return outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+
+
+def persons_in_words(plan: Plan, found: Outline | None) -> str:
     """Whose the records are taken to be, as far as that is told without reading an image.
 
-    Raises:
-        DataError: As `check_images`.
+    Args:
+        plan: Names the persons, or does not.
+        found: Its `outline_of`.
     """
-    found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
     words = f"data.groups: {plan.data.groups}"
     if plan.data.groups is None:
         if found is None or found.data.train.groups is None:

@@ -10,31 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
-import numpy as np
-
+from fedassay.data.outline import Outline
 from fedassay.exchange.release import PrivacyTarget
-from fedassay.plan.own_images import data_seeds, outline, request_of
-from fedassay.plan.schema import Plan
 from fedassay.privacy.conversions import group_pair
 from fedassay.privacy.gaussian import epsilon_of, mu_of
+from fedassay.privacy.units import most_records
 
 _NAMED = 3
 """Targets that are written out; the others follow the same rule."""
 
 
-def most_of_a_person(plan: Plan, base: Path) -> int:
-    """The most records that one person has, as far as that is told without reading an image; 0: it is not.
-
-    Raises:
-        DataError: As `fedassay.plan.own_images.check_images`.
-    """
-    found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+def most_of_a_person(found: Outline | None) -> int:
+    """The most records that one person has, from the outline of the data; 0 where that does not tell."""
     groups = None if found is None else found.data.train.groups
-    if groups is None or not len(groups):
-        return 0
-    return int(np.unique(groups, return_counts=True)[1].max())
+    return 0 if groups is None else most_records([groups])
 
 
 def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> str:

@@ -10,7 +10,7 @@ from fedassay.backbones.torchvision_models import MEASURED
 from fedassay.contracts.sizes import Sizes
 from fedassay.data.feature_archive import width_of
 from fedassay.data.loading import DataSize
-from fedassay.plan.own_images import RoleSizes, data_seeds, outline, request_of, role_sizes
+from fedassay.plan.own_images import RoleSizes, data_seeds, outline, outline_of, request_of, role_sizes
 from fedassay.plan.schema import Plan
 from fedassay.support.errors import FedassayError
 from fedassay.support.paths import find
@@ -31,7 +31,7 @@ def sizes_of(plan: Plan, base: Path) -> Sizes | str:
         roles = _published_roles(plan, known)
     else:
         try:
-            found = outline(request_of(plan.data, base, data_seeds(plan.seeds[0])))
+            found = outline_of(plan, base)
             if found is None:
                 return f"the number and size of the images of {plan.data.name} is not known without reading them"
             image, classes, roles = found.image, found.data.train.classes, role_sizes(plan.data, found)
