@@ -60,11 +60,10 @@ def _bound(counts: tuple[int, ...], right: int, count: int, delta: float, level:
     weighted = weighted_bound(counts, right, count, delta, level)
     if len(counts) > 1:
         return weighted
-    inverse = approximate_inverse
-    return max(
-        weighted,
-        largest_rejected(lambda tried: rejects(inverse(tried, delta), count, counts[0], right, level)),
+    equal = largest_rejected(
+        lambda tried: rejects(approximate_inverse(tried, delta), count, counts[0], right, level)
     )
+    return max(weighted, equal)
 
 
 @lru_cache(maxsize=64)

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from attacked import by_ratio
 from scipy.special import ndtr
 
-from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership import statistics
 from fedassay.audits.membership.client_canaries import canary_clients, canary_guesses
 from fedassay.audits.membership.clients import allowed_of_client, client_finding, own_clients
 from fedassay.audits.membership.swaps import Guesses, audited_swaps, own_swaps
 from fedassay.audits.membership.worst_record import Risk, runs_needed, worst_record_finding
-from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.audit import AttackedContext, AuditContext
-from fedassay.contracts.membership import MembershipGame, make_game, visible
 from fedassay.contracts.method import MethodInput
 from fedassay.data.records import Records
-from fedassay.exchange.view import View
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.rivals.fedavg_heads import FedAvgHeads
 from fedassay.privacy.gaussian import mu_of
 from fedassay.support.errors import NotRunError
-from fedassay.support.progress import SILENT
-from fedassay.support.seeds import Seeds
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
-
-RATIO = Membership(shadows=0, tests=("likelihood_ratio",))
-
-
-def _attacked(context: AuditContext) -> AttackedContext:
-    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.rerun(clients, seeds), context.view.threat)
-
-    questions = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
-    known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
-
-    def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
-        return RATIO.run(view, known if game is None else replace(known, game=game))
-
-    context = replace(context, view=visible(context.outcome, context.view.threat))
-    return context.attacked(ask, "test", questions)
 
 
 def _grouped(records: Records, first: int, each: int = 3) -> Records:
@@ -65,7 +44,7 @@ def of_unit(make_task: MakeTask, make_context: MakeContext) -> Callable[..., Att
             owners = tuple(_grouped(client, 1000 * place) for place, client in enumerate(task.clients))
             task = replace(task, clients=owners, test=_grouped(task.test, 9000))
         task = replace(task, privacy=task.privacy.model_copy(update={"unit": unit}))
-        return _attacked(make_context(task, FedNCM(), bounds=20))
+        return by_ratio(make_context(task, FedNCM(), bounds=20))
 
     return make
 

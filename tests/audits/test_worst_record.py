@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from attacked import by_ratio
 
-from fedassay.attacks.membership.attack import Membership
 from fedassay.audits.membership.swaps import Guesses
 from fedassay.audits.membership.worst_record import worst_record_finding
-from fedassay.contracts.attack import AttackResult, Knowledge
-from fedassay.contracts.audit import AttackedContext, AuditContext
-from fedassay.contracts.membership import MembershipGame, make_game, visible
+from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput
-from fedassay.data.records import Records
-from fedassay.exchange.view import View
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.records.record import Finding
-from fedassay.support.progress import SILENT
-from fedassay.support.seeds import Seeds
 
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
-
-RATIO = Membership(shadows=0, tests=("likelihood_ratio",))
-
-
-def _attacked(context: AuditContext) -> AttackedContext:
-    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-        return visible(context.rerun(clients, seeds), context.view.threat)
-
-    questions = make_game(context.clients, context.test, context.attacker, simulate, Seeds(1), classes=10)
-    known = Knowledge(context.attacker, 10, None, True, Seeds(0), "cpu", SILENT, game=questions)
-
-    def ask(view: View, game: MembershipGame | None = None, *, upstream: bool = False) -> AttackResult:
-        return RATIO.run(view, known if game is None else replace(known, game=game))
-
-    context = replace(context, view=visible(context.outcome, context.view.threat))
-    return context.attacked(ask, "test", questions)
 
 
 def _guesses(rates: np.ndarray, runs: int, seed: int) -> Guesses:
@@ -73,7 +51,7 @@ def test_one_exposed_record_among_many_is_found_where_the_mean_hides_it() -> Non
 def _found(make_task: MakeTask, make_context: MakeContext, epsilon: float, runs: int) -> Finding:
     options = {} if np.isinf(epsilon) else {"epsilon": epsilon, "adjacency": "add_remove"}
     context = make_context(make_task(clients=2, records=60, **options), FedNCM(), bounds=50)
-    return worst_record_finding(_attacked(context), 8, runs)
+    return worst_record_finding(by_ratio(context), 8, runs)
 
 
 def test_sums_without_noise_give_single_records_away(make_task: MakeTask, make_context: MakeContext) -> None:
@@ -104,7 +82,7 @@ def test_noised_sums_do_not_and_say_what_would_have_been_found(
 def test_without_strangers_of_their_labels_nothing_is_run(make_task: MakeTask, make_context: MakeContext) -> None:
     context = make_context(make_task(clients=2, records=60), FedCGS(), bounds=50)
     alone = replace(context, test=context.test.take(np.zeros(0, np.int64)))
-    attacked = replace(_attacked(context), test=alone.test)
+    attacked = replace(by_ratio(context), test=alone.test)
     found = worst_record_finding(attacked, 8, 20)
     assert found.verdict == "not_run"
     assert "stand in" in found.reason

@@ -148,17 +148,17 @@ def test_the_observed_bound_is_near_what_is_accounted(
     assert observed >= 0.9 * context.accounted.epsilon
 
 
+@pytest.mark.parametrize("name", ["average", "fedavg_heads"])
+@pytest.mark.parametrize(("unit", "mechanism"), [("person", "dp_sgd"), ("client", "gaussian")])
 def test_dp_sgd_of_persons_and_updates_of_clients_keep_their_claim(
-    of_persons: Make, make_context: Context
+    of_persons: Make, make_context: Context, unit: str, mechanism: str, name: str
 ) -> None:
-    quick = Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0))
-    for unit, mechanism in (("person", "dp_sgd"), ("client", "gaussian")):
-        context = make_context(of_persons(unit, adjacency="add_remove"), quick)
-        release = context.outcome.transcript.messages[0].fields["head_weights"].release
-        assert (release.mechanism, release.unit) == (mechanism, unit)
-        assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-2)
-        asked = asked_of(context)
-        assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
+    context = make_context(of_persons(unit, adjacency="add_remove"), WHOLE[name])
+    release = context.outcome.transcript.messages[0].fields["head_weights"].release
+    assert (release.mechanism, release.unit) == (mechanism, unit)
+    assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-2)
+    asked = asked_of(context)
+    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
 
 
 def test_fedlog_of_persons(of_persons: Make, make_context: Context) -> None:
@@ -230,18 +230,6 @@ def test_components_that_count_records_one_by_one_are_caught(
     monkeypatch.setattr(MethodInput, "weights", lambda self, client: None)
     chosen = FedPFT(components=3, covariance="diag", counts="noised", dp_steps=3)
     assert "above the declared sensitivity" in asked_of(make_context(of_persons(), chosen)).failed
-
-
-@pytest.mark.parametrize(("unit", "mechanism"), [("person", "dp_sgd"), ("client", "gaussian")])
-def test_heads_in_rounds_keep_their_claim(
-    of_persons: Make, make_context: Context, unit: str, mechanism: str
-) -> None:
-    context = make_context(of_persons(unit, adjacency="add_remove"), ROUNDS)
-    release = context.outcome.transcript.messages[0].fields["head_weights"].release
-    assert (release.mechanism, release.unit) == (mechanism, unit)
-    assert context.accounted.epsilon == pytest.approx(4.0, rel=1e-2)
-    asked = asked_of(context)
-    assert [answer.status for answer in asked.answers] == ["passed"] * 3, asked.rows
 
 
 WHOLE: dict[str, Method] = {
