@@ -38,7 +38,7 @@ from fedassay.privacy.gaussian import mu_of
 from fedassay.privacy.mechanisms import release_class_counts
 from fedassay.privacy.sensitivities import class_counts
 from fedassay.support.errors import DataError
-from fedassay.support.optimisation import OptimizerKey, take_step
+from fedassay.support.optimisation import OptimizerKey, chosen, take_step
 from fedassay.support.types import Images, Parameters
 
 _SOURCE = (
@@ -95,8 +95,8 @@ class FedCVAE(Parameters):
         beta: Weight of the divergence from the prior.
         local_epochs: Passes over a client's records; 200 in Mendieta et al. 2025.
         batch: Minibatch size; the divisor of noised gradient sums in a private run.
-        learning_rate: That of the optimiser, and of Adam in `distill`.
-        optimizer: None: Adam.
+        learning_rate: That of the optimiser.
+        optimizer: Of autoencoders and of `distill`'s decoder; None: Adam.
         distillation_epochs: Of `distill`: passes over as many images as there were records.
         classifier: How the server trains its classifier on the images; `dp_sgd` plays no part there.
         labels: Whether a private run noises the histogram.
@@ -281,7 +281,7 @@ class FedCVAE(Parameters):
         first = next(iter(generators.values()))
         student = self._fresh(task.clients[0], task)
         counts = np.sum([each.counts for each in generators.values()], axis=0)
-        optimizer = torch.optim.Adam(student.decoder.parameters(), lr=self.learning_rate)
+        optimizer = chosen(self.optimizer).build(student.decoder.parameters(), self.learning_rate)
         source = torch.Generator().manual_seed(task.seeds.integer("distillation"))
         names, weights = list(generators), [float(each.counts.sum()) for each in generators.values()]
         steps = math.ceil(self.distillation_epochs * counts.sum() / self.batch)

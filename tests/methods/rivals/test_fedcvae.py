@@ -19,6 +19,7 @@ from fedassay.nets.cvae import CVAEKind, build_cvae, truncated_normal
 from fedassay.nets.dp_sgd.clipped_sums import record_gradients
 from fedassay.nets.local_training import record_objective
 from fedassay.support.errors import DataError
+from fedassay.support.optimisation import Optimizer, chosen
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
@@ -141,6 +142,21 @@ def test_clients_without_records_are_left_out(make_task: MakeTask) -> None:
     assert set(outcome.generators) == {"client/1", "client/2"}
     with pytest.raises(DataError, match="no client has any record"):
         FedCVAE(classifier=Classifiers()).run(replace(task, clients=(nobody,)))
+
+
+def test_the_distilled_decoder_follows_the_plans_optimiser(
+    make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Optimizer | None] = []
+
+    def spy(given: Optimizer | None) -> Optimizer:
+        asked.append(given)
+        return chosen(given)
+
+    monkeypatch.setattr("fedassay.methods.rivals.fedcvae.chosen", spy)
+    given = {**QUICK, "server": "distill", "distillation_epochs": 1, "optimizer": {"name": "sgd", "momentum": 0.5}}
+    FedCVAE.model_validate(given).run(make_task(clients=2, records=60))
+    assert asked == [Optimizer(name="sgd", momentum=0.5)]
 
 
 @pytest.mark.parametrize("epsilon", [math.inf, 5.0])
