@@ -248,7 +248,7 @@ def digest(record: RunRecord, measured: str) -> dict[str, Any]:
         "minutes": round(sum(sum(cell.seconds.values()) for cell in record.cells) / 60, 1),
         "measured": measured,
         "figures": {label: round(sum(each) / len(each), 4) for label, each in figures.items()},
-        "errors": len(record.errors),
+        "errors": [f"{error.cell or error.stage}: {error.message}" for error in record.errors],
     }
 
 
@@ -301,7 +301,7 @@ def _of_plan(name: str, about: Mapping[str, Any], run: Mapping[str, Any] | None)
         return f"{title} Not run. The paper: {results}\n"
     order, figures = about["order"], run["figures"]
     given = f", with {', '.join(f'`{each}`' for each in run['set'])}" if run["set"] else ""
-    failed = f" {run['errors']} errors." if run["errors"] else ""
+    failed = "".join(f" Failed: {each}." for each in run["errors"])
     stand_in = f" {' '.join(about['stand_in'].split())}" if "stand_in" in about else ""
     said = (
         f"{title} Run at scale {run['scale']:g}{given}: {run['records']:,} records at {run['clients']} clients, "

@@ -120,7 +120,8 @@ def _measures(cell: CellRecord) -> str:
 
 def _untested(cell: CellRecord) -> str:
     if not cell.coverage:
-        return f"{cell_name(cell)}: what was not tested is not on record"
+        words = "no attack that is installed reads what it sends, or the record does not say which do"
+        return f"{cell_name(cell)}: {words}"
     open_ = [f"{item.attack} ({item.reason})" for item in cell.coverage if item.status != "conclusive"]
     return f"{cell_name(cell)}: {', '.join(open_)}" if open_ else ""
 
