@@ -25,6 +25,7 @@ from fedassay.support.atomic import write_json, write_text
 SCRIPTS = (
     "ssim_search",
     "memorization_search",
+    "nearest_streamed",
     "mixture_fits",
     "fedcgs_statistics",
     "mechanism_reruns",

@@ -37,7 +37,22 @@ def test_ssim_search() -> None:
 
 def test_memorization_search() -> None:
     module, images = script("memorization_search"), script("images32").synthetic(80)
-    module.check(module.vectors(images[:5]), module.vectors(images[5:]))
+    module.check(images[:5], images[5:])
+
+
+def test_nearest_streamed() -> None:
+    images = script("images32").synthetic(80)
+    script("nearest_streamed").check(images[:5], script("images32").crops(images, 200))
+
+
+def test_lists_that_differ_from_the_peers_are_refused() -> None:
+    module, images = script("memorization_search"), script("images32").synthetic(80)
+    found = module.top_k_l2(images[:5], images[5:], 50)
+    order = found.indices.copy()
+    assert module.differing(found, order, images[:5], images[5:]) == 0
+    order[:, [3, 40]] = order[:, [40, 3]]
+    with pytest.raises(AssertionError):
+        module.differing(found, order, images[:5], images[5:])
 
 
 def test_mixture_fits() -> None:
