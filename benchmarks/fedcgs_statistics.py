@@ -2,15 +2,15 @@
 
     python benchmarks/fedcgs_statistics.py
 
-The statistics must be computed at 95 % of the rate at which this machine's BLAS computes their largest part and nothing
-else: one triangle of the product of the features with themselves (`dsyrk`), given whole, in float64 and in its own
-order of memory. Converting features and adding up the classes' sums are what is on top.
+The statistics must be computed at 95 % of the rate at which this machine's BLAS computes their largest part and
+nothing else: one triangle of the product of the features with themselves (`dsyrk`), given whole, in float64 and in
+its own order of memory. Converting features and adding up the classes' sums are what is on top.
 
 The second peer is our own writing of the path of the paper's code: torch on one client's features in batches of
-1,024, converted to float64; class sums by `scatter_add_`; B by a product per batch; the covariance from outer products
-of the mean; and the explicit inverse of it. Ours is `fedassay.heads.gaussian` with ridge 0, as there. Both start from
-float32 features, which is what a backbone gives. Statistics agree to 1e-8 of their largest entry, logits to 1e-8 of the
-largest logit.
+1,024, converted to float64; class sums by `scatter_add_`; B by a product per batch; the covariance from outer
+products of the mean; and the explicit inverse of it. Ours is `fedassay.heads.gaussian` with ridge 0, as there.
+Both start from float32 features, which is what a backbone gives. Statistics agree to 1e-8 of their largest entry,
+logits to 1e-8 of the largest logit.
 """
 
 from __future__ import annotations

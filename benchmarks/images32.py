@@ -36,11 +36,12 @@ def synthetic(number: int) -> Images:
     images = np.fft.ifft2(shaped, axes=(1, 2)).real
     images = 0.7 * images.mean(axis=3, keepdims=True) + 0.3 * images
     images *= 60 / images.std(axis=(1, 2, 3), keepdims=True)
-    return np.clip(np.rint(127 + images), 0, 255).astype(np.uint8)
+    made: Images = np.clip(np.rint(127 + images), 0, 255).astype(np.uint8)
+    return made
 
 
 def near_copies(images: Images, number: int) -> Images:
-    """Images as they are, then mirrored, in turn and with a little noise: what a generator that memorizes makes."""
+    """Images as they are, then mirrored, with a little noise: what a memorizing generator makes."""
     rng = np.random.default_rng(0)
     chosen = images[np.arange(number) % len(images)]
     chosen = np.where((np.arange(number) // len(images) % 2 == 1)[:, None, None, None], chosen[:, :, ::-1], chosen)

@@ -4,13 +4,13 @@
     python benchmarks/memorization_search.py --full     60,000 queries: five times the training set
 
 Queries stand in for generated images: test images, mirrored and with a little noise in turn. Ours is given the
-8-bit images, as `memorization_scores` is; peers know float32 only and are given that, its making not counted. Every
-contender builds its index inside its time and uses the same threads. faiss is optional
+8-bit images, as `memorization_scores` is; peers know float32 only and are given that, its making not counted.
+Every contender builds its index inside its time and uses the same threads. faiss is optional
 (`pip install faiss-cpu`); without it the ratio is to scikit-learn's.
 
 Before anything is timed our lists are compared with brute force in whole numbers (200 queries), and with
 faiss's on all queries: where a list differs, the two images must be equally far to faiss's rounding.
-`of_sgemm` is the work of a brute-force product in float32 in our processor time, over the measured rate of torch's.
+`of_sgemm` is the work of a brute-force product in float32 in our processor time, over torch's measured rate.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def peer_name() -> str:
 
 
 def sklearn_search(queries: Vectors, gallery: Vectors) -> NDArray[np.float64]:
+    distances: NDArray[np.float64]
     distances, _ = NearestNeighbors(n_neighbors=NEIGHBOURS, algorithm="brute").fit(gallery).kneighbors(queries)
     return distances
 
@@ -74,8 +75,10 @@ def brute(queries: images32.Images, gallery: images32.Images) -> tuple[NDArray[n
 def differing(
     ours: Neighbours, theirs: NDArray[np.int64], queries: images32.Images, gallery: images32.Images
 ) -> int:
-    """Asserts that lists differ from a peer's only where it cannot tell the distances apart; in how many places."""
+    """Asserts that lists differ from a peer's only where it cannot tell distances apart; in how many places."""
     row, place = np.nonzero(ours.indices != theirs)
+    if not len(row):
+        return 0
     other = np.linalg.norm(
         (queries[row].astype(np.float64) - gallery[theirs[row, place]]).reshape(len(row), -1), axis=1
     )
@@ -99,7 +102,7 @@ def check(queries: images32.Images, gallery: images32.Images) -> int:
 
 
 def vectors(images: images32.Images) -> Vectors:
-    return images.reshape(len(images), -1).astype(np.float32) / 255
+    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
 
 
 def stream(queries: images32.Images, gallery: images32.Images, blocks: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def photographs(number: int, side: int, rng: np.random.Generator) -> NDArray[np.
     at = np.linspace(0, np.pi, side)
     waves = np.einsum("ui,vj->uvij", *(np.cos(np.arange(5)[:, None] * at),) * 2).reshape(25, -1)
     planes = rng.normal(0, 1 / (1 + np.arange(25)), (number, 3, 25)) @ waves
-    return 128 + 60 * planes.reshape(number, -1) + rng.normal(0, 3, (number, 3 * side * side))
+    noise: NDArray[np.float64] = rng.normal(0, 3, (number, 3 * side * side))
+    return noise + 128 + 60 * planes.reshape(number, -1)
 
 
 def as_bytes(numbers: NDArray[np.float64]) -> Pixels:
@@ -89,10 +91,14 @@ def test_blocks_and_small_galleries(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_few_distances_of_photographs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     images = as_bytes(photographs(2040, 16, rng))
-    measured, measure = [], nearest_pixels._measure
-    monkeypatch.setattr(
-        nearest_pixels, "_measure", lambda *given: (measured.append(len(given[2][1])), measure(*given))[1]
-    )
+    measured: list[int] = []
+    measure = nearest_pixels._measure
+
+    def counted(*given: Any) -> None:
+        measured.append(len(given[2][1]))
+        measure(*given)
+
+    monkeypatch.setattr(nearest_pixels, "_measure", counted)
     searched(images[:40], images[40:], 10)
     assert 40 * 10 <= sum(measured) < 40 * 100
 

@@ -5,14 +5,14 @@ as those of float32 and without rounding. So every distance that is measured her
 distances is that of the indices, and the lists are those of a brute-force search, whatever the pixels are.
 
 Few distances have to be measured. Images are reduced to coordinates a along R orthonormal directions near the
-gallery's leading principal ones, and those are rounded to bfloat16 where the processor multiplies it, else float32. With b
-the rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken away
+gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b the
+rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken away
 (all relative to a centre),
 
     q.g = b.b' + b.d' + d.b' + e.e' <= b.b' + |b| |d'| + |d| |b'| + |e| |e'|
 
-by Cauchy-Schwarz, and the right side is one product of R + 3 columns. Three more columns subtract |g|^2 / 2, so that
-the product is an upper bound on (|q|^2 - distance^2) / 2, rounded monotonically. First the k best bounds are
+by Cauchy-Schwarz, and the right side is one product of R + 3 columns. Three more subtract |g|^2 / 2, so that the
+product is an upper bound on (|q|^2 - distance^2) / 2, rounded monotonically. First the k best bounds are
 measured, then every image whose bound reaches the k-th measured distance.
 
 Directions are orthonormal to rounding in float64: the principal ones are rounded to bytes, so that projections are
@@ -173,7 +173,7 @@ def _directions(values: Tensor) -> Tensor:
 def _coordinates(
     values: Tensor, squares: Tensor, directions: Tensor, against_centre: Tensor, orthonormal: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of images relative to the centre: squared norms, rounded coordinates, norms of the rounding and of the rest."""
+    """Of images relative to the centre: squared norms, rounded coordinates, norms of rounding and rest."""
     products = torch._int_mm(values, directions).double()
     centred = products[:, :-1] - against_centre[:-1]
     exact = centred @ orthonormal
@@ -237,9 +237,10 @@ def _ordered(numbers: Tensor) -> NDArray[Any]:
     """Numbers that are compared as these are: bfloat16 as its bits, which NumPy compares twenty times faster."""
     if numbers.dtype != torch.bfloat16:
         return numbers.numpy()
-    bits = numbers.view(torch.int16).numpy()
+    bits: NDArray[np.int16] = numbers.view(torch.int16).numpy()
     # The bits of negative numbers fall with their size, those behind the sign turned over.
-    return bits ^ ((bits >> 15) & 0x7FFF)
+    ordered: NDArray[np.int16] = bits ^ ((bits >> 15) & 0x7FFF)
+    return ordered
 
 
 def _kth_or_less(bounds: NDArray[Any], k: int) -> NDArray[Any]:
@@ -253,7 +254,7 @@ def _kth_or_less(bounds: NDArray[Any], k: int) -> NDArray[Any]:
 
 
 def _places(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the true entries are: for each row the first of its entries (rows + 1,), and the columns, row by row."""
+    """Where the true entries are: the first of each row (rows + 1,), and the columns, row by row."""
     flags = mask.reshape(-1)
     whole = len(flags) // 8 * 8
     # Eight entries at a time, since most are false.
