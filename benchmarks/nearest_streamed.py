@@ -5,8 +5,8 @@
 
 The gallery is crops and mirror images of 12,000 CIFAR-10 images, as a training makes them; 1,000 of the
 queries are searched, and the time of all is that of making the gallery ready and a hundred times the search.
-faiss IndexFlatL2 is timed on the same queries among 12,000 images, alternately, and projected by pairs: its cost is
-the same for each. Before that a hundred lists are compared with brute force in whole numbers over the whole gallery.
+faiss IndexFlatL2 is timed on the same queries among 12,000 images, alternately, and projected by pairs: its cost
+is the same for each. Before that a hundred lists are compared with brute force in whole numbers over the gallery.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def photographs(number: int, side: int, rng: np.random.Generator) -> NDArray[np.
     at = np.linspace(0, np.pi, side)
     waves = np.einsum("ui,vj->uvij", *(np.cos(np.arange(5)[:, None] * at),) * 2).reshape(25, -1)
     planes = rng.normal(0, 1 / (1 + np.arange(25)), (number, 3, 25)) @ waves
-    noise: NDArray[np.float64] = rng.normal(0, 3, (number, 3 * side * side))
-    return noise + 128 + 60 * planes.reshape(number, -1)
+    smooth: NDArray[np.float64] = 128 + 60 * planes.reshape(number, -1)
+    return smooth + rng.normal(0, 3, smooth.shape)
 
 
 def as_bytes(numbers: NDArray[np.float64]) -> Pixels:

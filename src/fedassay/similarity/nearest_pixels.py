@@ -5,9 +5,9 @@ as those of float32 and without rounding. So every distance that is measured her
 distances is that of the indices, and the lists are those of a brute-force search, whatever the pixels are.
 
 Few distances have to be measured. Images are reduced to coordinates a along R orthonormal directions near the
-gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b the
-rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken away
-(all relative to a centre),
+gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b
+the rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken
+away (all relative to a centre),
 
     q.g = b.b' + b.d' + d.b' + e.e' <= b.b' + |b| |d'| + |d| |b'| + |e| |e'|
 
