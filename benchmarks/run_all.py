@@ -27,6 +27,7 @@ SCRIPTS = (
     "memorization_search",
     "nearest_streamed",
     "mixture_fits",
+    "mixture_fits_overlapping",
     "fedcgs_statistics",
     "mechanism_reruns",
     "epsilon_bounds",

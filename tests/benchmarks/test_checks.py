@@ -61,6 +61,12 @@ def test_mixture_fits() -> None:
     module.check(groups, module.COMPONENTS)
 
 
+def test_mixture_fits_of_overlapping_components() -> None:
+    module = script("mixture_fits_overlapping")
+    _, ours, theirs = module.check(module.data(3))
+    assert min(ours, theirs) >= 0.9 * module.STEPS
+
+
 def test_mixture_fits_that_are_worse_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = script("mixture_fits")
     monkeypatch.setattr(module, "peer", lambda groups, components: [1e6] * len(groups))
