@@ -31,6 +31,7 @@ SCRIPTS = (
     "fedcgs_statistics",
     "mechanism_reruns",
     "epsilon_bounds",
+    "sequential_refutation",
     "dp_sgd_step",
     "cold_start",
     "quickstart",

@@ -93,6 +93,17 @@ def test_mechanism_reruns() -> None:
     module.check(module.experiment(), 4000, 150)
 
 
+def test_sequential_refutation() -> None:
+    assert script("sequential_refutation").check(20) < 10
+
+
+def test_true_claims_that_fall_too_often_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("sequential_refutation")
+    monkeypatch.setattr(module, "mechanism", lambda mu, right=module.mechanism: right(2 * mu))
+    with pytest.raises(AssertionError, match="true claims fell"):
+        module.check(10)
+
+
 def test_epsilon_bounds() -> None:
     script("epsilon_bounds").check(1200, 40)
 
