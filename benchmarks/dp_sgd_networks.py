@@ -3,20 +3,21 @@
     python benchmarks/dp_sgd_networks.py            batch 32, eight steps each
     python benchmarks/dp_sgd_networks.py --full     batch 128
 
-ResNet-18 of torchvision with group normalisation, a vision transformer of four blocks (patches of 4, width 128), and a
-perceptron 3072-512-256-10, on 32x32x3 images. A step is forward, backward, clipping, noise and SGD. Ours is
-`fedassay.nets.dp_sgd.clipped_sums`; the peers are Opacus's hooks (GradSampleModule, DPOptimizer) and its ghost clipping
-(GradSampleModuleFastGradientClipping and its loss and optimiser). Before anything is timed every contender's clipped
-sum is compared with that of autograd's gradients of one record at a time. Steps alternate.
+ResNet-18 of torchvision with group normalisation, a vision transformer of four blocks (patches of 4, width 128),
+and a perceptron 3072-512-256-10, on 32x32x3 images. A step is forward, backward, clipping, noise and SGD. Ours
+is `fedassay.nets.dp_sgd.clipped_sums`; the peers are Opacus's hooks (GradSampleModule, DPOptimizer) and its
+ghost clipping (GradSampleModuleFastGradientClipping and its loss and optimiser). Before anything is timed every
+contender's clipped sum is compared with that of autograd's gradients of one record at a time. Steps alternate.
 
 The row's `ratio` is the smallest over networks of the better peer's time over ours; `times_the_plain_step` is the
-largest over networks.
+largest over networks. The normals of a step alone are timed beside it: no private step can do without them.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -46,12 +47,14 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(n, tokens, width) to the same."""
         n, tokens, width = x.shape
         parts = self.mixed(self.norms[0](x)).view(n, tokens, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(n, tokens, width)
         x = x + self.joined(seen)
-        return x + self.narrow(functional.gelu(self.wide(self.norms[1](x))))
+        added: Tensor = self.narrow(functional.gelu(self.wide(self.norms[1](x))))
+        return x + added
 
 
 class Transformer(nn.Module):
@@ -65,25 +68,35 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, 32, 32) to logits."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = tokens + self.places(torch.arange(64).expand(len(x), 64))
+        tokens = tokens + self.places(torch.arange(64).repeat(len(x), 1))
         out: Tensor = self.head(self.blocks(tokens).mean(dim=1))
         return out
 
 
 def resnet18() -> nn.Module:
-    network: nn.Module = import_torchvision().models.resnet18(
-        num_classes=CLASSES, norm_layer=lambda channels: nn.GroupNorm(8, channels)
+    """torchvision's, but that nothing is computed in place: Opacus's hooks do not bear it."""
+    resnet = import_torchvision().models.resnet
+
+    class Residual(resnet.BasicBlock):  # type: ignore[misc, name-defined]
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+            total: Tensor = functional.relu(out + (x if self.downsample is None else self.downsample(x)))
+            return total
+
+    network: nn.Module = resnet.ResNet(
+        Residual, [2, 2, 2, 2], num_classes=CLASSES, norm_layer=lambda channels: nn.GroupNorm(8, channels)
     )
     for module in network.modules():
         if isinstance(module, nn.ReLU):
-            module.inplace = False  # Opacus's hooks do not bear it
+            module.inplace = False
     return network
 
 
 def perceptron() -> nn.Module:
     sizes = (3072, 512, 256)
-    hidden = [each for a, b in zip(sizes, sizes[1:], strict=False) for each in (nn.Linear(a, b), nn.ReLU())]
+    hidden = [each for a, b in pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], CLASSES))
 
 
@@ -115,6 +128,12 @@ def plain(network: nn.Module, x: Tensor, y: Tensor) -> Step:
     return step
 
 
+def normals(network: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """The noise of a step and nothing else."""
+    parameters = list(network.parameters())
+    return lambda: [torch.randn_like(parameter) for parameter in parameters].clear()
+
+
 def clipped_sums(network: nn.Module, records: int) -> Callable[[Tensor, Tensor], Sums]:
     def losses(given: Callable[..., Any], rows: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(given(rows), labels, reduction="none")
@@ -131,8 +150,8 @@ def ours(network: nn.Module, x: Tensor, y: Tensor, noise: float = 1.0) -> Step:
 
     def step() -> None:
         for name, total in sums(x, y).items():
-            total += noise * NORM * torch.randn_like(total)
-            parameters[name].data.add_(total, alpha=-RATE / len(x))
+            noised = total.add_(torch.randn_like(total), alpha=noise * NORM)
+            parameters[name].data.add_(noised, alpha=-RATE / len(x))
 
     return step
 
@@ -187,7 +206,7 @@ def expected_sums(name: str, x: Tensor, y: Tensor) -> Sums:
         gradients = torch.autograd.grad(loss, list(network.parameters()))
         size = torch.linalg.vector_norm(torch.cat([each.flatten() for each in gradients]))
         for total, each in zip(sums.values(), gradients, strict=True):
-            total += each * (NORM / size.clamp(min=NORM))
+            total.add_(each * (NORM / size.clamp(min=NORM)))
     return sums
 
 
@@ -214,7 +233,7 @@ def check(name: str, records: int = 4) -> float:
 def timed(name: str, records: int, repeats: int) -> dict[str, measure.Timing]:
     """Median seconds of a step of each contender, on networks of their own."""
     x, y = batch(records)
-    makers = {"plain": plain, "ours": ours, **PEERS}
+    makers = {"plain": plain, "ours": ours, **PEERS, "noise alone": normals}
     steps = {kind: make(built(name), x, y) for kind, make in makers.items()}
     for step in steps.values():
         step()
@@ -238,7 +257,8 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         for name, times in found.items()
     }
     ahead, ahead_cpu = (
-        min(min(times[peer][at] for peer in PEERS) / times["ours"][at] for times in table.values()) for at in (0, 1)
+        min(min(times[peer][at] for peer in PEERS) / times["ours"][at] for times in table.values())
+        for at in (0, 1)
     )
     over = max(times["ours"][at] for times in table.values() for at in (0, 1))
     return {

@@ -3,10 +3,10 @@
     python benchmarks/mixture_fits_overlapping.py            200 groups; scikit-learn on 12 of them
     python benchmarks/mixture_fits_overlapping.py --full     5,000 groups; scikit-learn on 60
 
-A group is 500 rectified records of width 16 from four blobs a good deal wider than their distance, and is fitted by
-ten diagonal components. Both sides stop at the same rise of the mean log-likelihood (1e-3), start once from k-means, and
-are given the same covariance floor. Checked before: ours is no worse than 1 % of the mean log-likelihood, and both take
-thirty steps on average. Compared by time per group.
+A group is 500 rectified records of width 16 from four blobs as wide as they are distant, and is fitted by ten
+diagonal components. Both sides stop at the same rise of the mean log-likelihood (1e-3), start once from k-means,
+and are given the same covariance floor. Checked before: ours is no worse than 1 % of the mean log-likelihood,
+and both take about thirty steps. Compared by time per group.
 """
 
 from __future__ import annotations

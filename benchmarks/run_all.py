@@ -33,6 +33,7 @@ SCRIPTS = (
     "epsilon_bounds",
     "sequential_refutation",
     "dp_sgd_step",
+    "dp_sgd_networks",
     "cold_start",
     "quickstart",
     "sweep_sharing",

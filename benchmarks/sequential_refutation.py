@@ -4,11 +4,12 @@
     python benchmarks/sequential_refutation.py --full     200 audits a claim, 5,000 null runs
 
 A mechanism with half of the noise that its claim needs, at epsilon 0.5, 1, 2 and 4 and delta 1e-5, is audited as
-`dp_claim` with `sequential: true` audits it: both estimators, at the level corrected for 50 bounds. `ratio` is 10^5 over
-the releases a side that the slowest claim's median audit took; the audit of 10^5 releases a side is timed beside it.
+`dp_claim` with `sequential: true` audits it: both estimators, at the level corrected for 50 bounds. `ratio` is
+10^5 over the releases a side that the slowest claim's median audit took; the audit of 10^5 a side is timed
+beside it.
 
-Checked before: in null runs, where the mechanism meets its claim of 1 exactly and 4,000 releases a side are drawn and
-looked at on the way, at 95 %, no more are refuted than the nominal 5 % allow (a one-sided binomial test at 1e-3).
+Checked before: in null runs, where the mechanism meets its claim of 1 exactly and 4,000 releases a side are drawn
+and looked at on the way, at 95 %, no more are refuted than the nominal 5 % allow (one-sided binomial test, 1e-3).
 """
 
 from __future__ import annotations

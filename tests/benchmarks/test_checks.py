@@ -104,6 +104,11 @@ def test_true_claims_that_fall_too_often_are_refused(monkeypatch: pytest.MonkeyP
         module.check(10)
 
 
+def test_dp_sgd_networks() -> None:
+    module = script("dp_sgd_networks")
+    assert module.check("perceptron", records=2) < module.TOLERANCE
+
+
 def test_epsilon_bounds() -> None:
     script("epsilon_bounds").check(1200, 40)
 

@@ -132,7 +132,7 @@ def normalise(joint: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     highest = joint.amax(1, keepdim=True)
     joint -= highest
     # Below e^-80 nothing is left in float32, and exponentials that underflow are ten times slower.
-    shares = torch.nn.functional.threshold_(joint.clamp_min_(_NOTHING).exp_(), _LEAST, 0.0)
+    shares = torch.threshold_(joint.clamp_min_(_NOTHING).exp_(), _LEAST, 0.0)
     total = shares.sum(1, keepdim=True)
     return (highest + total.log())[:, 0], shares.div_(total)
 

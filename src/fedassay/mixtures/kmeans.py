@@ -1,7 +1,7 @@
 """Initial clusters for expectation-maximisation: k-means++ and Lloyd, many groups at once.
 
-Seeds are drawn from the matrix of squared distances (one matrix product per group), and Lloyd's steps work on it
-too where features are wider than half the records are many, so that their cost does not grow with the width; else on
+Seeds are drawn from the matrix of squared distances (one matrix product per group). Lloyd's steps work on it too
+where features are wider than half the number of records, so that their cost does not grow with the width; else on
 the records. Groups with many records are seeded on a random subset; expectation-maximisation sees all records
 afterwards.
 
@@ -107,9 +107,7 @@ def _plus_plus(distances: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return torch.stack(centres, 1)
 
 
-def _lloyd(
-    records: torch.Tensor, distances: torch.Tensor, nearest: torch.Tensor, clusters: int
-) -> torch.Tensor:
+def _lloyd(records: torch.Tensor, distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> torch.Tensor:
     """Lloyd's steps, on the records or in distance space, whichever is less work.
 
     In distance space |x - mean|^2 = mean distance to members - half their mean pair distance.
