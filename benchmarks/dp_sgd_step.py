@@ -7,9 +7,9 @@ The check comes first: every record's gradient, gradient norm and part of a weig
 alone, computed by autograd on the very network that is trained. Ours is
 `fedassay.nets.dp_sgd.generators.train_generator_privately`, which samples, clips, adds noise and averages
 weights, once with each engine (`dp_sgd.engine`: `fast` is the row's, `opacus` stands beside it); the peer is
-GradSampleModule and DPOptimizer in a bare loop. All four build the network and take steps on batches of the same
-size, in runs that alternate; a step's time is the median over the steps of all runs without the first two of each,
-in which ours checks its gradients.
+GradSampleModule and DPOptimizer in a bare loop, and Opacus's ghost clipping stands beside it. All five build the
+network and take steps on batches of the same size, in runs that alternate; a step's time is the median over the
+steps of all runs without the first two of each, in which ours checks its gradients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedassay.nets.trained import build_network
 from fedassay.privacy.tape import Key
 from fedassay.support.seeds import Seeds
 
-TARGET, GOAL = 1.0, 2.2
+TARGET, GOAL = 1.0, 1.2
 AS_FAST = 0.95
 """Medians of two equal programs on a shared machine differ by as much."""
 CLASSES = 10
@@ -102,6 +102,26 @@ def hooks(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, 
     for _ in range(steps):
         optimizer.zero_grad()
         batch.losses(module).mean().backward()
+        optimizer.step()
+        tick()
+
+
+def ghosts(images: NDArray[np.uint8], labels: NDArray[np.int64], preset: Preset, steps: int, tick: Tick) -> None:
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+
+    module = GradSampleModuleFastGradientClipping(
+        network_of(preset, images), max_grad_norm=1.0, use_ghost_clipping=True
+    )
+    batch = Batch(images, labels, preset)
+    optimizer = DPOptimizerFastGradientClipping(
+        torch.optim.AdamW(module.parameters(), lr=preset.learning_rate),
+        noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=len(images),
+    )  # fmt: skip
+    for _ in range(steps):
+        optimizer.zero_grad()
+        DPTensorFastGradientClipping(module, optimizer, batch.losses(module), "mean").backward()
         optimizer.step()
         tick()
 
@@ -181,11 +201,11 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         ours(*given, preset, FIRST, lambda: None)
     peak = measure.peak_mib()
     error = check(images[:3], labels[:3], preset)
-    found: list[list[measure.Timing]] = [[], [], [], []]
+    found: list[list[measure.Timing]] = [[], [], [], [], []]
     for _ in range(repeats):
-        for times, one in zip(found, (plain, hooks, ours, by_opacus), strict=True):
+        for times, one in zip(found, (plain, hooks, ours, by_opacus, ghosts), strict=True):
             times.extend(step_times(one, images, labels, preset, steps=steps))
-    bare, peer, mine, other = (
+    bare, peer, mine, other, ghost = (
         measure.Timing(median(each.elapsed for each in times), median(each.cpu for each in times))
         for times in found
     )
@@ -194,7 +214,7 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         "row": "DP-SGD step of the diffusion U-Net",
         "ratio": round(ratio, 2),
         "target": TARGET,
-        "met": min(ratio, peer.cpu / mine.cpu) >= AS_FAST,
+        "met": min(ratio, peer.cpu / mine.cpu, ghost.cpu / mine.cpu) >= AS_FAST,
         "ratio_of_cpu": round(peer.cpu / mine.cpu, 2),
         "peer": "Opacus GradSampleModule (hooks) and DPOptimizer in a bare loop",
         "times_the_plain_step": round(over, 2),
@@ -203,6 +223,8 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
         "goal_met": max(over, mine.cpu / bare.cpu) <= GOAL,
         "opacus_engine_times_the_fast_one": round(other.elapsed / mine.elapsed, 2),
         "opacus_engine_times_the_fast_one_of_cpu": round(other.cpu / mine.cpu, 2),
+        "ghost_clipping_times_ours": round(ghost.elapsed / mine.elapsed, 2),
+        "ghost_clipping_times_ours_of_cpu": round(ghost.cpu / mine.cpu, 2),
         "peer_times_the_plain_step": round(peer.elapsed / bare.elapsed, 2),
         "peer_times_the_plain_step_of_cpu": round(peer.cpu / bare.cpu, 2),
         "largest_gradient_error": error,

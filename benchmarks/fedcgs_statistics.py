@@ -1,12 +1,16 @@
-"""FedCGS statistics and head at 50,000 x 512, C = 100, against the path of the paper's released code.
+"""FedCGS statistics and head at 50,000 x 512, C = 100, against the machine's dsyrk and the paper's released code.
 
     python benchmarks/fedcgs_statistics.py
 
-The peer is our own writing of that path: torch on one client's features in batches of 1,024, converted to
-float64; class sums by `scatter_add_`; B by a product per batch; the covariance from outer products of the mean;
-and the explicit inverse of it. Ours is `fedassay.heads.gaussian` with ridge 0, as there. Both start from float32
-features, which is what a backbone gives. Statistics agree to 1e-8 of their largest entry, logits to 1e-8 of
-the largest logit.
+The statistics must be computed at 95 % of the rate at which this machine's BLAS computes their largest part and
+nothing else: one triangle of the product of the features with themselves (`dsyrk`), given whole, in float64 and in
+its own order of memory. Converting features and adding up the classes' sums are what is on top.
+
+The second peer is our own writing of the path of the paper's code: torch on one client's features in batches of
+1,024, converted to float64; class sums by `scatter_add_`; B by a product per batch; the covariance from outer
+products of the mean; and the explicit inverse of it. Ours is `fedassay.heads.gaussian` with ridge 0, as there.
+Both start from float32 features, which is what a backbone gives. Statistics agree to 1e-8 of their largest entry,
+logits to 1e-8 of the largest logit.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedassay.heads.gaussian import Statistics, gaussian_head, moments, statistics
 
-TARGET, TOLERANCE = 3, 1e-8
+TARGET, TOLERANCE = 0.95, 1e-8
 RECORDS, WIDTH, CLASSES = 50_000, 512, 100
 PEER_BATCH = 1024
 Head = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -62,6 +66,14 @@ def ours(features: NDArray[np.float32], labels: NDArray[np.int64], classes: int)
     return found, (head.weights, head.bias)
 
 
+def product(transposed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One triangle of the second moments by BLAS: the part that nothing exact can do without."""
+    from scipy.linalg.blas import dsyrk
+
+    found: NDArray[np.float64] = dsyrk(1.0, transposed, lower=1)
+    return found
+
+
 def check(features: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> float:
     """Asserts that statistics and logits agree; returns the largest relative difference."""
     (theirs, (w0, b0)), (found, (w1, b1)) = peer(features, labels, classes), ours(features, labels, classes)
@@ -83,18 +95,26 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     ours(features, labels, CLASSES)
     peak = measure.peak_mib()
     difference = check(features, labels, CLASSES)
-    theirs, mine = measure.alternate(
-        lambda: peer(features, labels, CLASSES), lambda: ours(features, labels, CLASSES), repeats=repeats
+    transposed = np.asfortranarray(features.T.astype(np.float64))
+    np.testing.assert_allclose(product(transposed), np.tril(ours(features, labels, CLASSES)[0].second), rtol=1e-10)
+    theirs, mine, sums, floor = measure.alternate(
+        lambda: peer(features, labels, CLASSES),
+        lambda: ours(features, labels, CLASSES),
+        lambda: statistics(features, labels, CLASSES),
+        lambda: product(transposed),
+        repeats=3 * repeats,
     )
-    ratio = theirs.elapsed / mine.elapsed
-    of_cpu = theirs.cpu / mine.cpu
+    ratio, of_cpu = floor.elapsed / sums.elapsed, floor.cpu / sums.cpu
     return {
-        "row": f"FedCGS statistics and head, {RECORDS:,} x {WIDTH}, C = {CLASSES}",
-        "ratio": round(ratio, 2),
+        "row": f"FedCGS statistics, {RECORDS:,} x {WIDTH}, C = {CLASSES}: share of the rate of dsyrk",
+        "ratio": round(ratio, 3),
         "target": TARGET,
         "met": min(ratio, of_cpu) >= TARGET and difference <= TOLERANCE,
-        "ratio_of_cpu": round(of_cpu, 2),
-        "peer": "path of the paper's released code (torch, float64, explicit inverse)",
+        "ratio_of_cpu": round(of_cpu, 3),
+        "peer": "scipy's dsyrk on the same features in float64",
+        "dsyrk_gflops": round(RECORDS * WIDTH * (WIDTH + 1) / floor.cpu / 1e9, 1),
+        "with_head_to_the_papers_path": round(theirs.elapsed / mine.elapsed, 2),
+        "with_head_to_the_papers_path_of_cpu": round(theirs.cpu / mine.cpu, 2),
         "largest_relative_difference": difference,
         "peer_seconds": round(theirs.elapsed, 3),
         "ours_seconds": round(mine.elapsed, 3),

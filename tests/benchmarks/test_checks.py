@@ -37,13 +37,34 @@ def test_ssim_search() -> None:
 
 def test_memorization_search() -> None:
     module, images = script("memorization_search"), script("images32").synthetic(80)
-    module.check(module.vectors(images[:5]), module.vectors(images[5:]))
+    module.check(images[:5], images[5:])
+
+
+def test_nearest_streamed() -> None:
+    images = script("images32").synthetic(80)
+    script("nearest_streamed").check(images[:5], script("images32").crops(images, 200))
+
+
+def test_lists_that_differ_from_the_peers_are_refused() -> None:
+    module, images = script("memorization_search"), script("images32").synthetic(80)
+    found = module.top_k_l2(images[:5], images[5:], 50)
+    order = found.indices.copy()
+    assert module.differing(found, order, images[:5], images[5:]) == 0
+    order[:, [3, 40]] = order[:, [40, 3]]
+    with pytest.raises(AssertionError):
+        module.differing(found, order, images[:5], images[5:])
 
 
 def test_mixture_fits() -> None:
     module = script("mixture_fits")
     groups = module.data(20)
     module.check(groups, module.COMPONENTS)
+
+
+def test_mixture_fits_of_overlapping_components() -> None:
+    module = script("mixture_fits_overlapping")
+    _, ours, theirs = module.check(module.data(3))
+    assert min(ours, theirs) >= 0.9 * module.STEPS
 
 
 def test_mixture_fits_that_are_worse_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +91,22 @@ def test_fedcgs_statistics_that_differ_are_refused(monkeypatch: pytest.MonkeyPat
 def test_mechanism_reruns() -> None:
     module = script("mechanism_reruns")
     module.check(module.experiment(), 4000, 150)
+
+
+def test_sequential_refutation() -> None:
+    assert script("sequential_refutation").check(20) < 10
+
+
+def test_true_claims_that_fall_too_often_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("sequential_refutation")
+    monkeypatch.setattr(module, "mechanism", lambda mu, right=module.mechanism: right(2 * mu))
+    with pytest.raises(AssertionError, match="true claims fell"):
+        module.check(10)
+
+
+def test_dp_sgd_networks() -> None:
+    module = script("dp_sgd_networks")
+    assert module.check("perceptron", records=2) < module.TOLERANCE
 
 
 def test_epsilon_bounds() -> None:

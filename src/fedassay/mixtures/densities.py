@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from fedassay.mixtures.packed import Family
 
 _NOTHING = -80.0
+_LEAST = 2e-35
+"""Just above e^-80."""
 _LOG_TWO_PI = math.log(2 * math.pi)
 
 
@@ -115,16 +117,14 @@ def joint_log_density(features: torch.Tensor, stack: Stack, family: Family) -> t
         torch.mul(stack.means, precision, out=shifted)
         constant_part = (stack.means * shifted).sum(2)
         shifted *= -2
+        log_det = stack.covariances.log().sum(2) + constant_part
         quadratic = torch.bmm(terms, features.transpose(1, 2))
-        quadratic += constant_part[:, :, None]
-        log_det = stack.covariances.log().sum(2)
     else:
         precision = stack.covariances.reciprocal()[:, :, None]
         quadratic = torch.bmm(torch.cat([-2 * stack.means * precision, precision], 2), features.transpose(1, 2))
-        quadratic += (stack.means.square() * precision).sum(2)[:, :, None]
-        log_det = width * stack.covariances.log()
+        log_det = width * stack.covariances.log() + (stack.means.square() * precision).sum(2)
     constant = stack.weights.log() - 0.5 * (width * _LOG_TWO_PI + log_det)
-    return constant[:, :, None] - 0.5 * quadratic
+    return quadratic.mul_(-0.5).add_(constant[:, :, None])
 
 
 def normalise(joint: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,8 +132,7 @@ def normalise(joint: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     highest = joint.amax(1, keepdim=True)
     joint -= highest
     # Below e^-80 nothing is left in float32, and exponentials that underflow are ten times slower.
-    kept = joint > _NOTHING
-    shares = joint.clamp_min_(_NOTHING).exp_().mul_(kept)
+    shares = torch.threshold_(joint.clamp_min_(_NOTHING).exp_(), _LEAST, 0.0)
     total = shares.sum(1, keepdim=True)
     return (highest + total.log())[:, 0], shares.div_(total)
 

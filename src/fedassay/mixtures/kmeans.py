@@ -1,8 +1,9 @@
 """Initial clusters for expectation-maximisation: k-means++ and Lloyd, many groups at once.
 
-Works on the matrix of squared distances alone, so its cost does not grow with the feature width once
-that matrix is there (one matrix product per group). Groups with many records are seeded on a random
-subset; expectation-maximisation sees all records afterwards.
+Seeds are drawn from the matrix of squared distances (one matrix product per group). Lloyd's steps work on it too
+where features are wider than half the number of records, so that their cost does not grow with the width; else on
+the records. Groups with many records are seeded on a random subset; expectation-maximisation sees all records
+afterwards.
 
 Sources: Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding" (greedy
 variant, several candidates a step, as scikit-learn does); Lloyd 1982.
@@ -70,7 +71,7 @@ def initial_assignments(records: torch.Tensor, draws: Sequence[Draws]) -> torch.
     centres = _plus_plus(distances, uniforms)
     nearest = distances.gather(2, centres[:, None].expand(-1, distances.shape[1], -1)).argmin(2)
     clusters = uniforms.shape[1]
-    nearest = _lloyd(distances, nearest, clusters)
+    nearest = _lloyd(seeds, distances, nearest, clusters)
     if subsampled:
         shares = _shares(nearest, clusters, records.dtype)
         means = torch.bmm(shares, seeds)
@@ -81,11 +82,11 @@ def initial_assignments(records: torch.Tensor, draws: Sequence[Draws]) -> torch.
 
 
 def _squared_distances(records: torch.Tensor) -> torch.Tensor:
-    gram = torch.bmm(records, records.transpose(1, 2))
-    norms = gram.diagonal(dim1=1, dim2=2)
-    distances = norms[:, :, None] + norms[:, None, :] - 2 * gram
+    distances = torch.bmm(records, records.transpose(1, 2))
+    norms = distances.diagonal(dim1=1, dim2=2).clone()
+    distances.mul_(-2).add_(norms[:, :, None]).add_(norms[:, None, :]).clamp_min_(0)
     distances.diagonal(dim1=1, dim2=2).zero_()
-    return distances.clamp_min_(0)
+    return distances
 
 
 def _plus_plus(distances: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -106,8 +107,10 @@ def _plus_plus(distances: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     return torch.stack(centres, 1)
 
 
-def _lloyd(distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> torch.Tensor:
-    """Lloyd's steps in distance space: |x - mean|^2 = mean distance to members - half their mean pair distance.
+def _lloyd(records: torch.Tensor, distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> torch.Tensor:
+    """Lloyd's steps, on the records or in distance space, whichever is less work.
+
+    In distance space |x - mean|^2 = mean distance to members - half their mean pair distance.
 
     A group whose assignment has settled is at a fixed point, so further steps for the sake of other
     groups in the batch do not change it.
@@ -115,8 +118,13 @@ def _lloyd(distances: torch.Tensor, nearest: torch.Tensor, clusters: int) -> tor
     for _ in range(LLOYD_STEPS):
         shares = _shares(nearest, clusters, distances.dtype)
         # Clusters last: a minimum along the last axis is several times faster.
-        away = torch.bmm(distances, shares.transpose(1, 2))
-        away -= (shares.transpose(1, 2) * away).sum(1, keepdim=True) / 2
+        if 2 * records.shape[2] < records.shape[1]:
+            means = torch.bmm(shares, records)
+            away = torch.bmm(records, means.transpose(1, 2)).mul_(-2)
+            away += means.square().sum(2)[:, None]
+        else:
+            away = torch.bmm(distances, shares.transpose(1, 2))
+            away -= (shares.transpose(1, 2) * away).sum(1, keepdim=True) / 2
         away.masked_fill_((shares.sum(2) == 0)[:, None], torch.inf)
         moved = away.argmin(2)
         if torch.equal(moved, nearest):

@@ -80,10 +80,13 @@ def memorization_scores(
         raise ValueError(f"alpha = {alpha}: must be positive")
     neighbours = min(n, len(training))
     total = len(generated) if isinstance(generated, np.ndarray) else 0
+    # Distances between 8-bit images are exact on their own scale.
+    scale = 255 if training.dtype == np.uint8 else 1
     scores, nearest, distance = [], [], []
     done = 0
-    for found in stream_top_k_l2(_unit_blocks(generated, training), _unit(training), neighbours, device=device):
-        closest, mean = found.distances[:, 0], found.distances.mean(axis=1)
+    blocks = _blocks(generated, training, scale)
+    for found in stream_top_k_l2(blocks, _on_scale(training, scale), neighbours, device=device):
+        closest, mean = found.distances[:, 0] / scale, found.distances.mean(axis=1) / scale
         # Where the mean is 0 so is the closest distance: an exact copy.
         scores.append(np.divide(closest, alpha * mean, out=np.zeros_like(closest), where=mean > 0))
         nearest.append(found.indices[:, 0])
@@ -98,18 +101,18 @@ def memorization_scores(
     )
 
 
-def _unit_blocks(
-    generated: NDArray[Any] | Iterable[NDArray[Any]], training: NDArray[Any]
+def _blocks(
+    generated: NDArray[Any] | Iterable[NDArray[Any]], training: NDArray[Any], scale: int
 ) -> Iterator[NDArray[Any]]:
     for block in [generated] if isinstance(generated, np.ndarray) else generated:
         checked = check_images(block, "generated")
         check_same_size(checked, training)
         for start in range(0, len(checked), BLOCK):
-            yield _unit(checked[start : start + BLOCK])
+            yield _on_scale(checked[start : start + BLOCK], scale)
 
 
-def _unit(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Pixels on [0, 1]."""
+def _on_scale(images: NDArray[Any], scale: int) -> NDArray[Any]:
+    """Pixels on [0, scale]: 8-bit ones as they are where that is 255, else float32."""
     if images.dtype == np.uint8:
-        return images.astype(np.float32) / np.float32(255)
-    return images.astype(np.float32)
+        return images if scale == 255 else images.astype(np.float32) / np.float32(255)
+    return images.astype(np.float32) * np.float32(scale)

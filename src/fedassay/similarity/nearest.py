@@ -10,7 +10,10 @@ difference itself, which does not cancel for near pairs: first of the k best bou
 every vector whose bound reaches the k-th measured distance. So the result is exact, and of
 equal distances the lowest index comes first.
 
-Queries arrive block by block, so memory is the gallery once in float32 and one block, however
+8-bit images on a CPU are searched in whole numbers instead, by the same kind of bound:
+`fedassay.similarity.nearest_pixels`.
+
+Queries arrive block by block, so memory is the gallery once in float32 (or in bytes) and one block, however
 many queries there are.
 """
 
@@ -24,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedassay.similarity import nearest_pixels
 from fedassay.similarity.precision import full_float32
 from fedassay.support.devices import is_gpu, times_the_cpu
 from fedassay.support.progress import Advance, no_progress
@@ -67,7 +71,8 @@ def top_k_l2(
     """The k vectors of the gallery nearest to each query.
 
     Args:
-        queries: (N, ...) real; everything behind the first axis is one vector, taken in float32.
+        queries: (N, ...) real; everything behind the first axis is one vector, taken in float32. Where both
+            are uint8 and on a CPU, distances are exact and ordered so; else they are right to float32.
         gallery: (M, ...) real, M at least k, vectors of the same size.
         k: how many neighbours.
         device: where to compute.
@@ -105,15 +110,18 @@ def stream_top_k_l2(
     """
     if not 1 <= k <= len(gallery):
         raise ValueError(f"k = {k}: between 1 and the {len(gallery)} vectors of the gallery")
-    with full_float32():
-        prepared = _prepare(gallery, device)
+    prepared: _Gallery | None = None
+    pixels: nearest_pixels.PixelGallery | None = None
     for block in query_blocks:
+        _check_sizes(block, gallery)
+        if gallery.dtype == block.dtype == np.uint8 and nearest_pixels.is_suited(gallery, device):
+            pixels = pixels or nearest_pixels.prepare(_rows(gallery))
+            indices, squares = nearest_pixels.search(_rows(block), pixels, k)
+            yield Neighbours(indices, np.sqrt(squares))
+            continue
+        with full_float32():
+            prepared = prepared or _prepare(gallery, device)
         queries = _flat(block, "queries", device)
-        if queries.shape[1] != prepared.vectors.shape[1]:
-            raise ValueError(
-                f"vectors differ in size: {queries.shape[1]} in queries, "
-                f"{prepared.vectors.shape[1]} in the gallery"
-            )
         step = max(1, BOUNDS * times_the_cpu(device) // len(gallery))
         with full_float32():
             parts = [_nearest(queries[start : start + step], prepared, k) for start in range(0, len(block), step)]
@@ -123,9 +131,19 @@ def stream_top_k_l2(
         )
 
 
+def _rows(vectors: NDArray[Any]) -> NDArray[Any]:
+    """One vector a row, in order in memory."""
+    return np.ascontiguousarray(vectors).reshape(len(vectors), math.prod(vectors.shape[1:]))
+
+
+def _check_sizes(queries: NDArray[Any], gallery: NDArray[Any]) -> None:
+    sizes = [math.prod(vectors.shape[1:]) for vectors in (queries, gallery)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"vectors differ in size: {sizes[0]} in queries, {sizes[1]} in the gallery")
+
+
 def _flat(vectors: NDArray[Any], name: str, device: str | torch.device) -> torch.Tensor:
-    flat = np.ascontiguousarray(vectors).reshape(len(vectors), math.prod(vectors.shape[1:]))
-    tensor = torch.from_numpy(flat).to(device).to(torch.float32)
+    tensor = torch.from_numpy(_rows(vectors)).to(device).to(torch.float32)
     # NaN and infinity both show in the extremes, without an array of flags.
     if tensor.numel() and not all(bool(torch.isfinite(value)) for value in torch.aminmax(tensor)):
         raise ValueError(f"{name}: values that are not finite")

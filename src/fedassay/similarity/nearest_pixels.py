@@ -1,0 +1,294 @@
+"""Exact nearest neighbours of 8-bit images in Euclidean distance, in whole numbers.
+
+Pixels less 128 are signed bytes, whose inner products processors with VNNI instructions compute four times as fast
+as those of float32 and without rounding. So every distance that is measured here is exact, the order of equal
+distances is that of the indices, and the lists are those of a brute-force search, whatever the pixels are.
+
+Few distances have to be measured. Images are reduced to coordinates a along R orthonormal directions near the
+gallery's leading principal ones, rounded to bfloat16 where the processor multiplies it, else to float32. With b
+the rounded coordinates, d = a - b the rounding, and e what is left of the image once its rounded part is taken
+away (all relative to a centre),
+
+    q.g = b.b' + b.d' + d.b' + e.e' <= b.b' + |b| |d'| + |d| |b'| + |e| |e'|
+
+by Cauchy-Schwarz, and the right side is one product of R + 3 columns. Three more subtract |g|^2 / 2, so that the
+product is an upper bound on (|q|^2 - distance^2) / 2, rounded monotonically. First the k best bounds are
+measured, then every image whose bound reaches the k-th measured distance.
+
+Directions are orthonormal to rounding in float64: the principal ones are rounded to bytes, so that projections are
+products of bytes, too, and the inverse Cholesky factor of their Gram matrix makes them orthonormal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedassay.similarity.parallel import parallel_map
+
+RANK = 250  # directions; with the six further columns a product of 256
+SAMPLE = 512  # gallery images whose principal directions are the start
+REFINED = 4096  # gallery images that improve them by one step of subspace iteration
+BOUNDS = 2**23  # bounds that a thread holds at a time
+ROWS = 512  # queries that a thread answers at a time
+GROUP = 32  # bounds whose maximum stands for them in the first selection
+LONGEST = 2**15  # values of a vector: squared distances stay under 2^31
+TOGETHER = 512  # gallery images gathered at a time
+_WIDTH = 64
+_INDEX_BITS = 31
+_NOWHERE = np.iinfo(np.int64).max
+
+
+@cache
+def _multiplies_bytes() -> bool:
+    """Whether the processor multiplies bytes fast, and this torch knows how."""
+    asked = getattr(torch.cpu, "_is_vnni_supported", None)
+    return hasattr(torch, "_int_mm") and asked is not None and bool(asked())
+
+
+def is_suited(gallery: NDArray[Any], device: str | torch.device) -> bool:
+    """Whether a search of this gallery on this device is one for this file."""
+    size = math.prod(gallery.shape[1:])
+    return 0 < size <= LONGEST and torch.device(device).type == "cpu" and _multiplies_bytes()
+
+
+@cache
+def _coordinate_type() -> torch.dtype:
+    asked = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return torch.bfloat16 if asked is not None and asked() else torch.float32
+
+
+@dataclass(frozen=True)
+class PixelGallery:
+    """A gallery made ready.
+
+    Attributes:
+        values: Pixels less 128, (M, D) int8.
+        squares: Their squared norms, (M,) int64.
+        directions: (D, R + 1) int8, the directions before they are made orthonormal, and the centre.
+        against_centre: Products of the directions with the centre, (R + 1,) float64.
+        orthonormal: (R, R) float64; products with the directions times it are coordinates.
+        columns: (M, R + 6), the gallery's side of the product that bounds.
+        largest: The largest distance of an image from the centre.
+    """
+
+    values: Tensor
+    squares: Tensor
+    directions: Tensor
+    against_centre: Tensor
+    orthonormal: Tensor
+    columns: Tensor
+    largest: float
+
+
+def prepare(gallery: NDArray[np.uint8]) -> PixelGallery:
+    """Makes a gallery (M, D) ready for `search`."""
+    values = signed(gallery)
+    squares = _squares(values)
+    directions = _directions(values)
+    gram = torch._int_mm(directions.T.contiguous(), directions).double()
+    lower = torch.linalg.cholesky(gram[:-1, :-1])
+    orthonormal = torch.linalg.solve_triangular(lower, torch.eye(len(lower), dtype=torch.float64), upper=False).T
+    parts = [
+        _coordinates(
+            values[start : start + 4096], squares[start : start + 4096], directions, gram[-1], orthonormal
+        )
+        for start in range(0, len(values), 4096)
+    ]
+    columns = torch.cat([_gallery_side(*part) for part in parts])
+    largest = max(float(part[0].max()) for part in parts) ** 0.5
+    return PixelGallery(values, squares, directions, gram[-1], orthonormal.contiguous(), columns, largest)
+
+
+def search(
+    queries: NDArray[np.uint8], gallery: PixelGallery, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The k images of the gallery nearest to each query, nearest first.
+
+    Args:
+        queries: (N, D).
+        gallery: Of the same D.
+        k: At most the images of the gallery.
+
+    Returns:
+        Indices and squared distances, each (N, k); equal distances by rising index.
+    """
+    values = signed(queries)
+
+    def part(start: int) -> NDArray[np.int64]:
+        return _search_some(values[start : start + ROWS], gallery, k)
+
+    keys = parallel_map(part, range(0, len(values), ROWS))
+    found = np.concatenate([np.empty((0, k), np.int64), *keys])
+    return found & ((1 << _INDEX_BITS) - 1), found >> _INDEX_BITS
+
+
+def signed(pixels: NDArray[np.uint8]) -> Tensor:
+    """Pixels less 128, as int8: their bytes with the highest bit turned over. Zeros fill the last block of 64."""
+    values = np.bitwise_xor(pixels, np.uint8(128)).view(np.int8)
+    fill = -values.shape[1] % _WIDTH
+    return torch.from_numpy(np.pad(values, ((0, 0), (0, fill))) if fill else values)
+
+
+def _squares(values: Tensor) -> Tensor:
+    """Squared norms, exact: sums of up to 1,024 squares of bytes are whole numbers that float32 holds."""
+    width = math.gcd(values.shape[1], 1024)
+    squares = torch.empty(len(values), dtype=torch.int64)
+    for start in range(0, len(values), 256):
+        rows = values[start : start + 256]
+        sums = rows.float().view(-1, width).square_().sum(dim=1)
+        squares[start : start + 256] = sums.view(len(rows), -1).long().sum(dim=1)
+    return squares
+
+
+def _directions(values: Tensor) -> Tensor:
+    """Bytes near the gallery's leading principal directions, and its centre as the last column."""
+    rank = min(RANK, values.shape[1])
+    few = values[:: -(-len(values) // SAMPLE)].float()
+    centre = few.mean(dim=0).round()
+    few -= centre
+    # Fewer images than directions: any other directions complete them.
+    basis = torch.randn((values.shape[1], rank), generator=torch.Generator().manual_seed(0))
+    _, vectors = torch.linalg.eigh(few @ few.T)
+    known = min(rank, len(few))
+    basis[:, :known] = basis[:, :known] * 1e-3 + few.T @ vectors[:, -known:].flip(1)
+    basis = torch.nn.functional.normalize(basis, dim=0)
+    kind = _coordinate_type()
+    some = (values[:: -(-len(values) // REFINED)] - centre.to(torch.int8)).to(kind)
+    improved = (some.T @ (some @ basis.to(kind))).float()
+    scale = float(improved.abs().max())
+    improved, _ = torch.linalg.qr(improved + 1e-6 * max(scale, 1.0) * basis)
+    scaled = improved * (127 / improved.abs().amax(dim=0))
+    return torch.cat([scaled, centre[:, None]], dim=1).round().to(torch.int8)
+
+
+def _coordinates(
+    values: Tensor, squares: Tensor, directions: Tensor, against_centre: Tensor, orthonormal: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of images relative to the centre: squared norms, rounded coordinates, norms of rounding and rest."""
+    products = torch._int_mm(values, directions).double()
+    centred = products[:, :-1] - against_centre[:-1]
+    exact = centred @ orthonormal
+    squared = squares - 2 * products[:, -1] + against_centre[-1]
+    rounded = exact.to(_coordinate_type())
+    rounding = torch.linalg.vector_norm(exact - rounded, dim=1)
+    # What float64 loses is a share of 1e-13 of the squared norm.
+    rest = (squared - exact.square().sum(dim=1) + rounding.square()).clamp_(min=0) + 1e-9 * squared
+    return squared, rounded, rounding, rest.sqrt_()
+
+
+def _up(numbers: Tensor) -> Tensor:
+    """Rounded to the type of the coordinates, and not below."""
+    return (numbers * (1 + 2.0**-7)).to(_coordinate_type())
+
+
+def _gallery_side(squared: Tensor, rounded: Tensor, rounding: Tensor, rest: Tensor) -> Tensor:
+    size = torch.linalg.vector_norm(rounded.double(), dim=1)
+    columns = [_up(rounding), _up(size), _up(rest)]
+    left = squared / -2
+    for _ in range(3):
+        columns.append(left.to(_coordinate_type()))
+        left = left - columns[-1]
+    return torch.cat([rounded, torch.stack(columns, dim=1)], dim=1)
+
+
+def _query_side(rounded: Tensor, rounding: Tensor, rest: Tensor) -> Tensor:
+    size = torch.linalg.vector_norm(rounded.double(), dim=1)
+    ones = torch.ones((len(rounded), 3), dtype=rounded.dtype)
+    return torch.cat([rounded, torch.stack([_up(size), _up(rounding), _up(rest)], dim=1), ones], dim=1)
+
+
+def _search_some(values: Tensor, gallery: PixelGallery, k: int) -> NDArray[np.int64]:
+    """Keys of the k nearest, (n, k), rising: the squared distance, then the index in the lowest bits."""
+    squares = _squares(values)
+    squared, *parts = _coordinates(
+        values, squares, gallery.directions, gallery.against_centre, gallery.orthonormal
+    )
+    columns = _query_side(*parts)
+    # Rounding of the sum in float32, with room; distances are whole numbers, so a quarter more costs nothing.
+    slack = 0.25 + (columns.shape[1] + 16) * 2.0**-22 * gallery.largest * (squared.sqrt() + gallery.largest)
+    best = np.full((len(values), k), _NOWHERE)
+    span = max(BOUNDS // ROWS, GROUP * 2 * k)
+    for first in range(0, len(gallery.values), span):
+        bounds = _ordered(columns @ gallery.columns[first : first + span].T)
+        likely = None
+        if first == 0:  # no distance is known yet
+            likely = bounds >= _kth_or_less(bounds, min(k, bounds.shape[1]))[:, None]
+            _measure(values, squares, _places(likely), first, gallery, best)
+        farthest = torch.from_numpy(np.where(best[:, -1] == _NOWHERE, np.inf, best[:, -1] >> _INDEX_BITS))
+        limit = _ordered(((squared - farthest) / 2 - slack).to(columns.dtype))
+        limit = np.where(limit == 0, _ordered(torch.tensor(-0.0).to(columns.dtype)), limit)  # the lesser zero
+        reached = bounds >= limit[:, None]
+        if likely is not None:
+            reached &= ~likely
+        _measure(values, squares, _places(reached), first, gallery, best)
+    return best
+
+
+def _ordered(numbers: Tensor) -> NDArray[Any]:
+    """Numbers that are compared as these are: bfloat16 as its bits, which NumPy compares twenty times faster."""
+    if numbers.dtype != torch.bfloat16:
+        return numbers.numpy()
+    bits: NDArray[np.int16] = numbers.view(torch.int16).numpy()
+    # The bits of negative numbers fall with their size, those behind the sign turned over.
+    ordered: NDArray[np.int16] = bits ^ ((bits >> 15) & 0x7FFF)
+    return ordered
+
+
+def _kth_or_less(bounds: NDArray[Any], k: int) -> NDArray[Any]:
+    """For each row a number that at least k of its entries reach, and few more: (rows,)."""
+    rows, columns = bounds.shape
+    groups = columns // GROUP // 64 * 64
+    if groups >= 2 * k:
+        each = columns // groups
+        bounds = bounds[:, : groups * each].reshape(rows, each, groups).max(axis=1)
+    return np.partition(bounds, bounds.shape[1] - k, axis=1)[:, -k]
+
+
+def _places(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the true entries are: the first of each row (rows + 1,), and the columns, row by row."""
+    flags = mask.reshape(-1)
+    whole = len(flags) // 8 * 8
+    # Eight entries at a time, since most are false.
+    some = np.flatnonzero(flags[:whole].view(np.uint64))
+    inside = np.flatnonzero(flags[:whole].reshape(-1, 8)[some].reshape(-1))
+    flat = np.concatenate([some[inside >> 3] * 8 + (inside & 7), np.flatnonzero(flags[whole:]) + whole])
+    ends = np.searchsorted(flat, np.arange(len(mask) + 1) * mask.shape[1])
+    return ends, flat - np.repeat(np.arange(len(mask)) * mask.shape[1], np.diff(ends))
+
+
+def _measure(
+    values: Tensor,
+    squares: Tensor,
+    places: tuple[NDArray[np.int64], NDArray[np.int64]],
+    first: int,
+    gallery: PixelGallery,
+    best: NDArray[np.int64],
+) -> None:
+    """Measures pairs of queries and images of the gallery from `first` on, and keeps the best in `best`."""
+    ends, column = places[0].tolist(), places[1] + first
+    index, k = torch.from_numpy(column), best.shape[1]
+    products = torch.empty((1, len(column)), dtype=torch.int32)
+    gathered = torch.empty((TOGETHER, values.shape[1]), dtype=torch.int8)
+    for query, (start, end) in enumerate(pairwise(ends)):
+        for at in range(start, end, TOGETHER):
+            until = min(at + TOGETHER, end)
+            theirs = gathered[: until - at]
+            torch.index_select(gallery.values, 0, index[at:until], out=theirs)
+            torch._int_mm(values[query : query + 1], theirs.T, out=products[:, at:until])
+    own = np.repeat(squares.numpy(), np.diff(places[0]))
+    distance = gallery.squares.numpy()[column] + own - 2 * products[0].numpy().astype(np.int64)
+    keys = (distance << _INDEX_BITS) + column
+    for query, (start, end) in enumerate(pairwise(ends)):
+        if end > start:
+            both = np.concatenate([best[query], keys[start:end]])
+            both.sort()
+            best[query] = both[:k]
