@@ -155,7 +155,7 @@ def _untested(record: RunRecord, option: Option) -> str:
         return f"not fully tested: {listed(name.replace('_', ' ') for name, _ in option.untested)}"
     if any(cell.coverage for cell in option.group.cells):
         return "every attack that applies was conclusive"
-    return "no attack that is installed reads what it sends, or the record does not say which do"
+    return "no attack that applies is on record"
 
 
 def decision_text(shown: Screen) -> Iterable[str]:

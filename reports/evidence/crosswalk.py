@@ -120,8 +120,7 @@ def _measures(cell: CellRecord) -> str:
 
 def _untested(cell: CellRecord) -> str:
     if not cell.coverage:
-        words = "no attack that is installed reads what it sends, or the record does not say which do"
-        return f"{cell_name(cell)}: {words}"
+        return f"{cell_name(cell)}: no attack that applies is on record"
     open_ = [f"{item.attack} ({item.reason})" for item in cell.coverage if item.status != "conclusive"]
     return f"{cell_name(cell)}: {', '.join(open_)}" if open_ else ""
 

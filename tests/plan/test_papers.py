@@ -140,5 +140,5 @@ def test_a_digest_names_no_folder(papers: ModuleType) -> None:
         "minutes": 1.0,
         "measured": "accuracy",
         "figures": {"fedavg": 0.5},
-        "errors": 0,
+        "errors": [],
     }

@@ -67,7 +67,7 @@ def test_what_was_not_run_is_not_called_tested(record: RunRecord) -> None:
     assert answers
     assert all(answer.startswith(("not tested", "no claim was tested", PERSON)) for answer in answers)
     said = {line.question: line.answer for part in crosswalk(bare).values() for line in part}
-    assert "no attack that is installed" in said["What was not tested, and why?"]
+    assert "no attack that applies" in said["What was not tested, and why?"]
     assert "nothing was concluded" in said["Identifiability: what did attacks find?"]
 
 

@@ -162,7 +162,7 @@ def _directions(values: Tensor) -> Tensor:
     basis[:, :known] = basis[:, :known] * 1e-3 + few.T @ vectors[:, -known:].flip(1)
     basis = torch.nn.functional.normalize(basis, dim=0)
     kind = _coordinate_type()
-    some = (values[:: -(-len(values) // REFINED)] - centre.to(torch.int8)).to(kind)
+    some = values[:: -(-len(values) // REFINED)].to(kind) - centre.to(kind)
     improved = (some.T @ (some @ basis.to(kind))).float()
     scale = float(improved.abs().max())
     improved, _ = torch.linalg.qr(improved + 1e-6 * max(scale, 1.0) * basis)
