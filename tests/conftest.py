@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,17 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 # `forked` is imported by name.
 sys.path.append(str(Path(__file__).resolve().parent))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests stay: the collector of garbage, which would look through them again and again, leaves them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
