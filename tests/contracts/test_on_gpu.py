@@ -162,7 +162,7 @@ def test_methods(name: str, given: dict[str, Any], private: bool, make_task: Mak
         pytest.skip(f"{name} has no private form")
     asked: dict[str, Any] = {"clients": 2, "records": 40}
     if private:
-        asked |= {"epsilon": 50.0, "adjacency": factory.facts.adjacency}
+        asked |= {"epsilon": 8.0, "adjacency": factory.facts.adjacency}
     needs_network = "personalize" in given or given.get("start") == "backbone"
     asked |= {"backbone": "small_cnn" if needs_network else "pixels", "weights": "random"}
 

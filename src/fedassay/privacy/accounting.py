@@ -18,7 +18,13 @@ from typing import TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
-from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, SMALLEST_RATE, epsilon_by_pld
+from fedassay.privacy.loss_distributions import (
+    GRIDS,
+    LARGEST_EPSILON,
+    SMALLEST_DELTA,
+    SMALLEST_RATE,
+    epsilon_by_pld,
+)
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
@@ -41,12 +47,13 @@ class Total:
     method: str
 
 
-def compose(events: Iterable[Event], delta: float) -> Total:
+def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Total:
     """Epsilon at `delta` of the adaptive composition of `events`, which all speak of the same record.
 
     Args:
         events: in any order; an empty list composes to 0.
         delta: strictly between 0 and 1.
+        grids: of `epsilon_by_pld`; fewer are faster, and their bound is never below that of more.
 
     Returns:
         An upper bound on epsilon: exact if all events are Gaussian, else by PLD. Beyond `limits.DISTINCT`
@@ -82,12 +89,12 @@ def compose(events: Iterable[Event], delta: float) -> Total:
     if not sampled and not pure:
         return Total(epsilon_of(mu, delta), mu, "exact (Gaussian composition)")
     if not sampled:
-        return _with_pure(mu, tuple(sorted(pure)), delta)
+        return _with_pure(mu, tuple(sorted(pure)), delta, grids)
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
     bound = sum(pure) + epsilon_of(unsampled, delta)
     if bound == 0 or bound > LARGEST_EPSILON:
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
-    epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
+    epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta, grids)
     return Total(epsilon, None, "privacy loss distribution")
 
 
@@ -127,33 +134,33 @@ def calibrate_noise_multiplier(
             f"allowed: more than that"
         )
 
-    def total(noise_multiplier: float) -> float:
+    def total(noise_multiplier: float, grids: int = GRIDS) -> float:
         event = SubsampledGaussianEvent(noise_multiplier, sampling_rate, steps, adjacency)
-        return compose([*others, event], delta).epsilon
+        return compose([*others, event], delta, grids=grids).epsilon
+
+    def roughly(noise_multiplier: float) -> float:
+        return total(noise_multiplier, 1)
+
+    def fits(noise_multiplier: float) -> bool:
+        return roughly(noise_multiplier) <= epsilon or total(noise_multiplier) <= epsilon
 
     high = 1.0
-    while total(high) > epsilon:
+    while not fits(high):
         high *= 2
         if high > 1e8:
             raise PlanError(f"epsilon: no noise reaches {epsilon:g}; the other releases come to {spent:.4g}")
     low = high / 2
-    while low > 1e-3 and total(low) <= epsilon:
+    while low > 1e-3 and fits(low):
         low, high = low / 2, low
-    return _bisected(total, epsilon, low, high, tolerance)
-
-
-def _bisected(total: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float) -> float:
-    """Where bisection in logarithms ends: the upper end of an interval whose ends are accounted for.
-
-    An accountant takes a tenth of a second and more, so the place is foretold by regula falsi, in logarithms and
-    with the Illinois weights (Dowell and Jarratt 1971), and only the two ends that bisection would stop at are
-    looked at. Where they are not on either side of epsilon, as rounding may have it, bisection decides each step.
-    """
-    root = _foretold(total, epsilon, low, high, tolerance)
-    below, above = _halved(lambda middle: root <= middle, low, high, tolerance)
-    if total(above) <= epsilon and (below == low or total(below) > epsilon):
-        return above
-    return _halved(lambda middle: total(middle) <= epsilon, low, high, tolerance)[1]
+    # An accountant takes a tenth of a second and more, so the place where bisection in logarithms would end is
+    # foretold, and only the two ends that it would stop at are looked at; in most cases the rough bounds foretell it.
+    for foreteller in (roughly, total):
+        root = _foretold(foreteller, epsilon, low, high, tolerance)
+        below, above = _halved(lambda middle, root=root: root <= middle, low, high, tolerance)
+        if fits(above) and (below == low or not fits(below)):
+            return above
+    # As rounding may have it, they are not on either side of epsilon: each step is decided.
+    return _halved(fits, low, high, tolerance)[1]
 
 
 def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:
@@ -165,18 +172,21 @@ def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: f
 
 
 def _foretold(total: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float) -> float:
-    """A noise multiplier whose total is epsilon up to a tenth of the tolerance, or what eight steps come to."""
+    """A noise multiplier whose total is epsilon up to a fifth of the tolerance, or what eight steps come to.
 
-    def excess(x: float) -> float:
-        return math.log(max(total(math.exp(x)), 1e-300) / epsilon)
+    By regula falsi in logarithms, with the Illinois weights (Dowell and Jarratt 1971).
+    """
+
+    def excess(noise_multiplier: float) -> float:
+        return math.log(max(total(noise_multiplier), 1e-300) / epsilon)
 
     x, kept = math.log(high), math.log(low)
-    y, other = excess(x), excess(kept)
+    y, other = excess(high), excess(low)
     for _ in range(8):
-        if abs(y) < tolerance / 10 or not (min(y, other) <= 0 < max(y, other) < math.inf):
+        if abs(y) < tolerance / 5 or not (min(y, other) <= 0 < max(y, other) < math.inf):
             break
         step = (kept * y - x * other) / (y - other)
-        new = excess(step)
+        new = excess(math.exp(step))
         if (new > 0) == (y > 0):
             other /= 2
         else:
@@ -241,12 +251,12 @@ def _no_guarantee(event: Event) -> str | None:
     return None
 
 
-def _with_pure(mu: float, pure: tuple[float, ...], delta: float) -> Total:
+def _with_pure(mu: float, pure: tuple[float, ...], delta: float, grids: int) -> Total:
     """Gaussians and pure events: basic composition, or PLD where that is tighter (it need not be)."""
     basic = sum(pure) + epsilon_of(mu, delta)
     if delta < SMALLEST_DELTA or basic > LARGEST_EPSILON or (mu == 0 and len(pure) == 1):
         return Total(basic, None, "basic composition")
-    by_pld = epsilon_by_pld(mu, pure, (), delta)
+    by_pld = epsilon_by_pld(mu, pure, (), delta, grids)
     if by_pld < basic:
         return Total(by_pld, None, "privacy loss distribution")
     return Total(basic, None, "basic composition")
