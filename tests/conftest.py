@@ -43,7 +43,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Modules and tests stay: the collector of garbage, which would look through them again and again, leaves them."""
+    """Modules and tests stay: the collector of garbage, which would look through them again and again, may not."""
     gc.disable()
     try:
         return (yield)

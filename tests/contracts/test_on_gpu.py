@@ -199,7 +199,9 @@ def test_backbones(name: str, make_task: MakeTask, on_both: OnBoth, tmp_path: Pa
     weights = {"pixels": None, "small_cnn": "public"}.get(name, "random")
     monkeypatch.setattr(small_cnn, "_STEPS", (3, 3))
     # Two blocks are as good a test as twelve, which are alike.
-    monkeypatch.setattr(vision_transformer, "VisionTransformer", lambda shape: VisionTransformer(_two_blocks(shape)))
+    monkeypatch.setattr(
+        vision_transformer, "VisionTransformer", lambda shape: VisionTransformer(_two_blocks(shape))
+    )
 
     def features(device: str) -> tuple[Any, ...]:
         # Nothing is taken from what the other device has computed.
