@@ -153,13 +153,18 @@ def calibrate_noise_multiplier(
     while low > 1e-3 and fits(low):
         low, high = low / 2, low
     # An accountant takes a tenth of a second and more, so the place where bisection in logarithms would end is
-    # foretold, and only the two ends that it would stop at are looked at; in most cases the rough bounds foretell it.
-    for foreteller in (roughly, total):
+    # foretold, and only the two ends that it would stop at are looked at, or those beside them; in most cases the
+    # rough bounds foretell it.
+    for foreteller, tries in ((roughly, 2), (total, 3)):
         root = _foretold(foreteller, epsilon, low, high, tolerance)
-        below, above = _halved(lambda middle, root=root: root <= middle, low, high, tolerance)
-        if fits(above) and (below == low or not fits(below)):
-            return above
-    # As rounding may have it, they are not on either side of epsilon: each step is decided.
+        for _ in range(tries):
+            below, above = _halved(lambda middle, root=root: root <= middle, low, high, tolerance)
+            if not fits(above):
+                root = math.nextafter(above, math.inf)
+            elif below > low and fits(below):
+                root = below
+            else:
+                return above
     return _halved(fits, low, high, tolerance)[1]
 
 
