@@ -108,7 +108,7 @@ def _pooled(trials: int, rng: np.random.Generator) -> PooledRuns:
 
 
 class _Ssim(Similarity):
-    """SSIM of all pairs at once: to rounding what the package of the literature gives, in a hundredth of the time."""
+    """SSIM of all pairs at once: to rounding that of the package of the literature, in a hundredth of the time."""
 
     def measure(self, truth: Images, images: Images) -> dict[str, np.ndarray]:
         return {"ssim": ssim(truth, images)}

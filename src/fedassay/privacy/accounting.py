@@ -12,8 +12,10 @@ sampling and replacing do not commute.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
@@ -30,6 +32,9 @@ from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 
 _T = TypeVar("_T")
+
+_MOST_NOISE = 1e8
+"""Multipliers beyond it are not looked for."""
 
 
 @dataclass(frozen=True)
@@ -144,10 +149,10 @@ def calibrate_noise_multiplier(
     def fits(noise_multiplier: float) -> bool:
         return roughly(noise_multiplier) <= epsilon or total(noise_multiplier) <= epsilon
 
-    high = 1.0
+    high = _start(epsilon, delta, sampling_rate, steps)
     while not fits(high):
         high *= 2
-        if high > 1e8:
+        if high > _MOST_NOISE:
             raise PlanError(f"epsilon: no noise reaches {epsilon:g}; the other releases come to {spent:.4g}")
     low = high / 2
     while low > 1e-3 and fits(low):
@@ -158,7 +163,7 @@ def calibrate_noise_multiplier(
     for foreteller, tries in ((roughly, 2), (total, 3)):
         root = _foretold(foreteller, epsilon, low, high, tolerance)
         for _ in range(tries):
-            below, above = _halved(lambda middle, root=root: root <= middle, low, high, tolerance)
+            below, above = _halved(partial(operator.le, root), low, high, tolerance)
             if not fits(above):
                 root = math.nextafter(above, math.inf)
             elif below > low and fits(below):
@@ -166,6 +171,25 @@ def calibrate_noise_multiplier(
             else:
                 return above
     return _halved(fits, low, high, tolerance)[1]
+
+
+def _start(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """The power of two at which DP-SGD alone should fit, by the central limit theorem for Gaussian DP.
+
+    Bu, Dong, Long and Su, "Deep Learning with Gaussian Differential Privacy" (2020), Corollary 5.4: what is looked
+    at first, which says nothing of what is found.
+    """
+
+    def fits(noise_multiplier: float) -> bool:
+        mu = sampling_rate * math.sqrt(steps * math.expm1(min(noise_multiplier**-2, 100.0)))
+        return epsilon_of(mu, delta) <= epsilon
+
+    noise = 1.0
+    while not fits(noise) and 2 * noise <= _MOST_NOISE:
+        noise *= 2
+    while noise > 2e-3 and fits(noise / 2):
+        noise /= 2
+    return noise
 
 
 def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:

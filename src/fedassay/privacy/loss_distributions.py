@@ -77,7 +77,7 @@ def epsilon_by_pld(
         grids: how many there are at most; the first takes a fifth of the time of the second.
 
     Returns:
-        An upper bound, with fewer grids a larger one. Losses above `LARGEST_EPSILON` are for the caller to keep out.
+        An upper bound, with fewer grids a larger one. Losses above `LARGEST_EPSILON` are for callers to keep out.
 
     Raises:
         PlanError: if delta is too small, or there are too many steps.

@@ -107,8 +107,8 @@ def random_state_kept(device: str | torch.device) -> Iterator[None]:
 def seed_draws(seed: int, device: str | torch.device) -> None:
     """Seed the global generators of torch, of the CPU and of this device.
 
-    For a CPU, `torch.manual_seed` would write the stack of its caller down for each kind of device that is not there:
-    two milliseconds below a deep one, and memory that is not given back.
+    For a CPU, `torch.manual_seed` would write its caller's stack down for each kind of device that is not there: a
+    millisecond or two below a deep one, and memory that is not given back.
     """
     import torch
 
