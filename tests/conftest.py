@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,6 @@ from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
 from fedassay.privacy.tape import Tape, drawn_again, taped
-from fedassay.similarity.metrics import Similarity
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
@@ -36,8 +36,19 @@ settings.load_profile("seeded")
 
 _ROOT = Path(__file__).resolve().parents[1]
 
-# `forked` is imported by name.
+# Modules of this folder are imported by name.
 sys.path.append(str(Path(__file__).resolve().parent))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests stay: the collector of garbage, which would look through them again and again, may not."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -199,6 +210,8 @@ def make_context() -> MakeContext:
             assert method is not None
             with taped() as tape:
                 outcome = method.run(task)
+        from quick_similarity import QuickSimilarity
+
         assert task.public is not None
         privacy = task.privacy
         others = task.public.take(np.arange(_OTHERS))
@@ -217,7 +230,7 @@ def make_context() -> MakeContext:
             tape=tape,
             privacy=privacy,
             bounds=bounds,
-            similarity=Similarity(None, "not asked for", task.device),
+            similarity=QuickSimilarity(None, "not asked for", task.device),
             seeds=task.seeds,
             rerun=rerun,
             exposed=exposed,

@@ -11,7 +11,7 @@ which torch takes for its own tensor class only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, ClassVar
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 _aten = torch.ops.aten
@@ -198,7 +197,7 @@ class PretendedGpu(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        leaves = tree_leaves((args, kwargs))
+        leaves = [*_leaves(args), *_leaves(kwargs)]
         there = [leaf for leaf in leaves if isinstance(leaf, OnGpu)]
         place = "cuda" if there else "cpu"
         if there:
@@ -208,12 +207,12 @@ class PretendedGpu(TorchDispatchMode):
             kwargs["device"] = "cpu"
         draws = self._check_draw(func, leaves, place)
         known = {id(leaf.host): leaf for leaf in there}
-        given, options = tree_map(lambda x: x.host if isinstance(x, OnGpu) else x, (args, kwargs))
+        given, options = _mapped(_to_host, args), _mapped(_to_host, kwargs)
         with self._own_state() if draws else nullcontext():
             result = func(*given, **options)
         if func.overloadpacket in flop_registry:
             count = flop_registry[func.overloadpacket](*given, **options, out_val=result)
-            kind = next(leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+            kind = next(leaf.dtype for leaf in _leaves(result) if isinstance(leaf, Tensor))
             if place == "cuda" and not (kind.is_floating_point or kind.is_complex):
                 raise RuntimeError(f"\"{func.overloadpacket}_cuda\" not implemented for '{kind}'")
             self.work[place, kind] += count
@@ -228,7 +227,13 @@ class PretendedGpu(TorchDispatchMode):
         for leaf in there:
             if leaf.shape != leaf.host.shape or leaf.stride() != leaf.host.stride():
                 raise NotImplementedError(f"{func}: the pretended GPU cannot change a tensor's shape in place")
-        return tree_map(lambda x: known.get(id(x), OnGpu(x)) if isinstance(x, Tensor) else x, result)
+
+        def placed(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return known[id(leaf)] if id(leaf) in known else OnGpu(leaf)
+
+        return _mapped(placed, result)
 
     def seed(self, seed: int) -> None:
         self.state = torch.Generator().manual_seed(seed).get_state()
@@ -258,6 +263,37 @@ class PretendedGpu(TorchDispatchMode):
         return draws
 
 
+# Arguments and results of operations are tensors, numbers, and lists of them; torch's own trees, which know more,
+# would take most of the time.
+def _leaves(tree: Any) -> list[Any]:
+    """Whatever is no list, tuple or mapping in it, in order."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, list | tuple):
+        return [tree]
+    found: list[Any] = []
+    for part in tree:
+        if isinstance(part, list | tuple | dict):
+            found += _leaves(part)
+        else:
+            found.append(part)
+    return found
+
+
+def _mapped(change: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree of changed leaves; tuples that have names become plain ones."""
+    if isinstance(tree, dict):
+        return {name: _mapped(change, part) for name, part in tree.items()}
+    if isinstance(tree, list | tuple):
+        parts = [_mapped(change, part) if isinstance(part, list | tuple) else change(part) for part in tree]
+        return parts if isinstance(tree, list) else tuple(parts)
+    return change(tree)
+
+
+def _to_host(leaf: Any) -> Any:
+    return leaf.host if isinstance(leaf, OnGpu) else leaf
+
+
 @cache
 def _is_composite(func: Any) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
@@ -278,7 +314,9 @@ def _check_devices(func: Any, args: Any, kwargs: Any) -> None:
         if not isinstance(args[0], OnGpu):
             raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
         others = list(args[2:3])
-    host = [leaf for leaf in tree_leaves(others) if isinstance(leaf, Tensor) and not isinstance(leaf, OnGpu)]
+    host = [leaf for leaf in _leaves(others) if isinstance(leaf, Tensor) and not isinstance(leaf, OnGpu)]
+    if not host:
+        return
     scalars = packet in _INDEXING | _TAKES_HOST_SCALARS or torch.Tag.pointwise in func.tags
     written = args[0] if func._schema.is_mutable and args else None
     if any(leaf.ndim or not scalars or leaf is written for leaf in host):

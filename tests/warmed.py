@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import gc
+
 
 def warm() -> None:
-    """Import everything that a run, an audit, a report or a check may need, and nothing else."""
+    """Import everything that a run, an audit, a report or a check may need, and nothing else.
+
+    What is imported is not looked at by the collector of garbage, here or in the processes that are forked.
+    """
+    gc.disable()
+    _import()
+    gc.freeze()
+    gc.enable()
+
+
+def _import() -> None:
     import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
     import pydantic  # noqa: F401
     import safetensors.torch  # noqa: F401
     import scipy.optimize
+    import sklearn.datasets  # noqa: F401
     import torch
+    import torch._dynamo  # Torch's optimisers import it at their first step.
 
+    import fedassay.backbones.pixels
     import fedassay.cli
+    import fedassay.console
     import fedassay.contracts.registry as registry
+    import fedassay.data.digits
     import fedassay.execution.captured
     import fedassay.execution.runner
     import fedassay.nets.trained

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from quick_similarity import QuickSimilarity
 
 from fedassay.audits.reconstruction.limits import PairedRuns, PooledRuns
 from fedassay.audits.reconstruction.selections import Scored, set_selections
@@ -15,7 +16,6 @@ from fedassay.audits.stats.decisions import PairedDecision
 from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.paired import paired_test
 from fedassay.audits.stats.permutation import gap
-from fedassay.similarity.metrics import Similarity
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Images
 
@@ -108,7 +108,7 @@ def _pooled(trials: int, rng: np.random.Generator) -> PooledRuns:
 
 def _found_in_set(planted: float, runs: PooledRuns, rng: np.random.Generator) -> bool:
     """Whether a set is found that holds so large a share of its targets."""
-    n, similarity = len(runs.truth), Similarity(None, "not asked for")
+    n, similarity = len(runs.truth), QuickSimilarity(None, "not asked for")
     truth, silent = _images(n, rng), _images(len(runs.silent), rng)
     given = round(planted * n)
     silent[:given] = truth[:given]

@@ -96,31 +96,26 @@ def test_the_same_seed_gives_the_same_bytes_wherever_they_wait(
         assert all(message.stored is not None for message in second.from_clients())
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_private_run_claims_what_was_asked(name: str, make_task: Callable[..., MethodInput]) -> None:
-    factory = lookup("method", name)
+@pytest.fixture(scope="module", params=METHODS)
+def private(request: pytest.FixtureRequest, make_task: Callable[..., MethodInput]) -> Outcome:
+    """A run of a method at epsilon 5, under the adjacency that it declares."""
+    factory = lookup("method", request.param)
     if not factory.facts.private_form:
-        pytest.skip(f"{name} has no private form")
-    adjacency = factory.facts.adjacency
-    task = make_task(epsilon=5.0, adjacency=adjacency)
-    outcome = _run(name, task)
-    claim = outcome.transcript.claim
+        pytest.skip(f"{request.param} has no private form")
+    return _run(request.param, make_task(epsilon=5.0, adjacency=factory.facts.adjacency))
+
+
+def test_a_private_run_claims_what_was_asked(private: Outcome) -> None:
+    claim = private.transcript.claim
     assert isinstance(claim, PrivacyClaim)
+    adjacency = lookup("method", private.transcript.method).facts.adjacency
     assert (claim.epsilon, claim.delta, claim.adjacency) == (5.0, 1e-5, adjacency)
-    for message in outcome.transcript.messages:
+    for message in private.transcript.messages:
         for field_name, item in message.fields.items():
             if item.values.dtype.kind == "f":
                 assert np.isfinite(item.values).all(), field_name
-    assert account(outcome.transcript, adjacency, 1e-5).epsilon <= 5.0 * (1 + 1e-6)
+    assert account(private.transcript, adjacency, 1e-5).epsilon <= 5.0 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_no_field_under_a_finite_epsilon_is_exact_by_default(
-    name: str, make_task: Callable[..., MethodInput]
-) -> None:
-    factory = lookup("method", name)
-    if not factory.facts.private_form:
-        pytest.skip(f"{name} has no private form")
-    adjacency = factory.facts.adjacency
-    outcome = _run(name, make_task(epsilon=1.0, adjacency=adjacency))
-    assert exact_fields(outcome.transcript, adjacency) == ()
+def test_no_field_under_a_finite_epsilon_is_exact_by_default(private: Outcome) -> None:
+    assert exact_fields(private.transcript, lookup("method", private.transcript.method).facts.adjacency) == ()

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -69,17 +68,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, Path]:
     folder = tmp_path_factory.mktemp("toy")
     install_toy(folder / "site")
     (folder / "plan.yaml").write_text(yaml.safe_dump(PLAN))
-    # In an interpreter of its own; the other commands are forked, and import fedassay and what is installed anew.
-    done = subprocess.run(
-        [sys.executable, "-m", "fedassay", "run", "plan.yaml", "-o", "out", "--quiet"],
-        cwd=folder,
-        env=_environment(folder / "site"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # Forked, as all commands are: it imports fedassay and what is installed anew.
+    command = _command(folder / "site", folder)
+    done = command("run", "plan.yaml", "-o", "out", "--quiet")
     assert done.returncode == 0, done.stderr
-    return _command(folder / "site", folder), folder
+    return command, folder
 
 
 def _json(done: subprocess.CompletedProcess[str]) -> Any:

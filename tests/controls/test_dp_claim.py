@@ -19,6 +19,7 @@ from fedassay.methods.fedcgs import method as fedcgs
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.fedpft import private as fedpft_private
 from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.shared.heads import HeadTraining
 from fedassay.privacy import mechanisms, reruns, tape
 from fedassay.privacy.gaussian import calibrate_sigma, delta_of, epsilon_of
 from fedassay.privacy.paper_formulas import fedpft_theorem_4_1_sigma
@@ -31,10 +32,12 @@ SAME = "replace_one_same_label"
 MakeTask = Callable[..., MethodInput]
 MakeContext = Callable[..., AuditContext]
 
+# No claim is about the head.
+HEAD = HeadTraining(solver="adam", epochs=1)
 METHODS: dict[str, tuple[Method, str]] = {
     "fedcgs": (FedCGS(), "add_remove"),
-    "fedpft": (FedPFT(components=1, covariance="full"), SAME),
-    "fedpft sums": (FedPFT(components=1, counts="noised"), "add_remove"),
+    "fedpft": (FedPFT(components=1, covariance="full", head=HEAD), SAME),
+    "fedpft sums": (FedPFT(components=1, counts="noised", head=HEAD), "add_remove"),
 }
 
 

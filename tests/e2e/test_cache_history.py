@@ -30,10 +30,13 @@ Comparable = Callable[[Path], dict[str, Any]]
 
 # The backbone is trained for as long as numbers need to come out otherwise with other threads and kernels.
 _FEW_STEPS = "from fedassay.backbones import small_cnn; small_cnn._STEPS = (20, 20)"
+_TWO_THREADS = "import threadpoolctl, torch; torch.set_num_threads(2); threadpoolctl.threadpool_limits(2)"
 
 
-def run(tmp_path: Path, name: str, cache_folder: str, *, own: bool = True, **environment: str) -> Path:
-    """A run in an interpreter of its own, which alone has other threads and kernels, or in a forked process."""
+def run(
+    tmp_path: Path, name: str, cache_folder: str, *, own: bool = False, hook: str = "", **environment: str
+) -> Path:
+    """A run in a forked process, or in an interpreter of its own, which alone has other kernels."""
     out = tmp_path / name
     (tmp_path / "plan.yaml").write_text(PLAN)
     given = {**os.environ, "OMP_NUM_THREADS": "1", "FEDASSAY_CACHE": str(tmp_path / cache_folder), **environment}
@@ -42,7 +45,7 @@ def run(tmp_path: Path, name: str, cache_folder: str, *, own: bool = True, **env
         command = [sys.executable, "-c", f"{_FEW_STEPS}\nfrom fedassay.cli import main; main()", *arguments]
         done = subprocess.run(command, check=False, env=given, capture_output=True, text=True)
     else:
-        done = forked.fedassay(*arguments, hook=_FEW_STEPS, environment=given)
+        done = forked.fedassay(*arguments, hook=f"{_FEW_STEPS}\n{hook}", environment=given)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -54,12 +57,12 @@ def _fingerprint(out: Path) -> str:
 
 def test_the_same_record_from_a_cold_a_warm_and_foreign_caches(tmp_path: Path, comparable: Comparable) -> None:
     cold = run(tmp_path, "cold", "own")
-    assert comparable(run(tmp_path, "warm", "own", own=False)) == comparable(cold)
-    foreign = {"threads": {"OMP_NUM_THREADS": "2"}, "kernels": {"ATEN_CPU_CAPABILITY": "default"}}
-    others = {name: run(tmp_path, name, "foreign", **setting) for name, setting in foreign.items()}
+    assert comparable(run(tmp_path, "warm", "own")) == comparable(cold)
+    threads = run(tmp_path, "threads", "foreign", hook=_TWO_THREADS)
+    kernels = run(tmp_path, "kernels", "foreign", own=True, ATEN_CPU_CAPABILITY="default")
     # Else the settings would change nothing here, and the next line could not fail.
-    assert any(_fingerprint(other) != _fingerprint(cold) for other in others.values())
-    assert comparable(run(tmp_path, "after", "foreign", own=False)) == comparable(cold)
+    assert any(_fingerprint(other) != _fingerprint(cold) for other in (threads, kernels))
+    assert comparable(run(tmp_path, "after", "foreign")) == comparable(cold)
 
 
 _CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

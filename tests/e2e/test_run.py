@@ -31,7 +31,7 @@ methods:
   - raw_features
   - fedcgs: {}
 attacks:
-  - feature_diffusion: {samples: 3}
+  - feature_diffusion: {samples: 2, steps: 5}
 audits:
   - reconstruction: {control_records: 150, draws: 400}
 resources: {threads: 1}

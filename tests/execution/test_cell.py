@@ -33,7 +33,7 @@ from fedassay.support.seeds import Seeds
 PLAN = """
 name: small
 seeds: [0]
-data: {name: digits, limit: 300, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
+data: {name: digits, limit: 120, split: {private: 0.4, attacker: 0.3, public: 0.1, test: 0.2}}
 clients: {count: 2, partition: iid}
 backbone: {name: pixels}
 methods: [fedcgs: {}]

@@ -175,7 +175,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
     idle = Edit("methods/fedcgs/method.py", "whole = noise is None", "whole = noise  is None")
     bare = next(entry for entry in ENTRIES if entry.name == "fedcgs: unchanged")
     entries = [*SUBSET, bare, _mutant(crashing), replace(_mutant(idle), name="idle")]
-    return {item.name: item for item in run_all(entries, tmp_path_factory.mktemp("mutants"), jobs=2)}
+    return {item.name: item for item in run_all(entries, tmp_path_factory.mktemp("mutants"), jobs=1)}
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in SUBSET])

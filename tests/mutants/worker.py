@@ -6,6 +6,7 @@ a line, {status}. The package itself is imported only after the fork, from the c
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = (
+    "PIL.Image",
     "click",
     "dp_accounting.pld.privacy_loss_distribution",
+    "jinja2",
     "jsonschema",
     "numpy",
     "pydantic",
@@ -27,7 +30,10 @@ HEAVY = (
     "scipy.spatial.distance",
     "scipy.stats",
     "sklearn.datasets",
+    "sklearn.utils",
     "torch",
+    # Torch's optimisers import it at their first step.
+    "torch._dynamo",
     "torch.func",
     "yaml",
 )
@@ -35,8 +41,11 @@ HEAVY = (
 
 def main() -> None:
     """Serve until the input ends."""
+    gc.disable()
     for name in HEAVY:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     answers = sys.stdout
     for line in sys.stdin:
         task = json.loads(line)

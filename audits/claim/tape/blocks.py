@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, ndtr
 
 from fedassay.support.seeds import Seeds
 
@@ -98,9 +98,9 @@ def _p_values(sums: Floats, squares: Floats, first: Floats, blocks: _Blocks) -> 
     """p-values of every block, (draws, blocks): windows, sizes and means of statistics, shape."""
     groups = np.flatnonzero(np.diff(np.append(-1, blocks.owner)))
     counts = np.add.reduceat(blocks.sizes, groups)
-    windows = _two_sided(chi2.cdf(squares, blocks.sizes))
-    whole = _two_sided(chi2.cdf(np.add.reduceat(squares, groups, axis=1), counts))
-    means = 2 * norm.sf(np.abs(np.add.reduceat(sums, groups, axis=1)) / np.sqrt(counts))
+    windows = _two_sided(chdtr(blocks.sizes, squares))
+    whole = _two_sided(chdtr(counts, np.add.reduceat(squares, groups, axis=1)))
+    means = 2 * ndtr(-np.abs(np.add.reduceat(sums, groups, axis=1)) / np.sqrt(counts))
     parts = [windows, whole, means]
     if first.shape[1]:
         parts.append(_shape(first)[:, None])
@@ -114,7 +114,7 @@ def _two_sided(lower: Floats) -> Floats:
 def _shape(values: Floats) -> Floats:
     """Kolmogorov's asymptotic p-value of each row against the standard normal: a score, to be compared."""
     n = values.shape[1]
-    levels = norm.cdf(np.sort(values, axis=1))
+    levels = ndtr(np.sort(values, axis=1))
     steps = np.arange(n) / n
     distance = np.maximum(levels - steps, steps + 1 / n - levels).max(axis=1)
     scaled = np.maximum(np.sqrt(n) * distance, 1e-3)

@@ -27,7 +27,7 @@ from fedassay.nets.presets import Preset
 from fedassay.nets.trained import TrainedDenoiser, build_network
 from fedassay.nets.warm_start import fit_warm_start
 from fedassay.nets.whitening import Whitening, fit_whitening
-from fedassay.support.devices import placed, quickened, random_state_kept, resident
+from fedassay.support.devices import placed, quickened, random_state_kept, resident, seed_draws
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
@@ -181,7 +181,7 @@ def _step(
     noise = torch.randn(images.shape, generator=generator)
     # Dropout layers draw from torch's global generator: seed it from ours, so that a resumed run
     # draws the same masks.
-    torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    seed_draws(int(torch.randint(2**62, (), generator=generator)), device)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(preset, step)
     losses = denoising_loss(

@@ -12,18 +12,29 @@ sampling and replacing do not commute.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
 from fedassay.privacy.gaussian import compose_mu, epsilon_of
-from fedassay.privacy.loss_distributions import LARGEST_EPSILON, SMALLEST_DELTA, SMALLEST_RATE, epsilon_by_pld
+from fedassay.privacy.loss_distributions import (
+    GRIDS,
+    LARGEST_EPSILON,
+    SMALLEST_DELTA,
+    SMALLEST_RATE,
+    epsilon_by_pld,
+)
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 
 _T = TypeVar("_T")
+
+_MOST_NOISE = 1e8
+"""Multipliers beyond it are not looked for."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +52,13 @@ class Total:
     method: str
 
 
-def compose(events: Iterable[Event], delta: float) -> Total:
+def compose(events: Iterable[Event], delta: float, *, grids: int = GRIDS) -> Total:
     """Epsilon at `delta` of the adaptive composition of `events`, which all speak of the same record.
 
     Args:
         events: in any order; an empty list composes to 0.
         delta: strictly between 0 and 1.
+        grids: of `epsilon_by_pld`; fewer are faster, and their bound is never below that of more.
 
     Returns:
         An upper bound on epsilon: exact if all events are Gaussian, else by PLD. Beyond `limits.DISTINCT`
@@ -82,12 +94,12 @@ def compose(events: Iterable[Event], delta: float) -> Total:
     if not sampled and not pure:
         return Total(epsilon_of(mu, delta), mu, "exact (Gaussian composition)")
     if not sampled:
-        return _with_pure(mu, tuple(sorted(pure)), delta)
+        return _with_pure(mu, tuple(sorted(pure)), delta, grids)
     unsampled = compose_mu([mu, *(_mu_of_steps(event) for event in sampled)])
     bound = sum(pure) + epsilon_of(unsampled, delta)
     if bound == 0 or bound > LARGEST_EPSILON:
         return Total(bound, None, "basic composition, as if DP-SGD took all records in every step")
-    epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta)
+    epsilon = epsilon_by_pld(mu, tuple(sorted(pure)), tuple(sorted(sampled, key=repr)), delta, grids)
     return Total(epsilon, None, "privacy loss distribution")
 
 
@@ -127,33 +139,57 @@ def calibrate_noise_multiplier(
             f"allowed: more than that"
         )
 
-    def total(noise_multiplier: float) -> float:
+    def total(noise_multiplier: float, grids: int = GRIDS) -> float:
         event = SubsampledGaussianEvent(noise_multiplier, sampling_rate, steps, adjacency)
-        return compose([*others, event], delta).epsilon
+        return compose([*others, event], delta, grids=grids).epsilon
 
-    high = 1.0
-    while total(high) > epsilon:
+    def roughly(noise_multiplier: float) -> float:
+        return total(noise_multiplier, 1)
+
+    def fits(noise_multiplier: float) -> bool:
+        return roughly(noise_multiplier) <= epsilon or total(noise_multiplier) <= epsilon
+
+    high = _start(epsilon, delta, sampling_rate, steps)
+    while not fits(high):
         high *= 2
-        if high > 1e8:
+        if high > _MOST_NOISE:
             raise PlanError(f"epsilon: no noise reaches {epsilon:g}; the other releases come to {spent:.4g}")
     low = high / 2
-    while low > 1e-3 and total(low) <= epsilon:
+    while low > 1e-3 and fits(low):
         low, high = low / 2, low
-    return _bisected(total, epsilon, low, high, tolerance)
+    # An accountant takes a tenth of a second and more, so the place where bisection in logarithms would end is
+    # foretold, and only the two ends that it would stop at are looked at, or those beside them; in most cases the
+    # rough bounds foretell it.
+    for foreteller, tries in ((roughly, 2), (total, 3)):
+        root = _foretold(foreteller, epsilon, low, high, tolerance)
+        for _ in range(tries):
+            below, above = _halved(partial(operator.le, root), low, high, tolerance)
+            if not fits(above):
+                root = math.nextafter(above, math.inf)
+            elif below > low and fits(below):
+                root = below
+            else:
+                return above
+    return _halved(fits, low, high, tolerance)[1]
 
 
-def _bisected(total: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float) -> float:
-    """Where bisection in logarithms ends: the upper end of an interval whose ends are accounted for.
+def _start(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """The power of two at which DP-SGD alone should fit, by the central limit theorem for Gaussian DP.
 
-    An accountant takes a tenth of a second and more, so the place is foretold by regula falsi, in logarithms and
-    with the Illinois weights (Dowell and Jarratt 1971), and only the two ends that bisection would stop at are
-    looked at. Where they are not on either side of epsilon, as rounding may have it, bisection decides each step.
+    Bu, Dong, Long and Su, "Deep Learning with Gaussian Differential Privacy" (2020), Corollary 5.4: what is looked
+    at first, which says nothing of what is found.
     """
-    root = _foretold(total, epsilon, low, high, tolerance)
-    below, above = _halved(lambda middle: root <= middle, low, high, tolerance)
-    if total(above) <= epsilon and (below == low or total(below) > epsilon):
-        return above
-    return _halved(lambda middle: total(middle) <= epsilon, low, high, tolerance)[1]
+
+    def fits(noise_multiplier: float) -> bool:
+        mu = sampling_rate * math.sqrt(steps * math.expm1(min(noise_multiplier**-2, 100.0)))
+        return epsilon_of(mu, delta) <= epsilon
+
+    noise = 1.0
+    while not fits(noise) and 2 * noise <= _MOST_NOISE:
+        noise *= 2
+    while noise > 2e-3 and fits(noise / 2):
+        noise /= 2
+    return noise
 
 
 def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: float) -> tuple[float, float]:
@@ -165,18 +201,21 @@ def _halved(fits: Callable[[float], bool], low: float, high: float, tolerance: f
 
 
 def _foretold(total: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float) -> float:
-    """A noise multiplier whose total is epsilon up to a tenth of the tolerance, or what eight steps come to."""
+    """A noise multiplier whose total is epsilon up to a fifth of the tolerance, or what eight steps come to.
 
-    def excess(x: float) -> float:
-        return math.log(max(total(math.exp(x)), 1e-300) / epsilon)
+    By regula falsi in logarithms, with the Illinois weights (Dowell and Jarratt 1971).
+    """
+
+    def excess(noise_multiplier: float) -> float:
+        return math.log(max(total(noise_multiplier), 1e-300) / epsilon)
 
     x, kept = math.log(high), math.log(low)
-    y, other = excess(x), excess(kept)
+    y, other = excess(high), excess(low)
     for _ in range(8):
-        if abs(y) < tolerance / 10 or not (min(y, other) <= 0 < max(y, other) < math.inf):
+        if abs(y) < tolerance / 5 or not (min(y, other) <= 0 < max(y, other) < math.inf):
             break
         step = (kept * y - x * other) / (y - other)
-        new = excess(step)
+        new = excess(math.exp(step))
         if (new > 0) == (y > 0):
             other /= 2
         else:
@@ -241,12 +280,12 @@ def _no_guarantee(event: Event) -> str | None:
     return None
 
 
-def _with_pure(mu: float, pure: tuple[float, ...], delta: float) -> Total:
+def _with_pure(mu: float, pure: tuple[float, ...], delta: float, grids: int) -> Total:
     """Gaussians and pure events: basic composition, or PLD where that is tighter (it need not be)."""
     basic = sum(pure) + epsilon_of(mu, delta)
     if delta < SMALLEST_DELTA or basic > LARGEST_EPSILON or (mu == 0 and len(pure) == 1):
         return Total(basic, None, "basic composition")
-    by_pld = epsilon_by_pld(mu, pure, (), delta)
+    by_pld = epsilon_by_pld(mu, pure, (), delta, grids)
     if by_pld < basic:
         return Total(by_pld, None, "privacy loss distribution")
     return Total(basic, None, "basic composition")

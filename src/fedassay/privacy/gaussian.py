@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -133,6 +134,8 @@ def epsilon_of(mu: float, delta: float) -> float:
     return _root(lambda epsilon: log_delta_of(mu, epsilon) - target, 0.0, high)
 
 
+# A method asks for the same pair once for every class and client.
+@lru_cache(maxsize=1024)
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP: the inverse of `epsilon_of`.
 

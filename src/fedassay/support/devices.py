@@ -104,6 +104,20 @@ def random_state_kept(device: str | torch.device) -> Iterator[None]:
         yield
 
 
+def seed_draws(seed: int, device: str | torch.device) -> None:
+    """Seed the global generators of torch, of the CPU and of this device.
+
+    For a CPU, `torch.manual_seed` would write its caller's stack down for each kind of device that is not there: a
+    millisecond or two below a deep one, and memory that is not given back.
+    """
+    import torch
+
+    if is_gpu(device):
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 def times_the_cpu(device: str | torch.device, most: int = _MOST) -> int:
     """How many times a CPU's working set a search may take: 1 on a CPU, on a GPU a power of two by its memory."""
     if not is_gpu(device):

@@ -236,7 +236,9 @@ WHOLE: dict[str, Method] = {
     **SUMS,
     "average": Average(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
     "ensemble": EnsembleOfClients(dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
-    "knowledge_distillation": KnowledgeDistillation(epochs=1, dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)),
+    "knowledge_distillation": KnowledgeDistillation(
+        epochs=1, head=HEAD, dp_sgd=HeadDpSgd(epochs=1, sampling_rate=1.0)
+    ),
     "fedlog": FedLog(rounds=1, local_epochs=1),
     "fedavg_heads": ROUNDS,
     "fedpft of several components": FedPFT(

@@ -57,7 +57,7 @@ def test_it_learns_what_averaging_cannot(make_task: MakeTask) -> None:
     parts = [own.take(np.flatnonzero(own.labels // 2 == number), f"client/{number}") for number in range(5)]
     task = replace(task, clients=tuple(parts))
     accuracies = []
-    for method in (FedDiff(epochs=150, steps=10), FedAvg(local_epochs=20)):
+    for method in (FedDiff(epochs=75, steps=10), FedAvg(local_epochs=20)):
         model = method.run(task).model
         assert model is not None
         accuracies.append((model.predict(task.test) == task.test.labels).mean())
