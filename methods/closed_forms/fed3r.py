@@ -52,11 +52,11 @@ class Fed3R(Parameters):
     class sums and second moment without the constant (sqrt(3), sqrt(4.5) or sqrt(6)) and makes A and b of these:
     nothing is noised twice.
 
-    Random features are no longer than sqrt(2) and about 1 in the mean, so that clipping them to 1 halves the
-    sensitivity (sqrt(12) to sqrt(6)) and shortens them by little. These sensitivities stay exact, though z lies on a
-    surface of as many dimensions as x in D: the cosines of almost every line in x come arbitrarily near to every
-    point of the cube [-1, 1]^D (Kronecker), whose scaled and clipped points hold every unit vector without an entry
-    above sqrt(2 / D), and among these the worst pairs. With D at most the width of x they are attained.
+    Random features are no longer than sqrt(2) and about 1 in the mean, so that clipping them to 1 takes the
+    sensitivity from sqrt(12) to sqrt(6) and shortens them by little. These sensitivities stay exact, though z lies
+    on a surface of as many dimensions as x: the cosines along almost every line in x come arbitrarily near to
+    every point of the cube [-1, 1]^D (Kronecker), which, scaled, holds every unit vector without an entry above
+    sqrt(2 / D), and among these the worst pairs. With D at most the width of x they are attained.
 
     Attributes:
         ridge: The paper's lambda.

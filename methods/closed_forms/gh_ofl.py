@@ -51,8 +51,8 @@ class GHOFL(Parameters):
     all records; `nb`, variances alone. Covariances are shrunk, (1 - a) Sigma + a trace / d I. The
     authors' clients send class-wise diagonals with one second moment of all records, and whole class-wise matrices
     for QDA; the whole matrices give both, and `moments` chooses. With `sketch`, statistics are of z = R^T f, R of
-    independent N(0, 1 / d) entries from a public seed, which the server sends with the head. The paper credits that with privacy, but sketches are
-    features, and their second moments are Gram matrices as the others are.
+    independent N(0, 1 / d) entries from a public seed, which the server sends beside the head. The paper credits
+    that with privacy, but sketches are features, and their second moments are Gram matrices as the others are.
 
     Private runs clip what the statistics are of to norm 1, and noise (N, A, S) jointly. Classes whose count is
     below twice its noise are treated as absent.

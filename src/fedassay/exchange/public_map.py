@@ -1,15 +1,15 @@
 """Public maps of features before they are summed up: random projections, and random Fourier features.
 
-Both are random draws that clients and server share, so the server makes them known in its messages: R as a field of
-kind `projection`, and c beside it as `phases`, where there are any. They hide nothing: whoever sees them maps
+Both are random draws that clients and server share, so the server makes them known in its messages: R as a field
+of kind `projection`, and c beside it as `phases`, where there are any. They hide nothing: whoever sees them maps
 features of its own alike.
 
 Of features f of width w, d columns of R and phases c:
 
 - without phases, R^T f;
-- with phases, z = sqrt(2 / d) cos(R^T f + c), whose inner products approximate the Gaussian kernel exp(-|f - g|^2 /
-  (2 b^2)) where R has independent N(0, 1 / b^2) entries and c is uniform in [0, 2 pi) (Rahimi and Recht, "Random
-  Features for Large-Scale Kernel Machines", 2007).
+- with phases, z = sqrt(2 / d) cos(R^T f + c), whose inner products approximate the Gaussian kernel
+  exp(-|f - g|^2 / (2 b^2)) where R has independent N(0, 1 / b^2) entries and c is uniform in [0, 2 pi) (Rahimi and
+  Recht, "Random Features for Large-Scale Kernel Machines", 2007).
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ def public_map(view: View, width: int) -> PublicMap | None:
     for message in view.messages:
         matrix, phases = message.of_kind("projection"), message.of_kind("phases")
         if matrix is not None and len(matrix) == width:
-            return PublicMap(
-                matrix.astype(np.float32), None if phases is None else phases.astype(np.float32)
-            )
+            return PublicMap(matrix.astype(np.float32), None if phases is None else phases.astype(np.float32))
     return None
 
 

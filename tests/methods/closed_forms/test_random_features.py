@@ -58,9 +58,7 @@ def _statistic(mechanism: str, mapped: FeatureMap, features: Matrix, labels: NDA
     return np.concatenate([counts, sums.ravel(), vech(second).ravel()])
 
 
-def _moved(
-    mechanism: str, mapped: FeatureMap, pair: Matrix, *, removed: bool, relabelled: bool
-) -> float:
+def _moved(mechanism: str, mapped: FeatureMap, pair: Matrix, *, removed: bool, relabelled: bool) -> float:
     one = _statistic(mechanism, mapped, pair[:1], np.zeros(1, np.int64))
     if removed:
         return float(np.linalg.norm(one - _statistic(mechanism, mapped, pair[:0], np.zeros(0, np.int64))))
@@ -153,7 +151,9 @@ def test_without_a_map_features_are_summed_as_they_are(make_task: MakeTask) -> N
     assert as_summed(seen, features, 63) is None
 
 
-@pytest.mark.parametrize("method", [Fed3R(random_features=32, bandwidth=30.0, transport="float64"), GHOFL(sketch=32)])
+@pytest.mark.parametrize(
+    "method", [Fed3R(random_features=32, bandwidth=30.0, transport="float64"), GHOFL(sketch=32)]
+)
 def test_the_gram_attack_goes_through_the_map(make_task: MakeTask, method: Method) -> None:
     """Dense and signed features come back nearer than their mean, for an attacker who maps its own."""
     rng = np.random.default_rng(0)
