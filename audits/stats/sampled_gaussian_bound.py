@@ -100,11 +100,12 @@ def refuted_by_guesses(
     sampling_rate: float,
     steps: int,
     adjacency: Adjacency,
+    right: Callable[[float], float] | None = None,
 ) -> float | None:
     """The smallest true epsilon of such steps at which `sampled_gaussian_bound` is above a claim with power .95.
 
-    That of the same steps under less noise: with their total variation the 5 % quantile of right guesses, as many
-    as there can be, is just enough. None where not even the least noise that is told apart would do.
+    That of the same steps under less noise, of which the 5 % quantile of right guesses is just enough. None where
+    not even the least noise that is told apart would do.
 
     Args:
         claimed: Epsilon.
@@ -115,19 +116,20 @@ def refuted_by_guesses(
         sampling_rate: See `sampled_gaussian_bound`.
         steps: The same.
         adjacency: The same.
+        right: The share of right guesses under a noise multiplier; None: as many as there can be.
     """
 
     def epsilon(power: int) -> float:
         return compose([SubsampledGaussianEvent(_RATIO**power, sampling_rate, steps, adjacency)], delta).epsilon
 
     def share(power: int) -> float:
-        """Right guesses, at most."""
         return (1 + total_variation(_RATIO**power, sampling_rate, steps, adjacency)) / 2
 
     def shown(power: int) -> float:
         """What the right guesses of steps with so much noise prove their share to be."""
-        right = binom.ppf(1 - POWER, guesses, share(power))
-        return float(clopper_pearson(right, guesses, confidence=confidence, side="lower").low)
+        expected = share(power) if right is None else right(_RATIO**power)
+        found = binom.ppf(1 - POWER, guesses, expected)
+        return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
 
     lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(noise_multiplier, _RATIO))
     above = _last_power(lambda power: epsilon(power) > claimed, lowest, highest)
