@@ -5,7 +5,8 @@ where its backbone ends in a rectifier: below the number of features the rank of
 hiding the counts hides nothing), and `fedassay.attacks.gram.factorization` finds the only non-negative features
 with that B and those sums; from there on it still does while features have more zeros than freedom
 (`fedassay.attacks.gram.splitting`), counts or none (`count_search`). Signed and dense features are left with a
-rotation, which an attacker with images of its own seeks among features that look like its own (`rotation`).
+rotation, which an attacker with images of its own seeks among features that look like its own (`rotation`); of
+random Fourier features it is none, and the records follow from the public map (`through_map`).
 
 It is the same with a regularised moment and ridge weights (AFL), with the inverse of that, with second moments of
 single classes (GH-OFL), through a public projection, with the sum over several clients under secure aggregation,
@@ -35,6 +36,7 @@ from fedassay.attacks.gram.count_search import search
 from fedassay.attacks.gram.factorization import Factors, factorize
 from fedassay.attacks.gram.rotation import components_of, own_features, rotated, turnable
 from fedassay.attacks.gram.targets import Target, targets
+from fedassay.attacks.gram.through_map import through_map
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
 from fedassay.contracts.registry import register
@@ -144,7 +146,10 @@ class GramFactorization(Parameters):
         return best or _Tried(_UNKNOWN, None, target.reason)
 
     def _turned(self, gram: Gram, size: Size, view: View, knowledge: Knowledge) -> Factors | None:
-        """Vectors by the rotation that makes them look like the attacker's own; None where it has none."""
+        """Vectors by a public map, or by the rotation that makes them look like the attacker's own; or None."""
+        mapped = through_map(gram, size, view, knowledge.attacker)
+        if mapped is not None:
+            return mapped
         if not turnable(gram, size):
             return None
         own = own_features(view, knowledge.attacker, len(gram.second))

@@ -28,6 +28,7 @@ import numpy as np
 from fedassay.attacks.gram.factorization import Factors, agreement_of
 from fedassay.data.records import Records
 from fedassay.exchange.gram import Gram, Matrix, Size
+from fedassay.exchange.public_map import as_summed
 from fedassay.exchange.view import View
 from fedassay.support.types import Ints
 
@@ -79,17 +80,9 @@ class Components:
 def own_features(view: View, own: Records | None, width: int) -> Matrix | None:
     """The attacker's features (m, width) as clients sum theirs up, or None where it has too few or cannot tell.
 
-    A projection that the server made public is applied to them.
+    A map that the server made public is applied to them.
     """
-    if own is None or len(own) < LEAST:
-        return None
-    features = np.asarray(own.features, np.float64)
-    for message in view.messages:
-        matrix = message.of_kind("projection")
-        if matrix is not None and len(matrix) == features.shape[1]:
-            features = features @ matrix.astype(np.float64)
-            break
-    return features if features.shape[1] == width and np.isfinite(features).all() else None
+    return None if own is None or len(own) < LEAST else as_summed(view, own.features, width)
 
 
 def components_of(features: Matrix, seed: int) -> Components:

@@ -36,12 +36,13 @@ from pydantic import Field
 
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership.canaries import canary_finding
-from fedassay.audits.membership.clients import Hold, client_finding
+from fedassay.audits.membership.clients import Hold, client_finding, property_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
 from fedassay.audits.membership.exposed import Exposed, exposed
 from fedassay.audits.membership.facts import MEMBERSHIP
 from fedassay.audits.membership.informed import informed_findings
 from fedassay.audits.membership.limits import Size, detectable
+from fedassay.audits.membership.properties import property_of
 from fedassay.audits.membership.roc import NOTHING, Allowed, Separation, allowed_by, separate_one_release
 from fedassay.audits.membership.trials import Trials, person_metrics, trials_of
 from fedassay.audits.membership.verdict import (
@@ -138,9 +139,14 @@ class MembershipAudit(Parameters):
     """Clients at most whose own risk is measured, the smallest ones, each swapped as a whole for strangers by a
     coin in every one of `client_runs`; 0: none."""
     clients_hold: tuple[Hold, ...] = Field(default=("own",), min_length=1)
-    """What these clients hold: their `own` records, or `canaries`, records of one outlying image."""
+    """What these clients hold: their `own` records; `canaries`, records of one outlying image; or records with a
+    `property`, a share of one class, or without it."""
     client_runs: int = Field(default=200, ge=16)
     """Runs of the method for each of these, and as many again for its control."""
+    property_label: int | None = Field(default=None, ge=0)
+    """The class of a `property`; none: the one that the adversary and the test role have most records of."""
+    property_share: float = Field(default=0.5, gt=0, le=1)
+    """The share of a client's records that is of this class where it has the property."""
 
     def assess(self, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """One finding for each source and test, then the informed adversary and the canaries."""
@@ -171,11 +177,18 @@ class MembershipAudit(Parameters):
         if self.records:
             findings.append(worst_record_finding(context, self.records, self.record_runs))
         if self.clients:
-            findings += [
-                client_finding(context, hold, self.clients, self.client_runs)
-                for hold in dict.fromkeys(self.clients_hold)
-            ]
+            findings += [self._of_clients(hold, context) for hold in dict.fromkeys(self.clients_hold)]
         return findings
+
+    def _of_clients(self, hold: Hold, context: AttackedContext) -> Finding:
+        """What is told of whole clients."""
+        if hold != "property":
+            return client_finding(context, hold, self.clients, self.client_runs)
+        try:
+            asked = property_of(context, self.clients, self.property_label, self.property_share)
+        except NotRunError as error:
+            return not_run(membership("clients", hold), str(error))
+        return property_finding(context, asked, self.client_runs)
 
     def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:
         """What one test shows of one source."""

@@ -16,6 +16,8 @@ lower bound on epsilon. Where so few clients in so few runs cannot show more tha
 - `canaries`: clients of one image each, an image of independent pixels, against clients of its inverse, which is
   of another class where the adjacency lets a label change. The mean of records that are all alike is an extreme
   point of what a client can add to a sum, where sensitivities are attained.
+- `property`: clients that hold a share of their records of one class, against clients that hold none of it, by an
+  adversary who knows none of their records (`fedassay.audits.membership.properties`).
 
 Positive control: the same of one client of control records, as the method sends them without privacy in the form
 in which it gives records away most. Negative: the same guesses against coins drawn after the runs.
@@ -30,6 +32,7 @@ from typing import Literal
 import numpy as np
 
 from fedassay.audits.membership.client_canaries import canary_clients, canary_guesses, emptied, smallest
+from fedassay.audits.membership.properties import Property
 from fedassay.audits.membership.roc import NOTHING, Allowed, allowed_by
 from fedassay.audits.membership.swaps import Swaps, own_swaps
 from fedassay.audits.membership.verdict import membership
@@ -43,7 +46,7 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Ints
 
-Hold = Literal["own", "canaries"]
+Hold = Literal["own", "canaries", "property"]
 
 
 def client_finding(context: AttackedContext, hold: Hold, most: int, runs: int) -> Finding:
@@ -124,6 +127,37 @@ def own_clients(context: AttackedContext, most: int) -> Swaps:
         tuple(unseen.take(np.concatenate(parts).astype(np.int64)) for parts in outside),
         context.game.population,
     )
+
+
+def property_finding(context: AttackedContext, asked: Property, runs: int) -> Finding:
+    """How often it is told which clients have a property.
+
+    Args:
+        context: The method, the attack and the records.
+        asked: The property, and the clients.
+        runs: Of the method, half of which are guessed on.
+    """
+    allowed, remarks = allowed_of_client(context, asked.swaps)
+    about = (
+        f"{asked.words}, drawn anew in every run from records that nobody holds; the adversary knows everybody "
+        "else's records and none of these clients', and learns from clients made of its own records"
+    )
+    risk = Risk(
+        "client",
+        "property",
+        asked.swaps,
+        (asked.swaps, "the same clients"),
+        allowed,
+        (about, *remarks),
+        "client_runs",
+        pooled=True,
+        guess=asked.guesses,
+        drawn=True,
+    )
+    try:
+        return risk_finding(context, risk, runs)
+    except NotRunError as error:
+        return not_run(membership("clients", "property"), str(error))
 
 
 def allowed_of_client(context: AttackedContext, swaps: Swaps) -> tuple[Allowed | None, tuple[str, ...]]:

@@ -62,6 +62,12 @@ MEMBERSHIP = AuditFacts(
             worse="higher",
         ),
         MetricFacts(
+            "auc_swaps",
+            "AUC of swapped clients",
+            "Area under the ROC curve over all runs and clients that coins swap; 0.5 is guessing.",
+            worse="higher",
+        ),
+        MetricFacts(
             "worst_record",
             "Worst record",
             "Share of runs in which it is told whether the most exposed record was in; 0.5 is guessing.",

@@ -46,6 +46,7 @@ from fedassay.audits.membership.verdict import membership
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, one_run_fdp_bound, rejects
 from fedassay.audits.stats.resampling import ALONE
+from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import PrivacyClaim
@@ -60,6 +61,10 @@ _NAMES: dict[Unit, tuple[str, str, str]] = {
 }
 """Metrics of each unit: the largest rate, the mean rate, and how many are told at all."""
 _MOST_RUNS = 100_000
+_KNOWN = (
+    "each of {} {}s is in, or a stranger of its label, by a coin of its own in every run; the adversary knows "
+    "both, and the method; one test, chosen on the other half of the runs"
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Risk:
         key: The audit's key that says how often the method is run.
         pooled: Whether the guesses of all units together are tested as well, each kind at half of the level.
         guess: Runs the method with units swapped by coins, and guesses these.
+        drawn: Whether units are drawn anew in every run, and unknown to the adversary.
     """
 
     unit: Unit
@@ -87,6 +93,7 @@ class Risk:
     key: str = "record_runs"
     pooled: bool = False
     guess: Guessing = guesses_of
+    drawn: bool = False
 
     @property
     def most(self) -> float:
@@ -182,8 +189,7 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
                 _NAMES[unit][0]: Metric(value=most, reason="guessing" if allowed is None else allowed.words)
             },
             assumptions=(
-                f"each of {count} {unit}s is in, or a stranger of its label, by a coin of its own in every run; "
-                "the adversary knows both, and the method; one test, chosen on the other half of the runs",
+                *(() if risk.drawn else (_KNOWN.format(count, unit),)),
                 *risk.assumptions,
             ),
             series={f"{unit}s": _series(ours, unit)},
@@ -243,6 +249,10 @@ def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
     if risk.pooled:
         reason = f"one run (f-DP) over all guesses, for one replaced {unit}; 97.5 %"
         found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.coins.size, reason=reason)
+        if 0 < ours.coins.sum() < ours.coins.size:
+            area = auc(ours.margins[~ours.coins], ours.margins[ours.coins])
+            words = f"over all {unit}s and tested runs"
+            found["auc_swaps"] = Metric(value=area.value, low=area.low, high=area.high, n=area.n, reason=words)
     return found
 
 

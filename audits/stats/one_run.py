@@ -101,14 +101,28 @@ def _correct(sorted_truth: NDArray[np.bool_], each: int) -> int:
     return int(np.count_nonzero(sorted_truth[-each:]) + np.count_nonzero(~sorted_truth[:each]))
 
 
-def largest_rejected(rejected: Callable[[float], bool], *, limit: float = 500.0) -> float:
-    """Largest parameter, to 1e-6, that `rejected` (true up to some point, then false) still rejects; else 0."""
-    if not rejected(0.0):
+def largest_rejected(
+    rejected: Callable[[float], bool],
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    limit: float = 500.0,
+    tolerance: float = 1e-6,
+) -> float:
+    """Largest parameter that `rejected` (true from `low` up to some point, then false) still rejects; else 0.
+
+    Args:
+        rejected: The test.
+        low: Where the search begins.
+        high: Where it first looks for the end; raised while that is still rejected.
+        limit: Above which it is not raised.
+        tolerance: Relative; a tenth of it below 0.1.
+    """
+    if not rejected(low):
         return 0.0
-    low, high = 0.0, 1.0
     while high < limit and rejected(high):
         low, high = high, 2 * high
-    while high - low > 1e-6 * max(1.0, low):
+    while high - low > tolerance * max(0.1, low):
         middle = (low + high) / 2
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low

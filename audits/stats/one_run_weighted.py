@@ -30,12 +30,13 @@ the binomial tail of Theorem 3.1 there. Failures cost (1 - p) here: only a wrong
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels, checked_scores
+from fedassay.audits.stats.one_run import largest_rejected
 
 _NAME = "one run, weighted guesses"
 _ROUNDING = 1e-12
@@ -43,7 +44,6 @@ _ROUNDING = 1e-12
 _TIMES = 24
 _FINE = 1e-4
 _TRIED = 40
-_LARGEST = 500.0
 
 Floats = NDArray[np.float64]
 
@@ -94,11 +94,11 @@ def weighted_bound(counts: ArrayLike, right: int, m: int, delta: float, level: f
     def rejected(epsilon: float, failing: float = delta) -> bool:
         return weighted_p_value(counts, right, m, epsilon, failing) < level
 
-    high = _last(lambda epsilon: rejected(epsilon, 0.0), 0.0, 1.0) * (1 + _FINE)
+    high = largest_rejected(lambda epsilon: rejected(epsilon, 0.0), tolerance=_FINE) * (1 + _FINE)
     for step in range(_TRIED):
         low = high * (1 - (step + 1) / _TRIED)
         if rejected(low):
-            return _last(rejected, low, high * (1 - step / _TRIED))
+            return largest_rejected(rejected, low=low, high=high * (1 - step / _TRIED), tolerance=_FINE)
     return 0.0
 
 
@@ -176,13 +176,3 @@ def _influence(counts: NDArray[np.int64], wrong: float) -> float:
     window = np.abs(np.sin(len(counts) * angles / 2) / np.sin(angles / 2))
     chance = np.minimum((np.exp(logs) * window).mean(axis=1), 1.0)
     return float((chance * np.diff(ends)).sum())
-
-
-def _last(rejected: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `rejected`, true at low (or nowhere above it), ends; `high` is raised while it still holds there."""
-    while high < _LARGEST and rejected(high):
-        low, high = high, 2 * high
-    while high - low > _FINE * max(0.1, low):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rejected(middle) else (low, middle)
-    return low

@@ -129,26 +129,3 @@ def _least(start: float, sees: Callable[[float], bool]) -> float | None:
         middle = (low + high) / 2
         low, high = (low, middle) if sees(middle) else (middle, high)
     return high
-
-
-def refuted_by_guesses(claimed: float, *, delta: float, guesses: int, confidence: float) -> float | None:
-    """The smallest true epsilon at which guesses of independent fair coins would have refuted a claim.
-
-    Of a Gaussian mechanism with parameter mu a share Phi(mu / 2) of the guesses is right; the claim falls where
-    the Clopper-Pearson bound on that share is above the claim's own.
-
-    Args:
-        claimed: Epsilon, greater than 0.
-        delta: In (0, 1).
-        guesses: At least 1.
-        confidence: One-sided.
-    """
-    start = mu_of(claimed, delta)
-
-    def sees(mu: float) -> bool:
-        right = binom.ppf(1 - POWER, guesses, ndtr(mu / 2))
-        low = float(clopper_pearson(right, guesses, confidence=confidence, side="lower").low)
-        return low > float(ndtr(start / 2))
-
-    found = _least(start, sees)
-    return None if found is None else epsilon_of(found, delta)

@@ -20,10 +20,13 @@ direction.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 from scipy.special import ndtr, ndtri
+from scipy.stats import binom
 
+from fedassay.audits.stats.detection import POWER
 from fedassay.audits.stats.epsilon_bound import EpsilonBound, check_levels
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.privacy.accounting import compose
@@ -85,6 +88,67 @@ def sampled_gaussian_bound(
     event = SubsampledGaussianEvent(_RATIO**high, sampling_rate, steps, adjacency)
     epsilon = compose([event], delta).epsilon
     return EpsilonBound(epsilon, confidence, _NAME, mu=mu_of(epsilon, delta))
+
+
+def refuted_by_guesses(
+    claimed: float,
+    *,
+    delta: float,
+    guesses: int,
+    confidence: float,
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    adjacency: Adjacency,
+    right: Callable[[float], float] | None = None,
+) -> float | None:
+    """The smallest true epsilon of such steps at which `sampled_gaussian_bound` is above a claim with power .95.
+
+    That of the same steps under less noise, of which the 5 % quantile of right guesses is just enough. None where
+    not even the least noise that is told apart would do.
+
+    Args:
+        claimed: Epsilon.
+        delta: In (0, 1).
+        guesses: At least 1.
+        confidence: Of the bound, one-sided.
+        noise_multiplier: Under which the steps come to the claim, or to less.
+        sampling_rate: See `sampled_gaussian_bound`.
+        steps: The same.
+        adjacency: The same.
+        right: The share of right guesses under a noise multiplier; None: as many as there can be.
+    """
+
+    def epsilon(power: int) -> float:
+        return compose([SubsampledGaussianEvent(_RATIO**power, sampling_rate, steps, adjacency)], delta).epsilon
+
+    def share(power: int) -> float:
+        return (1 + total_variation(_RATIO**power, sampling_rate, steps, adjacency)) / 2
+
+    def shown(power: int) -> float:
+        """What the right guesses of steps with so much noise prove their share to be."""
+        expected = share(power) if right is None else right(_RATIO**power)
+        found = binom.ppf(1 - POWER, guesses, expected)
+        return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
+
+    lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(noise_multiplier, _RATIO))
+    above = _last_power(lambda power: epsilon(power) > claimed, lowest, highest)
+    if above is None:
+        return None
+    needed = share(above)
+    found = _last_power(lambda power: shown(power) > needed, lowest, above)
+    return None if found is None else epsilon(found)
+
+
+def _last_power(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The largest whole number from low to high of which something holds that ends somewhere; None: of none."""
+    if low > high or not holds(low):
+        return None
+    high += 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 @lru_cache(maxsize=4096)

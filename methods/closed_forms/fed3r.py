@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
+from fedassay.exchange.public_map import PublicMap, fourier_features
 from fedassay.exchange.transcript import Message
 from fedassay.heads.linear import LinearHead
 from fedassay.heads.ridge import ridge_weights, rows_of_norm_one, without_bias
@@ -33,7 +33,7 @@ from fedassay.privacy.mechanisms import release_shared_sums
 from fedassay.privacy.reruns import Experiment
 from fedassay.privacy.sensitivities import ridge_sums as ridge_sums_sensitivity
 from fedassay.privacy.sensitivities import shared_sums as shared_sums_sensitivity
-from fedassay.support.types import Floats, Parameters
+from fedassay.support.types import Parameters
 
 _SOURCE = "joint Gaussian mechanism on what is sent, analytic calibration; the paper has no private form"
 
@@ -45,12 +45,18 @@ class Fed3R(Parameters):
     The head is (A + ridge I)^-1 b, its columns scaled to norm 1 without their bias, as in the authors' `fed3r.py`.
     The constant column makes the first moments part of A, and the class counts part of b. With `random_features`,
     Z is made of sqrt(2 / D) cos(W x + c), W and c from a public seed, which approximates a Gaussian kernel
-    (Fed3R-RF).
+    (Fed3R-RF; the released code has none). The server sends W and c beside the head: they protect nothing.
 
     Private runs clip features to norm 1, the constant left out. `joint` noises (A, b) as they are: with the
     constant the sensitivity is sqrt(6), or sqrt(12) where a record is replaced. `assembled` noises the counts N,
     class sums and second moment without the constant (sqrt(3), sqrt(4.5) or sqrt(6)) and makes A and b of these:
     nothing is noised twice.
+
+    Random features are no longer than sqrt(2) and about 1 in the mean, so that clipping them to 1 takes the
+    sensitivity from sqrt(12) to sqrt(6) and shortens them by little. These sensitivities stay exact, though z lies
+    on a surface of as many dimensions as x: the cosines along almost every line in x come arbitrarily near to
+    every point of the cube [-1, 1]^D (Kronecker), which, scaled, holds every unit vector without an entry above
+    sqrt(2 / D), and among these the worst pairs. With D at most the width of x they are attained.
 
     Attributes:
         ridge: The paper's lambda.
@@ -96,11 +102,10 @@ class Fed3R(Parameters):
         return (self.random_features or task.backbone.width) + 1
 
     def _features(self, task: MethodInput) -> FeatureMap:
-        project = None
+        project: PublicMap | None = None
         if self.random_features:
-            project = _random_features(
-                task.backbone.width, self.random_features, self.bandwidth, task.seeds.numpy("random features")
-            )
+            rng = task.seeds.numpy("random features")
+            project = fourier_features(task.backbone.width, self.random_features, self.bandwidth, rng)
         return FeatureMap(project, constant=True, clip=task.privacy.private)
 
     def _sensitivity(self, task: MethodInput) -> float:
@@ -151,12 +156,3 @@ def _assembled(rows: Matrix, client: Records, noise: JointNoise, task: MethodInp
     first = sums.sum(axis=0)
     gram = np.block([[second, first[:, None]], [first[None], np.full((1, 1), counts.sum())]])
     return gram, np.concatenate([sums, counts[:, None]], axis=1)
-
-
-def _random_features(
-    width: int, size: int, bandwidth: float, generator: np.random.Generator
-) -> Callable[[Floats], Matrix]:
-    """X -> sqrt(2 / D) cos(x W + c), W with independent N(0, 1 / bandwidth^2) entries (Rahimi and Recht 2007)."""
-    matrix = generator.standard_normal((width, size)) / bandwidth
-    phase = generator.uniform(0, 2 * math.pi, size)
-    return lambda features: math.sqrt(2 / size) * np.cos(np.asarray(features, np.float64) @ matrix + phase)

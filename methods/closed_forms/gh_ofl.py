@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
@@ -13,6 +12,7 @@ from fedassay.contracts.facts import EVERY_UNIT, MethodFacts
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records
+from fedassay.exchange.public_map import PublicMap, projection
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.heads.gaussian import GlobalMoments, Statistics, gaussian_head, moments
@@ -51,8 +51,8 @@ class GHOFL(Parameters):
     all records; `nb`, variances alone. Covariances are shrunk, (1 - a) Sigma + a trace / d I. The
     authors' clients send class-wise diagonals with one second moment of all records, and whole class-wise matrices
     for QDA; the whole matrices give both, and `moments` chooses. With `sketch`, statistics are of z = R^T f, R of
-    independent N(0, 1 / d) entries from a public seed. The paper credits that with privacy, but sketches are
-    features, and their second moments are Gram matrices as the others are.
+    independent N(0, 1 / d) entries from a public seed, which the server sends beside the head. The paper credits
+    that with privacy, but sketches are features, and their second moments are Gram matrices as the others are.
 
     Private runs clip what the statistics are of to norm 1, and noise (N, A, S) jointly. Classes whose count is
     below twice its noise are treated as absent.
@@ -118,12 +118,10 @@ class GHOFL(Parameters):
     def _family(self) -> Family:
         return "full" if self.moments == "full" else "diag"
 
-    def _sketch(self, task: MethodInput) -> _Projection | None:
+    def _sketch(self, task: MethodInput) -> PublicMap | None:
         if not self.sketch:
             return None
-        width = task.backbone.width
-        normals = task.seeds.numpy("sketch").standard_normal((width, self.sketch))
-        return _Projection(normals / math.sqrt(width))
+        return projection(task.backbone.width, self.sketch, task.seeds.numpy("sketch"))
 
     def _message(
         self, client: Records, features: FeatureMap, noise: JointNoise | None, task: MethodInput
@@ -178,17 +176,6 @@ class GHOFL(Parameters):
             scatter = second - means[:, :, None] * means[:, None, :]
             spreads = np.array([_usable(each, self.shrinkage, noise) for each in scatter])
         return QuadraticHead(kept.astype(np.int64), counts / counts.sum(), means, spreads)
-
-
-class _Projection:
-    """f -> R^T f."""
-
-    def __init__(self, matrix: Matrix) -> None:
-        self.matrix = matrix
-
-    def __call__(self, features: Floats) -> Matrix:
-        """Project features (n, d) to (n, k)."""
-        return np.asarray(np.asarray(features, np.float64) @ self.matrix)
 
 
 def _inside(means: Matrix, noise: JointNoise | None) -> Matrix:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedassay.contracts.facts import Given
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
+from fedassay.exchange.public_map import PublicMap
 from fedassay.exchange.release import Release, derived, exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField, Transcript
 from fedassay.heads.linear import FeatureModel, Head, LinearHead
@@ -42,7 +43,7 @@ class FeatureMap:
         clip: Whether features are clipped to norm 1, the constant one left out.
     """
 
-    project: Callable[[Floats], Matrix] | None = None
+    project: PublicMap | None = None
     constant: bool = False
     clip: bool = False
 
@@ -124,7 +125,7 @@ class Sent:
 def outcome_of(
     sent: Sent, solve: Callable[[], tuple[Head, tuple[str, ...]]], features: FeatureMap, task: MethodInput
 ) -> Outcome:
-    """Solve for the head, send it down, and say what was done.
+    """Solve for the head, send it down beside the public map of features, and say what was done.
 
     What has left the clients has left them, and is what an audit is about: where noise has drowned it, there is no
     head, and a note says so.
@@ -139,6 +140,8 @@ def outcome_of(
         DataError: Without noise, the head cannot be solved for.
     """
     model: FeatureModel | None = None
+    names = [client.name for client in task.clients]
+    mapped = [] if features.project is None else features.project.broadcast(names)
     down: list[Message] = []
     try:
         head, notes = solve()
@@ -152,7 +155,7 @@ def outcome_of(
         Transcript(
             sent.method,
             task.classes,
-            (*sent.messages, *down),
+            (*mapped, *sent.messages, *down),
             task.privacy.claim(sent.source),
             () if sent.noise is None else (_CLIPPED,),
         ),

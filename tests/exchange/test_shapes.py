@@ -36,6 +36,12 @@ def test_a_projection_is_a_matrix() -> None:
     assert "must have 2 sides" in str(problem({"projection": (8,)}))
 
 
+def test_phases_are_one_for_each_column_of_the_projection() -> None:
+    assert problem({"projection": (8, 5), "phases": (5,)}) is None
+    assert "of width 5: one each" in str(problem({"projection": (8, 5), "phases": (4,)}))
+    assert "must have 1 sides" in str(problem({"phases": (4, 1)}))
+
+
 def test_second_moments_of_classes() -> None:
     for shape in ((3, 5, 5), (3, 15), (3, 5)):
         assert problem({"class_second_moments": shape, "class_sums": (3, 5)}) is None

@@ -23,6 +23,7 @@ classes, P the number of classes in `class_ids`, S the total number of mixture c
 | `inverse_gram` | (d, d) or (d(d+1)/2,) | inverse of a `regularised_gram` |
 | `ridge_weights` | (P, d) | class sums times the inverse of the `regularised_gram` beside them |
 | `projection` | (w, d) | public matrix R, of the server: what clients send speaks of R^T f, f of width w |
+| `phases` | (d,) | of the server, beside R: what clients send speaks of sqrt(2 / d) cos(R^T f + phases) |
 | `head` | any | weights of the global classifier head |
 | `parameters` | any | weights of a trained model |
 | `gradient` | any | gradient of the loss by one array of a model, summed or averaged over the sender's records |
@@ -62,6 +63,7 @@ FieldKind = Literal[
     "inverse_gram",
     "ridge_weights",
     "projection",
+    "phases",
     "head",
     "parameters",
     "gradient",

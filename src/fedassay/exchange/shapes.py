@@ -36,6 +36,7 @@ _SIDES = {
     "class_means": 2,
     "ridge_weights": 2,
     "projection": 2,
+    "phases": 1,
 }
 GRAMS = ("second_moment", "regularised_gram", "inverse_gram")
 """Kinds that are one symmetric matrix, whole or as its lower triangle."""
@@ -156,6 +157,9 @@ def _widths(message: Message, classes: int) -> Iterator[str]:
         if moments.shape not in allowed:
             listed = " or ".join(map(str, allowed))
             yield f"class_second_moments have shape {moments.shape}; of this width: {listed}"
+    matrix, phases = held.get("projection"), held.get("phases")
+    if matrix is not None and phases is not None and matrix.shape[1] != len(phases):
+        yield f"phases have shape {phases.shape}; beside a projection of width {matrix.shape[1]}: one each"
     for covariances, means in (("class_covariances", "class_means"), ("mixture_covariances", "mixture_means")):
         if covariances in held and means in held:
             rows, d = held[means].shape

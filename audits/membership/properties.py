@@ -1,0 +1,207 @@
+"""A property of a whole client: does it hold records of a class, or a given share of them?
+
+Not which records a client holds but what they are like is asked, by an adversary who knows none of them: property
+inference (Ateniese et al. 2015; Ganju et al. 2018). In every run of the method anew, each of some clients holds by
+a fair coin either `share` of its records of one class, or none of it; all of them are drawn anew from records that
+nobody else holds. The adversary has records of its own alone. It runs the method on clients of these, with the
+property and without, in pairs that share random streams and all records but those of the class, finds the
+direction in which a client's messages differ, coordinate by coordinate over their variance, and guesses by the
+projection of a message on it. Of Gaussian-noised sums that is the likelihood ratio, but for correlations between
+coordinates.
+
+Counts that leave as they are tell such a property without an attack (`fedassay.attacks.label_distribution`). What
+is asked here goes for any message, and for what a claim allows: the two kinds of clients can be paired so that
+they differ in the records of the class alone, k of n, so that a claim for records allows what k steps of it allow,
+whatever the distribution is. Where the adjacency makes labels public there is nothing to tell.
+
+Positive control: the same property, at the same share, of what the method sends without privacy. Where that is not
+told either, the verdict is `inconclusive`. Negative: the same guesses against coins drawn after the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedassay.audits.claim.reruns import Released, fit_direction
+from fedassay.audits.membership.client_canaries import emptied, smallest
+from fedassay.audits.membership.swaps import Guesses, Run, Swaps
+from fedassay.audits.simulation import control_seeds
+from fedassay.contracts.audit import AttackedContext
+from fedassay.data.records import Records, joined
+from fedassay.exchange.transcript import AGGREGATE
+from fedassay.exchange.view import View, view
+from fedassay.support.adjacency import class_counts_public
+from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.seeds import Seeds
+from fedassay.support.types import Bools
+
+_FEWEST = 2
+"""Records of a client with a property."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Records that clients are made of.
+
+    Attributes:
+        inside: Of the class.
+        outside: Of all others.
+    """
+
+    inside: Records
+    outside: Records
+
+    def client(self, name: str, size: int, special: int, held: bool, rng: np.random.Generator) -> Records:
+        """A client of `size` records, `special` of them of the class or none; the same others for either."""
+        others = self.outside.take(rng.choice(len(self.outside), size, replace=False), name)
+        chosen = rng.choice(len(self.inside), special, replace=False)
+        if not held:
+            return others
+        return joined(name, [self.inside.take(chosen), others.take(np.arange(special, size))])
+
+
+@dataclass(frozen=True, eq=False)
+class Property:
+    """What is asked of clients.
+
+    Attributes:
+        label: The class.
+        sizes: Records of each client, K of them.
+        special: How many of them are of the class where the client has the property.
+        tested: What the clients that are guessed on are made of.
+        known: The adversary's own records.
+        swaps: The clients, and one of each kind, of which the records that differ.
+    """
+
+    label: int
+    sizes: tuple[int, ...]
+    special: tuple[int, ...]
+    tested: Pool
+    known: Pool
+    swaps: Swaps
+
+    @property
+    def words(self) -> str:
+        """What is told of whom."""
+        held = ", ".join(f"{k} of {n}" for k, n in zip(self.special, self.sizes, strict=True))
+        return f"{len(self.sizes)} clients of which {held} records are of class {self.label}, or none"
+
+    def guesses(
+        self,
+        context: AttackedContext,
+        run: Run,
+        swaps: Swaps,
+        runs: int,
+        what: str,
+        advance: Callable[[int, int], None],
+    ) -> Guesses:
+        """Guess who has the property, in half of the runs; the other half, in pairs, are the adversary's.
+
+        Arguments and errors as `fedassay.audits.membership.swaps.guesses_of`.
+        """
+        seeds = control_seeds(context, "membership", "property", what)
+        count, pairs, tested = len(self.sizes), max(2, runs // 4), runs - 2 * max(2, runs // 4)
+        sides: list[list[list[Released]]] = [[], []]
+        for number in range(pairs):
+            for side in range(2):
+                advance(2 * number + side, runs)
+                own = self._clients(self.known, np.full(count, side == 1), seeds.child("known", number))
+                sides[side].append(_messages(context, run, swaps, own, seeds.child("pair", number)))
+        zero, one = ([[released[k] for released in each] for k in range(count)] for each in sides)
+        if not any(released for each in (*zero, *one) for released in each):
+            raise NotRunError("the adversary sees no message of a client, and properties are read off these")
+        directions = [fit_direction(zero[k], one[k]) for k in range(count)]
+        known = np.array([[directions[k].score(each) for each in (*zero[k], *one[k])] for k in range(count)])
+        cuts, spread = known.mean(axis=1), known[:, :pairs].std(axis=1)
+        coins = seeds.numpy("coins").random((tested, count)) < 0.5
+        scores = np.empty((tested, count))
+        for number in range(tested):
+            advance(2 * pairs + number, runs)
+            held = self._clients(self.tested, coins[number], seeds.child("tested", number))
+            released = _messages(context, run, swaps, held, seeds.child("run", number))
+            scores[number] = [directions[k].score(released[k]) for k in range(count)]
+        margins = (scores - cuts) / np.where(spread > 0, spread, 1.0)
+        return Guesses(margins > 0, coins, "projection", margins)
+
+    def _clients(self, pool: Pool, coins: Bools, seeds: Seeds) -> list[Records]:
+        """Clients with the property where their coin says so."""
+        rng = seeds.numpy("records")
+        rows = zip(self.swaps.owners, self.sizes, self.special, coins, strict=True)
+        return [pool.client(name, size, special, bool(coin), rng) for name, size, special, coin in rows]
+
+
+def property_of(context: AttackedContext, most: int, label: int | None, share: float) -> Property:
+    """The smallest clients, and what they are made of.
+
+    Args:
+        context: The clients, and records that nobody holds.
+        most: Clients at most.
+        label: The class; None: the one that nobody's records hold most of.
+        share: Of a client's records, in (0, 1].
+
+    Raises:
+        NotRunError: Labels are public, no client has a record, or there are too few records to make clients of.
+    """
+    adjacency = context.privacy.adjacency
+    if class_counts_public(adjacency):
+        raise NotRunError(f"labels are public under {adjacency}: no share of a class is hidden")
+    chosen = smallest(context.clients, most)
+    unseen = context.test.without(*context.clients)
+    counts = np.minimum(
+        *(np.bincount(each.labels, minlength=context.classes) for each in (unseen, context.attacker))
+    )
+    asked = int(counts.argmax()) if label is None else label
+    tested, known = (_pool(each, asked) for each in (unseen, context.attacker))
+    there = min(len(tested.outside), len(known.outside))
+    sizes = tuple(min(len(context.clients[place]), there) for place in chosen)
+    special = tuple(min(max(1, round(share * size)), size) for size in sizes)
+    short = max(special) - min(len(tested.inside), len(known.inside))
+    if min(sizes) < _FEWEST or short > 0:
+        raise NotRunError(
+            f"clients with {max(special)} records of class {asked} cannot be made of {len(unseen)} records that "
+            f"no client holds and {len(context.attacker)} of the adversary's: {len(tested.inside)} and "
+            f"{len(known.inside)} are of that class"
+        )
+    names = tuple(context.clients[place].name for place in chosen)
+    differ = tuple(tested.inside.take(np.arange(k)) for k in special)
+    without = tuple(tested.outside.take(np.arange(k)) for k in special)
+    swaps = Swaps(emptied(context.clients, chosen), names, differ, without, None)
+    return Property(asked, sizes, special, tested, known, swaps)
+
+
+def _pool(records: Records, label: int) -> Pool:
+    inside = records.labels == label
+    return Pool(records.take(np.flatnonzero(inside)), records.take(np.flatnonzero(~inside)))
+
+
+def _messages(
+    context: AttackedContext, run: Run, swaps: Swaps, made: Sequence[Records], seeds: Seeds
+) -> list[Released]:
+    """What the adversary sees of each of these clients, or of the secure sum, in one run."""
+    held = np.ones(len(made), np.bool_)
+    try:
+        outcome = run(replace(swaps, inside=tuple(made), outside=tuple(made)).held(held), seeds)
+    except FedassayError as error:
+        raise NotRunError(f"the method cannot be run on clients with a property: {error}") from None
+    seen = view(outcome.transcript, context.view.threat)
+    return [_released(seen, owner) for owner in swaps.owners]
+
+
+def _released(seen: View, owner: str) -> Released:
+    """What is seen of a client or of the secure sum, field by field; blocks of classes over all classes."""
+    found: Released = {}
+    for message in seen.from_clients():
+        if message.sender not in {owner, AGGREGATE}:
+            continue
+        ids = message.of_kind("class_ids")
+        for name, item in message.fields.items():
+            values = np.asarray(item.values, np.float64)
+            if ids is not None and values.ndim and len(values) == len(ids):
+                spread = np.zeros((seen.classes, *values.shape[1:]))
+                spread[ids.astype(np.int64)] = 1.0 if item.kind == "class_ids" else values
+                values = spread
+            found[f"{message.round}/{name}"] = values.ravel()
+    return found
