@@ -6,9 +6,8 @@ Parts: `share` (records with a relative error below 1e-3, by client size, type a
 records than features), `phase` (zeros and n / d on synthetic features, against the counting bound), `dense`
 (signed features), `ridge` (AFL as its authors' code accumulates it) and `noise`. A line is printed as soon as it
 is measured; intervals at 95 % are of records, by client, since a client's are not independent
-(`audits.stats.persons`).
-`--sizes`, `--zeros`, `--over` and `--widths` choose rows. No client is begun after `--limit` seconds of processor
-time of a row; one that ended so says "limit".
+(`audits.stats.persons`). `--sizes`, `--counts`, `--zeros`, `--over` and `--widths` choose rows. No client is begun
+after `--limit` seconds of processor time of a row; one that ended so says "limit".
 """
 
 from __future__ import annotations
@@ -83,6 +82,7 @@ class Asked:
         seeds: Clients a row.
         limit: Seconds of processor time after which no client of a row is begun.
         sizes: Records a client, of `share`.
+        counts: Whether they are sent, of `share` and `ratio`.
         zeros: Shares of zeros, of `phase`.
         over: Values of n / d, of `phase` and `ratio`; None: each part's own.
         widths: Features, of `ratio`.
@@ -91,6 +91,7 @@ class Asked:
     seeds: int
     limit: float
     sizes: tuple[int, ...]
+    counts: tuple[bool, ...]
     zeros: tuple[float, ...]
     over: tuple[float, ...] | None
     widths: tuple[int, ...]
@@ -163,7 +164,7 @@ def share(pool: Pool, asked: Asked) -> None:
     """Records recovered by client size, type and hidden counts."""
     for size in asked.sizes:
         for dtype in (np.float64, np.float32, np.float16):
-            for counts in (True, False):
+            for counts in asked.counts:
 
                 def client(seed: int, size: int = size, dtype: Any = dtype, counts: bool = counts) -> Any:
                     features, labels = pool.client(size, seed)
@@ -178,7 +179,7 @@ def ratio(pool: Pool, asked: Asked) -> None:
     for width in asked.widths:
         columns = np.random.default_rng(0).permutation(active)[:width]
         for over in asked.over or (1.1, 1.3, 1.5, 2.0):
-            for counts in (True, False):
+            for counts in asked.counts:
 
                 def client(seed: int, over: float = over, columns: Any = columns, counts: bool = counts) -> Any:
                     features, labels = pool.client(round(over * len(columns)), seed)
@@ -361,13 +362,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128])
+    parser.add_argument("--counts", choices=("sent", "hidden"), nargs="+", default=["sent", "hidden"])
     parser.add_argument("--zeros", type=float, nargs="+", default=[0.9, 0.8, 0.7, 0.6, 0.5])
     parser.add_argument("--over", type=float, nargs="+")
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--data", choices=("cifar10", "fashion_mnist"), default="cifar10")
     given = parser.parse_args()
     over = None if given.over is None else tuple(given.over)
-    asked = Asked(given.seeds, given.limit, tuple(given.sizes), tuple(given.zeros), over, tuple(given.widths))
+    asked = Asked(
+        given.seeds,
+        given.limit,
+        tuple(given.sizes),
+        tuple(how == "sent" for how in given.counts),
+        tuple(given.zeros),
+        over,
+        tuple(given.widths),
+    )
     pool = (
         Pool(np.zeros((0, 1)), np.zeros(0, np.int64))
         if given.part == "phase"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,12 +26,16 @@ class Target:
             larger second moment first: one that is too small is as easy to meet, one that is too large is not.
             None where `reason` says why.
         reason: Why the statistics do not follow from what is sent; empty where they do.
+        round: Of the message; of the later one where it is a difference.
+        before: Round of the earlier message of a difference; else None.
     """
 
     sender: str
     what: str
     candidates: tuple[Gram, ...]
     reason: str = ""
+    round: int = field(default=0, kw_only=True)
+    before: int | None = field(default=None, kw_only=True)
 
 
 def targets(view: View, *, gamma: float | None, differences: bool) -> list[Target]:
@@ -75,13 +79,14 @@ def _targets(message: Message, ridge: float | None, classes: int) -> Iterator[Ta
     what = f"round {message.round}"
     gram = gram_of(message, classes, ridge)
     if gram is not None:
-        yield Target(message.sender, what, (gram,))
+        yield Target(message.sender, what, (gram,), round=message.round)
     elif (own := regularised(message)) is not None:
         yield Target(
             message.sender,
             what,
             (),
             f"the ridge is at most {own.gamma:.4g}, and nothing says what it is: the second moment has full rank",
+            round=message.round,
         )
     order = statistics_of(message, classes).order
     yield from _class_moments(message, order)
@@ -115,6 +120,7 @@ def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
                     noise,
                 ),
             ),
+            round=message.round,
         )
 
 
@@ -158,7 +164,7 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
             )
             for weight in ((count, count - 1) if count > 1 else (count,))
         ]
-        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams))
+        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams), round=message.round)
 
 
 def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
@@ -191,6 +197,8 @@ def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
                     noise=float(np.hypot(old.noise, new.noise)),
                 ),
             ),
+            round=message.round,
+            before=before[0].round,
         )
 
 
