@@ -4,7 +4,9 @@
 
 Parts: `share` (records with a relative error below 1e-3, by client size, type and hidden counts), `ratio` (more
 records than features), `phase` (zeros and n / d on synthetic features, against the counting bound), `dense`
-(signed features), `ridge` (AFL as its authors' code accumulates it) and `noise`. A line is printed as soon as it
+(signed features), `ridge` (AFL as its authors' code accumulates it), `noise`, `certificates` (how many vectors the
+audit's rule certifies, and how many of those are wrong) and `attribution` (whose records are that come back from
+sums over clients). A line is printed as soon as it
 is measured; intervals at 95 % are of records, by client, since a client's are not independent
 (`audits.stats.persons`). `--sizes`, `--counts`, `--zeros`, `--over` and `--widths` choose rows. No client is begun
 after `--limit` seconds of processor time of a row; one that ended so says "limit".
@@ -19,6 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,15 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedassay.attacks.gram.attack import GramFactorization
+from fedassay.audits.message.certificates import WRONG, Recovered, fit
+from fedassay.audits.message.certified import CLIENTS, recovered
 from fedassay.audits.stats.persons import share_interval
+from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.backbones import build
 from fedassay.backbones.base import BackboneRequest
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.data.records import Records
-from fedassay.exchange.message import SERVER, FieldKind, Message, MessageField
+from fedassay.exchange.message import AGGREGATE, SERVER, FieldKind, Message, MessageField
 from fedassay.exchange.release import Release, exact, public
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.privacy.gaussian import calibrate_sigma
@@ -307,6 +313,106 @@ def noise(pool: Pool, asked: Asked) -> None:
         row(f"{size}", asked, client)
 
 
+def certificates(pool: Pool, asked: Asked) -> None:
+    """The audit's rule for which vectors to trust: fitted on other clients, fixed, and held against the truth."""
+    active = np.argsort(-(pool.features[:HELD] > 0).mean(axis=0))[32:]
+    narrow = np.random.default_rng(0).permutation(active)[:32]
+    everything = np.arange(pool.features.shape[1])
+    cases = [(size, everything, dtype) for size in asked.sizes for dtype in (np.float64, np.float32, np.float16)]
+    cases += [(round(over * len(narrow)), narrow, np.float64) for over in asked.over or (1.1, 1.3)]
+    for size, columns, dtype in cases:
+        for counts in asked.counts:
+            start, found, seed = time.process_time(), [], 0
+            while seed < asked.seeds and time.process_time() - start < asked.limit:
+                features, labels = pool.client(size, seed)
+                own = Records("client/0", _NO_IMAGES[:size], labels, lambda _, f=features[:, columns]: f)
+                message = sent(sums(own.features, labels, counts=counts), dtype)
+                found.append(recovered(attacked((message,)), own.name, own, lambda records: records.features))
+                seed += 1
+            name = f"{size} | {len(columns)} | {np.dtype(dtype).name} | {'sent' if counts else 'hidden'}"
+            _certified(name, found, time.process_time() - start)
+
+
+_NO_IMAGES = np.zeros((1024, 1, 1, 1), np.uint8)
+
+
+def _certified(name: str, clients: list[Recovered], seconds: float) -> None:
+    """Print a row: each client is judged by a certificate fitted on `CLIENTS` others, drawn at random."""
+    taken, wrong, shares = [], [], []
+    for number, client in enumerate(clients):
+        others = np.delete(np.arange(len(clients)), number)
+        rng = np.random.default_rng(number)
+        drawn = rng.choice(others, min(CLIENTS, len(others)), replace=False)
+        certified = fit([clients[other] for other in drawn]).certified(client.expected)
+        taken.append(certified)
+        wrong.append(client.errors[certified] > WRONG)
+        shares.append(float(wrong[-1].mean()) if certified.any() else 0.0)
+    held, bad = np.concatenate(taken), np.concatenate(wrong)
+    off = np.concatenate([client.errors for client in clients]) > WRONG
+    whose = np.repeat(np.arange(len(wrong)), [len(each) for each in wrong])
+    low, high = share_interval(bad, whose) if len(bad) else (math.nan, math.nan)
+    rate = interval(shares, Bounded(0, 1))
+    parts = (f"{each.sum()}/{len(each)}" for each in (off, held, bad))
+    print(
+        f"| {name} | {len(clients)} | {' | '.join(parts)} | "
+        f"{low:.3f} to {high:.3f} | {rate.value:.3f} | {rate.low:.3f} to {rate.high:.3f} | {seconds:.0f} |",
+        flush=True,
+    )
+
+
+def attribution(pool: Pool, asked: Asked) -> None:
+    """Whose the records are that come back from sums over five clients, by what is seen beside the sums."""
+    everybody, size = tuple(range(5)), asked.sizes[0]
+    one_leaves, each_leaves = (everybody, everybody[:-1]), (everybody, *combinations(everybody, 4))
+    cases: dict[str, tuple[tuple[tuple[int, ...], ...], FieldKind | None]] = {
+        "one round": ((everybody,), None),
+        "one client leaves": (one_leaves, None),
+        "each client is away once": (each_leaves, None),
+        "class counts seen": ((everybody,), "class_counts"),
+        "class sums seen": ((everybody,), "class_sums"),
+    }
+    for name, (rounds, seen) in cases.items():
+        start, single, right, whose, seed = time.process_time(), [], [], [], 0
+        while seed < asked.seeds and time.process_time() - start < asked.limit:
+            features, labels = pool.client(size * len(everybody), seed)
+            owner = np.arange(len(features)) % len(everybody)
+            result = attributed(features, labels, owner, rounds, seen)
+            vectors = np.asarray(result.artifacts["vectors"])
+            nearest = [int(np.linalg.norm(features - vector, axis=1).argmin()) for vector in vectors]
+            possible = np.asarray(result.artifacts["possible"], np.bool_)
+            told = possible.sum(axis=1) == 1
+            single.append(told)
+            right.append(possible[np.arange(len(nearest)), owner[nearest]][told])
+            whose.append(np.full(int(told.sum()), seed))
+            seed += 1
+        told, hits = np.concatenate(single), np.concatenate(right)
+        low, high = share_interval(hits, np.concatenate(whose)) if len(hits) else (math.nan, math.nan)
+        print(
+            f"| {name} | {seed} | {told.sum()}/{len(told)} = {told.mean():.3f} | {hits.sum()}/{len(hits)} | "
+            f"{low:.3f} to {high:.3f} | {1 / len(everybody):.2f} | {time.process_time() - start:.0f} |",
+            flush=True,
+        )
+
+
+def attributed(
+    features: Matrix, labels: Labels, owner: Labels, rounds: tuple[tuple[int, ...], ...], seen: FieldKind | None
+) -> AttackResult:
+    """The attack on float32 sums over some of the clients each round, beside what is seen of each of them."""
+    messages, cohorts = [], {}
+    for number, cohort in enumerate(rounds):
+        rows = np.isin(owner, cohort)
+        whole = sent(sums(features[rows], labels[rows], counts=True), np.float32)
+        messages.append(Message(number, AGGREGATE, SERVER, whole.fields))
+        cohorts[number] = tuple(f"client/{client}" for client in cohort)
+    for client in range(int(owner.max()) + 1) if seen else ():
+        own = sums(features[owner == client], labels[owner == client], counts=True)
+        alone = sent({seen: own[seen]}, np.float32) if seen else None
+        messages += [Message(0, f"client/{client}", SERVER, alone.fields)] if alone else []
+    knowledge = Knowledge(None, CLASSES, None, False, Seeds(0), "cpu", SILENT)
+    view = View(tuple(messages), CLASSES, ThreatModel(), cohorts=cohorts)
+    return GramFactorization(max_records=1024).run(view, knowledge)
+
+
 PARTS: dict[str, Callable[[Pool, Asked], None]] = {
     "share": share,
     "ratio": ratio,
@@ -314,6 +420,8 @@ PARTS: dict[str, Callable[[Pool, Asked], None]] = {
     "ridge": ridge,
     "dense": dense,
     "noise": noise,
+    "certificates": certificates,
+    "attribution": attribution,
 }
 
 

@@ -184,22 +184,31 @@ def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
         if norm == 0 or not np.array_equal(old.labels, new.labels):
             continue
         sign = 1.0 if np.trace(change) > 0 else -1.0
-        yield Target(
-            message.sender,
-            f"round {message.round} minus round {before[0].round}",
-            (
-                Gram(
-                    second=sign * change,
-                    sums=_minus(new.sums, old.sums, sign),
-                    counts=_minus(new.counts, old.counts, sign),
-                    labels=new.labels,
-                    unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
-                    noise=float(np.hypot(old.noise, new.noise)),
-                ),
-            ),
-            round=message.round,
-            before=before[0].round,
+        gram = Gram(
+            second=sign * change,
+            sums=_minus(new.sums, old.sums, sign),
+            counts=_minus(new.counts, old.counts, sign),
+            labels=new.labels,
+            unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
+            noise=float(np.hypot(old.noise, new.noise)),
         )
+        what = f"round {message.round} minus round {before[0].round}"
+        both = "records came and others went: their difference has eigenvalues of either sign"
+        reason = both if _either_way(gram) else ""
+        candidates = () if reason else (gram,)
+        yield Target(message.sender, what, candidates, reason, round=message.round, before=before[0].round)
+
+
+def _either_way(gram: Gram) -> bool:
+    """Whether a difference has negative eigenvalues that rounding or noise did not make.
+
+    Noise spreads all eigenvalues, and hides the records where its reach is near the largest one.
+    """
+    values = np.linalg.eigvalsh(gram.second)
+    rounding = gram.unit * float(np.sqrt((gram.second**2).sum(axis=1).max()))
+    reach = max(rounding, gram.noise * float(np.sqrt(2 * len(values))), np.finfo(float).eps * float(values[-1]))
+    lowest = -float(values[0])
+    return lowest > 3 * reach and lowest > min(0.1 * float(values[-1]), 10 * float(np.median(np.abs(values))))
 
 
 def _minus(new: Matrix | None, old: Matrix | None, sign: float) -> Matrix | None:

@@ -79,7 +79,8 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
     if threat.view == "broadcast":
         seen = [message for message in messages if message.sender == SERVER]
         return View(tuple(seen), transcript.classes, threat)
-    seen, cohorts = [], {}
+    seen = []
+    cohorts: dict[int, tuple[str, ...]] = {}
     for number in sorted({message.round for message in messages}):
         of_round = [message for message in messages if message.round == number]
         clients = [message for message in of_round if message.sender != SERVER]
