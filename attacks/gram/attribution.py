@@ -169,7 +169,7 @@ class _Sheet:
             for label, values in _class_vectors(message, view.classes):
                 rows = np.flatnonzero(np.isin(self.part.labels, (label, -1)))
                 member = _members(self.part.vectors[rows], values)
-                for row, own in zip(rows, member, strict=True) if member is not None else ():
+                for row, own in zip(rows.tolist(), member, strict=True) if member is not None else ():
                     mask = self._only(message.sender)
                     self.narrow(row, mask if own else ~mask, "sums")
 
@@ -179,7 +179,7 @@ class _Sheet:
             message.sender: own for message in _single(view) if (own := _counts(message, view.classes)) is not None
         }
         for client, own in counts.items():
-            for row in np.flatnonzero(self.part.labels >= 0):
+            for row in np.flatnonzero(self.part.labels >= 0).tolist():
                 if own[self.part.labels[row]] == 0:
                     self.narrow(row, ~self._only(client), "counts")
         before = -1
@@ -194,7 +194,7 @@ class _Sheet:
         told = self.possible[:, mask].any(axis=1) & (self.possible.sum(axis=1) == 1)
         for label in np.flatnonzero(own):
             of = self.part.labels == label
-            for row in np.flatnonzero(of & ~told) if (told & of).sum() == own[label] else ():
+            for row in np.flatnonzero(of & ~told).tolist() if (told & of).sum() == own[label] else ():
                 self.narrow(row, ~mask, "counts")
 
     def _only(self, client: str) -> Bools:
