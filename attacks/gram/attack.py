@@ -30,8 +30,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.attacks.gram.attribution import SURE, Part, attribute
 from fedassay.attacks.gram.count_search import search
 from fedassay.attacks.gram.factorization import Factors, factorize
 from fedassay.attacks.gram.rotation import components_of, own_features, rotated, turnable
@@ -43,10 +45,11 @@ from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.gram import Gram, Size, is_signed, obstacle, sizes, uncounted
+from fedassay.exchange.message import AGGREGATE
 from fedassay.exchange.view import View
 from fedassay.plan import rates as rate
 from fedassay.support.errors import NothingToReadError, NotRunError
-from fedassay.support.types import Parameters
+from fedassay.support.types import Bools, Parameters
 
 NAME = "gram_factorization"
 
@@ -101,7 +104,10 @@ class GramFactorization(Parameters):
         Returns:
             Vectors named `gram_factorization` (float32; in float64 as the artifact `vectors`), with
             `expected_error` and `target` per vector; `rank`, `records`, `recovered`, `residual` per target,
-            in the order of the artifacts `senders` and `sources`. NaN where a target was not tried.
+            in the order of the artifacts `senders` and `sources`. NaN where a target was not tried. Where vectors
+            came from sums over clients: artifacts `clients` (S,), `possible` (k, S), which of them each vector may
+            be of, `evidence` (k,) and `unattributed`, the reason where none is of one client only; see
+            `fedassay.attacks.gram.attribution`.
 
         Raises:
             NothingToReadError: The view holds no second moment or full covariance with a mean.
@@ -116,7 +122,7 @@ class GramFactorization(Parameters):
             for number, target in enumerate(found):
                 advance(number, len(found))
                 outcomes.append(self._attack(target, view, knowledge))
-        return self._result(found, outcomes)
+        return self._result(found, outcomes, view)
 
     def _attack(self, target: Target, view: View, knowledge: Knowledge) -> _Tried:
         best: _Tried | None = None
@@ -175,8 +181,8 @@ class GramFactorization(Parameters):
         found = search(gram, size, rng, most=self.max_records, **tries)
         return (size, None) if found is None else found
 
-    def _result(self, found: list[Target], outcomes: list[_Tried]) -> AttackResult:
-        vectors, labels, errors, owners, notes = [], [], [], [], []
+    def _result(self, found: list[Target], outcomes: list[_Tried], view: View) -> AttackResult:
+        vectors, labels, errors, owners, notes, parts = [], [], [], [], [], []
         untried: dict[str, list[str]] = {}
         recovered = np.zeros(len(found))
         for number, (target, tried) in enumerate(zip(found, outcomes, strict=True)):
@@ -196,6 +202,7 @@ class GramFactorization(Parameters):
             labels.append(tried.factors.labels[kept])
             errors.append(tried.factors.expected_error[kept])
             owners += [number] * int(kept.sum())
+            parts.append(_part(target, tried.factors, kept))
         for reason, which in untried.items():
             others = f" and {len(which) - 1} more" if len(which) > 1 else ""
             notes.insert(0, f"not tried on {which[0]}{others}: {reason}")
@@ -203,6 +210,8 @@ class GramFactorization(Parameters):
         if len(widths) > 1:
             raise NotRunError(f"second moments of different widths in one view: {sorted(widths)}")
         together = np.concatenate(vectors) if owners else np.zeros((0, max(widths, default=0)))
+        attributed, said = _attributed(view, parts)
+        notes += said
         source = VectorSource(
             NAME,
             together.astype(np.float32),
@@ -226,6 +235,7 @@ class GramFactorization(Parameters):
                 "senders": np.array([target.sender for target in found]),
                 "sources": np.array([target.what for target in found]),
                 "reasons": np.array([tried.reason for tried in outcomes]),
+                **attributed,
             },
             notes=tuple(notes),
         )
@@ -238,3 +248,28 @@ class _Tried:
     size: Size
     factors: Factors | None
     reason: str
+
+
+def _part(target: Target, factors: Factors, kept: Bools) -> Part:
+    """What was recovered of a target, for attribution."""
+    expected = factors.expected_error[kept]
+    whole = bool(kept.all() and (expected <= SURE).all())
+    labels, vectors = factors.labels[kept].astype(np.int64), factors.vectors[kept]
+    return Part(target.sender, target.round, target.before, vectors, labels, expected, whole)
+
+
+def _attributed(view: View, parts: list[Part]) -> tuple[dict[str, NDArray[np.generic]], list[str]]:
+    """Whose the vectors may be, as artifacts, and one sentence; nothing where no sum over clients was factored."""
+    summed = np.repeat([part.sender == AGGREGATE for part in parts], [len(part.vectors) for part in parts])
+    if not summed.any():
+        return {}, []
+    found = attribute(view, parts)
+    single = int((found.possible[summed].sum(axis=1) == 1).sum())
+    said = f"{single} of {int(summed.sum())} vectors of sums over clients are one client's by what else is seen"
+    artifacts: dict[str, NDArray[np.generic]] = {
+        "clients": np.array(found.clients, np.str_),
+        "possible": found.possible,
+        "evidence": np.array(found.evidence, np.str_),
+        "unattributed": np.array(found.reason, np.str_),
+    }
+    return artifacts, [found.reason or said]

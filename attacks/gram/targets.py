@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,12 +26,16 @@ class Target:
             larger second moment first: one that is too small is as easy to meet, one that is too large is not.
             None where `reason` says why.
         reason: Why the statistics do not follow from what is sent; empty where they do.
+        round: Of the message; of the later one where it is a difference.
+        before: Round of the earlier message of a difference; else None.
     """
 
     sender: str
     what: str
     candidates: tuple[Gram, ...]
     reason: str = ""
+    round: int = field(default=0, kw_only=True)
+    before: int | None = field(default=None, kw_only=True)
 
 
 def targets(view: View, *, gamma: float | None, differences: bool) -> list[Target]:
@@ -75,13 +79,14 @@ def _targets(message: Message, ridge: float | None, classes: int) -> Iterator[Ta
     what = f"round {message.round}"
     gram = gram_of(message, classes, ridge)
     if gram is not None:
-        yield Target(message.sender, what, (gram,))
+        yield Target(message.sender, what, (gram,), round=message.round)
     elif (own := regularised(message)) is not None:
         yield Target(
             message.sender,
             what,
             (),
             f"the ridge is at most {own.gamma:.4g}, and nothing says what it is: the second moment has full rank",
+            round=message.round,
         )
     order = statistics_of(message, classes).order
     yield from _class_moments(message, order)
@@ -115,6 +120,7 @@ def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
                     noise,
                 ),
             ),
+            round=message.round,
         )
 
 
@@ -158,7 +164,7 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
             )
             for weight in ((count, count - 1) if count > 1 else (count,))
         ]
-        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams))
+        yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams), round=message.round)
 
 
 def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
@@ -178,20 +184,31 @@ def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:
         if norm == 0 or not np.array_equal(old.labels, new.labels):
             continue
         sign = 1.0 if np.trace(change) > 0 else -1.0
-        yield Target(
-            message.sender,
-            f"round {message.round} minus round {before[0].round}",
-            (
-                Gram(
-                    second=sign * change,
-                    sums=_minus(new.sums, old.sums, sign),
-                    counts=_minus(new.counts, old.counts, sign),
-                    labels=new.labels,
-                    unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
-                    noise=float(np.hypot(old.noise, new.noise)),
-                ),
-            ),
+        gram = Gram(
+            second=sign * change,
+            sums=_minus(new.sums, old.sums, sign),
+            counts=_minus(new.counts, old.counts, sign),
+            labels=new.labels,
+            unit=max(old.unit, new.unit) * max(1.0, float(np.linalg.norm(new.second)) / norm),
+            noise=float(np.hypot(old.noise, new.noise)),
         )
+        what = f"round {message.round} minus round {before[0].round}"
+        both = "records came and others went: their difference has eigenvalues of either sign"
+        reason = both if _either_way(gram) else ""
+        candidates = () if reason else (gram,)
+        yield Target(message.sender, what, candidates, reason, round=message.round, before=before[0].round)
+
+
+def _either_way(gram: Gram) -> bool:
+    """Whether a difference has negative eigenvalues that rounding or noise did not make.
+
+    Noise spreads all eigenvalues, and hides the records where its reach is near the largest one.
+    """
+    values = np.linalg.eigvalsh(gram.second)
+    rounding = gram.unit * float(np.sqrt((gram.second**2).sum(axis=1).max()))
+    reach = max(rounding, gram.noise * float(np.sqrt(2 * len(values))), np.finfo(float).eps * float(values[-1]))
+    lowest = -float(values[0])
+    return lowest > 3 * reach and lowest > min(0.1 * float(values[-1]), 10 * float(np.median(np.abs(values))))
 
 
 def _minus(new: Matrix | None, old: Matrix | None, sign: float) -> Matrix | None:

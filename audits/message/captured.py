@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.controls import (
     SENDER,
     algebra_view,
@@ -217,7 +218,11 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
                 "recovered",
             ),
         ),
-        {"expected_error": _expected(expected), "relative_error": unmeasured(_NO_RECORDS)},
+        {
+            "expected_error": _expected(expected),
+            "relative_error": unmeasured(_NO_RECORDS),
+            **attributed(result, context)[0],
+        },
         "features are not negative and hold zeros, as after a rectifier",
         f"a record counts as recovered where independent runs agree to a relative error below {EXACT:g}",
         positive=_recovery(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.intervals import clopper_pearson
+from fedassay.audits.stats.persons import share_interval
 from fedassay.records.record import Metric, unmeasured
 
 Matrix = NDArray[np.float64]
@@ -82,8 +82,8 @@ def _false_share(client: Recovered, level: float) -> float:
     return float((client.errors[taken] > WRONG).mean()) if taken.any() else 0.0
 
 
-def certificate_metrics(certificate: Certificate, audited: Recovered) -> dict[str, Metric]:
-    """How many vectors were certified, and how many of them were wrong, once the truth is joined."""
+def certificate_metrics(certificate: Certificate, audited: Sequence[Recovered]) -> dict[str, Metric]:
+    """How many vectors of these clients were certified, and how many of those are wrong, by the truth."""
     needed = round(1 / FALSE_DISCOVERIES) - 1
     if certificate.clients < needed:
         why = (
@@ -91,14 +91,16 @@ def certificate_metrics(certificate: Certificate, audited: Recovered) -> dict[st
             f"there are {certificate.clients}"
         )
         return {"certified": unmeasured(why), "certified_wrong": unmeasured(why)}
-    taken = certificate.certified(audited.expected)
-    wrong, size = int((audited.errors[taken] > WRONG).sum()), int(taken.sum())
+    taken = certificate.certified(np.concatenate([client.expected for client in audited]))
+    wrong = np.concatenate([client.errors for client in audited])[taken] > WRONG
+    size = len(wrong)
     fitted = (
         f"expected error at most {max(certificate.threshold, 0):.2g}, from {certificate.clients} control clients"
     )
     found = {"certified": Metric(value=float(size), n=len(taken), reason=fitted)}
     if size == 0:
         return {**found, "certified_wrong": unmeasured("no vector was certified")}
-    ends = clopper_pearson(wrong, size)
-    share = Metric(value=wrong / size, low=float(ends.low), high=float(ends.high), n=size, reason=fitted)
+    whose = np.repeat(np.arange(len(audited)), [len(client.errors) for client in audited])[taken]
+    low, high = share_interval(wrong, whose)
+    share = Metric(value=float(wrong.mean()), low=low, high=high, n=size, reason=f"{fitted}; interval by client")
     return {**found, "certified_wrong": share}

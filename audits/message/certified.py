@@ -47,8 +47,8 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
         certificate = _fitted(list(truths.values()), context)
     except NotRunError as error:
         return {name: unmeasured(str(error)) for name in ("certified", "certified_wrong")}
-    audited = [_recovered(result, sender, records, encode) for sender, records in truths.items()]
-    return certificate_metrics(certificate, _together(audited))
+    audited = [recovered(result, sender, records, encode) for sender, records in truths.items()]
+    return certificate_metrics(certificate, audited)
 
 
 def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate:
@@ -70,12 +70,12 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
         # Where only sums are seen, a run holds one client, and its sum is that client's.
         together = any(str(name) == AGGREGATE for name in reading.result.artifacts.get("senders", ()))
         owners = (joined(AGGREGATE, reading.clients),) if together else reading.clients
-        controls += [_recovered(reading.result, owner.name, owner, encode) for owner in owners]
+        controls += [recovered(reading.result, owner.name, owner, encode) for owner in owners]
     made = context.workplace.shared[key] = fit(controls)
     return made
 
 
-def _recovered(
+def recovered(
     result: AttackResult, sender: str, records: Records, encode: Callable[[Records], Matrix]
 ) -> Recovered:
     """The vectors of one sender, each with its distance to the nearest record of that sender."""
@@ -90,9 +90,3 @@ def _recovered(
         return Recovered(expected[own], np.full(len(own), np.inf))
     apart = np.stack([np.linalg.norm(features - vector, axis=1) / norms for vector in vectors[own]])
     return Recovered(expected[own], apart.min(axis=1))
-
-
-def _together(parts: Sequence[Recovered]) -> Recovered:
-    return Recovered(
-        np.concatenate([part.expected for part in parts]), np.concatenate([part.errors for part in parts])
-    )

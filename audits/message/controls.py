@@ -57,14 +57,14 @@ def sums_view(records: Records, context: AuditContext, encode: Callable[[Records
     The records count as one class: alone in its class, a record is its class sum and needs no factorization.
     """
     together = Records(records.name, records.images, np.zeros_like(records.labels), lambda _: records.features)
-    return view_of([_sums(together, context, encode, counts=True)], context)
+    return view_of([sums_of(together, context, encode, counts=True)], context)
 
 
 def by_hand_view(
     records: Records, context: AuditContext, encode: Callable[[Records], Matrix], *, counts: bool
 ) -> View:
     """Exact class sums and second moment of records, in float64, with their counts or without."""
-    return view_of([_sums(records, context, encode, counts=counts)], context)
+    return view_of([sums_of(records, context, encode, counts=counts)], context)
 
 
 def algebra_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
@@ -94,7 +94,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
     errors = 1 / context.classes - np.eye(context.classes)[ids]
     head = {"w": np.zeros((context.classes, width)), "b": np.zeros(context.classes)}
     step = {"w": errors.T @ alone, "b": errors.sum(axis=0)}
-    hidden = _sums(records, context, encode, counts=False)
+    hidden = sums_of(records, context, encode, counts=False)
     return view_of(
         [
             message("singletons", 0, {"counts": counts(one), "sums": sums(alone)}),
@@ -119,7 +119,7 @@ def algebra_view(records: Records, context: AuditContext, encode: Callable[[Reco
 
 def noised_view(records: Records, context: AuditContext, encode: Callable[[Records], Matrix]) -> View:
     """Class sums and second moment under noise ten times as long as they are: nothing is left to read."""
-    plain = _sums(records, context, encode, counts=False)
+    plain = sums_of(records, context, encode, counts=False)
     rng = control_seeds(context, "message", "noise").numpy()
     fields = {}
     for name, item in plain.fields.items():
@@ -132,9 +132,10 @@ def noised_view(records: Records, context: AuditContext, encode: Callable[[Recor
     return view_of([Message(0, f"{SENDER}/noised", SERVER, fields)], context)
 
 
-def _sums(
+def sums_of(
     records: Records, context: AuditContext, encode: Callable[[Records], Matrix], *, counts: bool
 ) -> Message:
+    """Exact class sums and second moment of records as one message, with counts or without."""
     features = encode(records)
     member = (records.labels[:, None] == np.arange(context.classes)).astype(np.float64)
     fields = {

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedassay.audits.evidence import Control, Figures, Subject
 from fedassay.audits.message import exposed
+from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
 from fedassay.audits.message.truth import (
@@ -195,6 +196,7 @@ def _finding(
     negative = joining.recovery(fresh, tests=context.bounds)
     by_hand = _by_hand(context, joining.means)
     figures, baseline = metrics(ours.matched)
+    whose, chance = attributed(result, context)
     reach = Metric(
         value=float(known.largest), n=len(known.sizes), reason="largest control client recovered, in records"
     )
@@ -213,8 +215,9 @@ def _finding(
                 "expected_error": _expected(result),
                 "largest_recovered": reach,
                 **certified(result, truths, context),
+                **whose,
             },
-            baseline,
+            {**baseline, **chance},
             assumptions(context),
         ),
         positive=known.control() if known.sizes else by_hand,

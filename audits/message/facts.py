@@ -44,6 +44,30 @@ MESSAGE = AuditFacts(
             "Relative error as independent runs of the attack see it, without the truth.",
             worse="lower",
         ),
+        MetricFacts(
+            "certified",
+            "Certified",
+            "Recovered features that the attacker may trust, by a rule fitted on control clients.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "certified_wrong",
+            "Certified and wrong",
+            "Of the certified features, how many are no record's.",
+            worse="lower",
+        ),
+        MetricFacts(
+            "attributed",
+            "Attributed",
+            "Of the features recovered from sums over clients, how many are one client's by what else is seen.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "attribution_right",
+            "Attributed rightly",
+            "Of the features attributed to one client, how many are of a record of that client.",
+            worse="higher",
+        ),
         MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),
         MetricFacts(
             "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"

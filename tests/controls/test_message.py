@@ -546,3 +546,43 @@ def test_rules_are_tried_out_where_features_are_the_clients_own(
     found = assessed(make_context, task, FedLog(rounds=1, local_epochs=1, width=5), MessageAlgebra())
     assert found["exact_counts"].verdict == "no_leak_found", found["exact_counts"].reason
     assert controls_hold(found["exact_counts"])
+
+
+class _TwoRounds:
+    """FedCGS under secure aggregation twice: the last client leaves after the first round."""
+
+    def run(self, task: MethodInput) -> Outcome:
+        method = FedCGS(secure_aggregation="all")
+        first, second = (method.run(replace(task, clients=group)) for group in (task.clients, task.clients[:-1]))
+        later = tuple(replace(each, round=1) for each in second.transcript.messages if each.sender != SERVER)
+        transcript = replace(first.transcript, messages=(*first.transcript.messages, *later))
+        return replace(first, transcript=transcript)
+
+
+def test_records_of_a_client_that_leaves_are_attributed_to_it(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    finding = assessed(make_context, make_task(clients=3, records=18), _TwoRounds(), GramFactorization())[
+        "gram_factorization"
+    ]
+    share, right = finding.metrics["attributed"], finding.metrics["attribution_right"]
+    # 18 vectors of the first round, 12 of the second and 6 of what changed: the client's that left are told.
+    assert share.value == 12 / 36
+    assert "4 of 4 records attributed rightly" in share.reason
+    assert right.value == 1.0
+    assert right.low is not None
+    chance = finding.baseline["attribution_right"].value
+    assert chance == pytest.approx(1 / 3)
+    assert right.value > chance
+
+
+def test_one_round_under_secure_aggregation_is_not_attributable(
+    make_task: MakeTask, make_context: MakeContext
+) -> None:
+    method = FedCGS(secure_aggregation="all")
+    finding = assessed(make_context, make_task(clients=3, records=18), method, GramFactorization())[
+        "gram_factorization"
+    ]
+    assert finding.metrics["attributed"].value == 0
+    assert "nothing is seen of single clients" in finding.metrics["attributed"].reason
+    assert finding.metrics["attribution_right"].value is None

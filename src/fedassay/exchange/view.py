@@ -48,6 +48,8 @@ class View:
         models: Classifiers that the visible messages carry, by sender and round; see
             `fedassay.contracts.membership.visible`.
         generators: Generative models that they carry, by sender.
+        cohorts: Whose messages the aggregate of a round is the sum of, which a server knows that runs secure
+            aggregation, by round. Rounds of which nobody says it are left out.
     """
 
     messages: tuple[Message, ...]
@@ -55,6 +57,7 @@ class View:
     threat: ThreatModel
     models: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     generators: Mapping[str, Generator] = field(default_factory=dict)
+    cohorts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def from_clients(self) -> tuple[Message, ...]:
         """What is seen of the clients' messages, the aggregate included."""
@@ -77,6 +80,7 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
         seen = [message for message in messages if message.sender == SERVER]
         return View(tuple(seen), transcript.classes, threat)
     seen = []
+    cohorts: dict[int, tuple[str, ...]] = {}
     for number in sorted({message.round for message in messages}):
         of_round = [message for message in messages if message.round == number]
         clients = [message for message in of_round if message.sender != SERVER]
@@ -86,13 +90,19 @@ def view(transcript: Transcript, threat: ThreatModel) -> View:
         total = _aggregate(clients, number, transcript.classes, everything)
         if total is not None:
             seen.append(total)
+            cohorts[number] = tuple(message.sender for message in clients if _summed(message, everything))
         seen += [message for message in of_round if message.sender == SERVER]
-    return View(tuple(seen), transcript.classes, threat)
+    return View(tuple(seen), transcript.classes, threat, cohorts=cohorts)
 
 
 def _open_part(message: Message) -> Message | None:
     fields = {name: item for name, item in message.fields.items() if not item.secure}
     return Message(message.round, message.sender, message.receiver, fields) if fields else None
+
+
+def _summed(message: Message, everything: bool) -> bool:
+    """Whether any field of a message is seen as a part of a sum."""
+    return any(item.additive and (everything or item.secure) for item in message.fields.values())
 
 
 def _aggregate(clients: list[Message], number: int, classes: int, everything: bool) -> Message | None:

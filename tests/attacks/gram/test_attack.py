@@ -96,6 +96,20 @@ def test_the_sum_over_clients_hides_nothing_while_records_are_few() -> None:
     assert errors(vectors(result), features).max() < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_records_that_others_took_the_place_of_are_not_made_up(dtype: type) -> None:
+    """A difference of either sign is no second moment, though independent runs may well agree on vectors of it."""
+    features, labels = sparse(48, width=96)
+    for swapped in (1, 4, 8):
+        messages = (
+            message(features[first : first + 40], labels[first : first + 40], number=number, dtype=dtype)
+            for number, first in ((0, 0), (1, swapped))
+        )
+        result = attacked(*messages)
+        assert result.artifacts["target"].max() == 1
+        assert "records came and others went" in str(result.artifacts["reasons"][2])
+
+
 def test_what_came_between_two_messages_comes_back_whatever_stayed() -> None:
     features, labels = sparse(80, width=48)
     first, second = (message(features[:n], labels[:n], number=r) for r, n in ((0, 74), (1, 80)))

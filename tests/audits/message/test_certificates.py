@@ -45,14 +45,15 @@ def test_fewer_than_nine_clients_certify_nothing() -> None:
     perfect = [Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9
     assert fit(perfect).threshold == 1e-9
     assert fit(perfect[:8]).threshold < 0
-    metrics = certificate_metrics(fit(perfect[:8]), perfect[0])
+    metrics = certificate_metrics(fit(perfect[:8]), perfect[:1])
     assert metrics["certified"].value is None
     assert "take 9 control clients" in metrics["certified"].reason
 
 
 def test_what_was_certified_is_counted_with_an_interval() -> None:
     certificate = fit([Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9)
-    metrics = certificate_metrics(certificate, Recovered(np.array([1e-10, 1e-9, 0.5]), np.array([1e-9, 0.5, 0.5])))
+    audited = Recovered(np.array([1e-10, 1e-9, 0.5]), np.array([1e-9, 0.5, 0.5]))
+    metrics = certificate_metrics(certificate, [audited])
     assert metrics["certified"].value == 2
     assert metrics["certified_wrong"].value == 0.5
     assert metrics["certified_wrong"].high is not None
@@ -60,3 +61,18 @@ def test_what_was_certified_is_counted_with_an_interval() -> None:
 
 def test_wrong_vectors_in_every_control_client_certify_nothing() -> None:
     assert fit([Recovered(np.array([1e-9]), np.array([0.5]))] * 20).threshold < 0
+
+
+def test_the_share_of_wrong_vectors_has_an_interval_of_clients() -> None:
+    """Forty wrong vectors of one client of ten say less than forty wrong ones among all clients'."""
+    certificate = fit([Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9)
+    right, wrong = (Recovered(np.full(40, 1e-10), np.full(40, error)) for error in (1e-9, 0.5))
+    mixed = Recovered(np.full(40, 1e-10), np.where(np.arange(40) < 4, 0.5, 1e-9))
+    one, all_ = (
+        certificate_metrics(certificate, audited)["certified_wrong"]
+        for audited in ([*[right] * 9, wrong], [mixed] * 10)
+    )
+    assert one.value == all_.value == 0.1
+    assert one.high is not None
+    assert all_.high is not None
+    assert one.high > 0.3 > all_.high
