@@ -193,14 +193,38 @@ def _gaps_reach(
     best = scores[order]
     # Both are this far down in nearly every arrangement; the others are gone through to twice the depth.
     spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
-    depth = min(len(order), int(sum(counts) + 3 * spread) + 1)
-    settled, reach = _best_reach(best[:depth], inside(order[:depth], slice(None)), counts, bar)
-    reached, left = int(reach[settled].sum()), np.flatnonzero(~settled)
+    depth = min(len(order), int(sum(counts) + 4 * spread) + 1)
+    here = inside(order[:depth], slice(None))
+    left = np.flatnonzero(_may_reach(best[:depth], here, counts, bar))
+    here, reached = here[:, left], 0
     while len(left):
-        depth = min(len(order), 2 * depth)
-        settled, reach = _best_reach(best[:depth], inside(order[:depth], left), counts, bar)
+        settled, reach = _best_reach(best[:depth], here, counts, bar)
         reached, left = reached + int(reach[settled].sum()), left[~settled]
+        depth = min(len(order), 2 * depth)
+        here = inside(order[:depth], left)
     return reached
+
+
+def _may_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> Bools:
+    """Whether an upper bound of the gap, linear but for two counts, reaches the bar, shape (draws,).
+
+    With t the score down to which as many entries lie as count on both sides together, and F a side's sum of what
+    its entries are above t: the best k of a side sum to at most k t + F, and to that less what its entries beyond
+    the k-th are above t, or less what it lacks of k entries is below t. Both are bounded by how many these are.
+    """
+    top = min(sum(counts), len(best))
+    t = best[top - 1]
+    above = np.maximum(best - t, 0)
+    total = float(above.sum())
+    rows = np.stack([above, np.arange(len(best)) < top, np.ones(len(best))]).astype(np.float32)
+    first, ours, all_ours = rows @ here.astype(np.float32)
+    # More of the second side than count, or fewer, by what each of them is worth at most.
+    off = ours - np.float32(top - counts[1])
+    worth = np.float32(t - best[-1]), np.float32(best[min(counts[1], len(best) - 1)] - t)
+    bound = first * np.float32(1 / counts[0] + 1 / counts[1])
+    bound += np.maximum(off * worth[0], off * -worth[1]) / np.float32(counts[1])
+    rounding = 2 * _rounding(best, (total + len(best) * float(max(worth))) * (1 / counts[0] + 1 / counts[1]))
+    return np.asarray((bound >= bar + total / counts[1] - rounding) | (all_ours > len(best) - counts[1]))
 
 
 def _best_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> tuple[Bools, Bools]:
