@@ -9,9 +9,9 @@ records, attacked by feature diffusion and audited. Cells share records, backbon
 and the results of controls. The peer runs every cell as a plan of its own with an empty cache, in the same
 process: what importing costs counts on neither side. One worker on both sides.
 
-Levels are corrected for the tests of a run, and a stricter level takes more permutations. So that the peer does the
-same work, its cells are judged at the level of the whole sweep, and must give the sweep's own findings. `--own-level`
-judges them as runs of one cell, which tests less and takes fewer permutations.
+Levels are corrected for the tests of a run, and a stricter level takes more permutations. So that the peer does
+the same work, its cells are judged at the level of the whole sweep, and must give the sweep's own findings.
+`--own-level` judges them as runs of one cell, which tests less and takes fewer permutations.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
 _TIE = 1e-12
-_BLOCKS = (128, 1024, 8192)
+_BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
 
@@ -168,7 +168,7 @@ def _sums_reach(weights: Floats, chosen: Bools, bar: float) -> int:
 
 
 def _rounding(terms: Floats, total: float) -> float:
-    """Twice what a product in float32 of so many terms and so large a sum may be off by (Higham 2002, section 3.1)."""
+    """Twice what a product in float32 of so many terms may be off by (Higham 2002, 3.1); total: of their sizes."""
     return 4 * (len(terms) + 1) * float(np.finfo(np.float32).eps) / 2 * total
 
 
