@@ -88,7 +88,7 @@ def run_alone(text: str, folder: Path, name: str) -> RunRecord:
     return record
 
 
-def check(one: CellRecord, other: CellRecord, *, same_level: bool) -> None:
+def check(one: CellRecord, other: CellRecord, *, same_level: bool = True) -> None:
     """Asserts that a cell alone and the same cell of the sweep measured the same, and found the same."""
     assert (one.label, one.epsilon, one.utility, one.communication) == (
         other.label, other.epsilon, other.utility, other.communication,
