@@ -33,6 +33,8 @@ SCRIPTS = (
     "cold_start",
     "quickstart",
     "sweep_sharing",
+    "standard_battery",
+    "dry_run_accuracy",
 )
 PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "scikit-image", "opacus", "faiss-cpu", "torchmetrics",
             "jax-privacy", "breaching", "Privacy-Meter")  # fmt: skip

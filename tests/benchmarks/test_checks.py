@@ -111,6 +111,59 @@ def test_a_cell_that_measures_something_else_is_refused() -> None:
         module.check(cell, cell.model_copy(update={"utility": {"accuracy": 0.6}}))
 
 
+def test_a_cell_that_finds_something_else_at_the_same_level_is_refused() -> None:
+    from fedassay.records.record import CellPrivacy, CellRecord, Finding
+
+    module = script("sweep_sharing")
+    privacy = CellPrivacy(claimed=None, accounted=None, verdict="not_run")
+    finding = Finding(audit="a", attack=None, source=None, selection=None, metrics={}, verdict="leak", reason="so")
+    cell = CellRecord(
+        method="m", label="m", params={}, params_given={}, epsilon=1.0, delta=1e-5, adjacency="add_remove", seed=0,
+        utility={}, communication={}, privacy=privacy, findings=(finding,),
+    )  # fmt: skip
+    other = cell.model_copy(update={"findings": (finding.model_copy(update={"verdict": "inconclusive"}),)})
+    module.check(cell, cell)
+    module.check(cell, other, same_level=False)
+    with pytest.raises(AssertionError):
+        module.check(cell, other)
+
+
+def test_the_level_of_a_sweep_is_held_for_its_cells(tmp_path: Path) -> None:
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("sweep_sharing")
+    own, sweep = (module.tests_of(module.plan(each), tmp_path) for each in ([1.0], module.EPSILONS))
+    assert sweep == 8 * own
+    with module.tests_in_run(sweep):
+        assert module.tests_of(module.plan([1.0]), tmp_path) == sweep
+    assert module.of_plan.bounds_in(load_scenario(tmp_path / "tests.yaml", ())) == own
+
+
+def test_the_standard_battery_is_the_quickstart_with_everything(tmp_path: Path) -> None:
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("standard_battery")
+    (tmp_path / "plan.yaml").write_text(module.plan())
+    scenario, shipped = (load_scenario(path, ()) for path in (tmp_path / "plan.yaml", module.QUICKSTART))
+    assert [cell.key for cell in scenario.cells] == [cell.key for cell in shipped.cells]
+    assert {"membership", "feature_inversion", "feature_diffusion"} <= {each.name for each in scenario.attacks}
+    assert {"membership", "inversion", "memorization"} <= {each.name for each in scenario.audits}
+    assert module.busier([3.0, 1.0, 1.0, 4.0]) == 6.0
+
+
+def test_ten_small_plans_can_be_estimated(tmp_path: Path) -> None:
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("dry_run_accuracy")
+    assert len(module.PLANS) >= 10
+    own = estimate(load_scenario(module.write_own(tmp_path), ()))
+    assert own.seconds is not None
+    assert own.seconds > 0
+    assert not any("not estimated" in each for each in own.remarks)
+    assert (module.check(1.9), module.check(0.4), module.check(2.1)) == (True, False, False)
+
+
 def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
     from fedassay.plan.resolve import load_scenario
 
