@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -162,6 +163,19 @@ def test_ten_small_plans_can_be_estimated(tmp_path: Path) -> None:
     assert own.seconds > 0
     assert not any("not estimated" in each for each in own.remarks)
     assert (module.check(1.9), module.check(0.4), module.check(2.1)) == (True, False, False)
+
+
+def test_time_to_quality_tells_a_training_by_both_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedassay.nets import presets
+
+    module = script("time_to_quality")
+    tiny = replace(presets.TINY, width=16, blocks=1, embedding=8, batch=8, centres=4, steps=8, warmup=1)
+    monkeypatch.setitem(presets.PRESETS, "tiny", tiny)
+    rng = np.random.default_rng(0)
+    images, features = rng.integers(0, 256, (40, 8, 8, 1), np.uint8), rng.normal(size=(40, 5)).astype(np.float32)
+    rows = module.trained(0.5, "tiny", (images, features), (images[:4], features[:4]))
+    assert [(row["steps"], row["sampler"]) for row in rows] == [(4, "ddim"), (4, "dpm")]
+    assert (module.check(0.70, 0.70), module.check(0.694, 0.70), module.check(0.69, 0.70)) == (True, True, False)
 
 
 def test_the_sweep_has_24_cells(tmp_path: Path) -> None:
