@@ -27,6 +27,11 @@ Floats = NDArray[np.float64]
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
+Chosen = Bools | NDArray[np.float32]
+
+_LARGEST = 32 << 20
+"""Bytes of the arrangements of a decision that are kept in float32 as well."""
+
 _TIE = 1e-12
 _BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
@@ -58,6 +63,10 @@ class PairedDecision:
         rng = Seeds(self.seed).numpy("arrangements")
         return np.ascontiguousarray((rng.random((enough(self.tests, self.draws), self.n)) < 0.5).T)
 
+    @cached_property
+    def _numbers(self) -> Chosen:
+        return _as_numbers(self._flips)
+
     def rejects(self, first: Floats, second: Floats) -> bool:
         """Whether the best of the first side score higher than those of the second, each chosen by its own scores.
 
@@ -71,12 +80,13 @@ class PairedDecision:
         most = int(np.floor(0.05 / self.tests * (size + (not everything)) + 1e-9)) - (not everything)
         bar = _best(first, self.top) - _best(second, self.top)
         bar -= _TIE * float(max(np.abs(first).max(), np.abs(second).max()))
+        if self.top == self.n:
+            # The sum less twice what is exchanged.
+            weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
         return _at_most(most, size, lambda block: self._reached(first, second, self._flips[:, block], bar))
 
     def _reached(self, first: Floats, second: Floats, flips: Bools, bar: float) -> int:
-        if self.top == self.n:
-            # The sum less twice what is exchanged.
-            return _sums_reach((second - first) * (2 / self.n), flips, bar - float((first - second).mean()))
         is_second = np.repeat([False, True], self.n)
 
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
@@ -122,18 +132,23 @@ class GapDecision:
             np.put_along_axis(rows, order[:, : self.n], values=True, axis=1)
         return np.ascontiguousarray(members.T)
 
+    @cached_property
+    def _numbers(self) -> Chosen:
+        return _as_numbers(self._members)
+
     def rejects(self, first: Floats, second: Floats) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
         size = self._members.shape[1]
         most = int(np.floor(0.05 / self.tests * (1 + size) + 1e-9)) - 1
         bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
+        if self._counts == (self.n, self.m):
+            # With T the sum of the first group and S that of both, T / n - (S - T) / m.
+            weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
         return _at_most(most, size, lambda block: self._reached(both, self._members[:, block], bar))
 
     def _reached(self, both: Floats, members: Bools, bar: float) -> int:
-        if self._counts == (self.n, self.m):
-            # With T the sum of the first group and S that of both, T / n - (S - T) / m.
-            return _sums_reach(both * (1 / self.n + 1 / self.m), members, bar + float(both.sum()) / self.m)
         share = self.n / (self.n + self.m)
 
         def inside(entries: Ints, draws: Ints | slice) -> Bools:
@@ -159,9 +174,14 @@ def _at_most(most: int, total: int, reached: Callable[[slice], int]) -> bool:
     return True
 
 
-def _sums_reach(weights: Floats, chosen: Bools, bar: float) -> int:
+def _as_numbers(chosen: Bools) -> Chosen:
+    """In float32, which products take as it is, where that is small; else a product converts block by block."""
+    return chosen.astype(np.float32) if 4 * chosen.size <= _LARGEST else chosen
+
+
+def _sums_reach(weights: Floats, chosen: Chosen, bar: float) -> int:
     """How many sums of chosen weights reach the bar, of arrangements in the columns of `chosen` (n, draws)."""
-    sums = (weights.astype(np.float32) @ chosen.astype(np.float32)).astype(np.float64)
+    sums = (weights.astype(np.float32) @ chosen.astype(np.float32, copy=False)).astype(np.float64)
     near = np.flatnonzero(np.abs(sums - bar) <= _rounding(weights, float(np.abs(weights).sum())))
     sums[near] = weights @ chosen[:, near]
     return int((sums >= bar).sum())
