@@ -5,7 +5,7 @@
 
 Every message holds the class sums and counts of a client; the transcript is written by one process and read, shown
 to an honest-but-curious server and attacked by `message_algebra` in another, whose peak is told beside the bytes
-of all arrays. `--whole` runs `fedassay audit` on it, controls and report included. 25,000 messages are read at most
+of all arrays. `--whole` runs `fedassay audit` on it, controls and report included. At most 25,000 are read
 (`fedassay.support.limits`).
 """
 
