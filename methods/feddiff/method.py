@@ -111,14 +111,20 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
         if preset.architecture == "unet":
             # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
             operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
-            speed = rate.UNET_FLOPS
+            parameters, speed = 5.8e6 * (preset.width / 24) ** 2, rate.UNET_FLOPS
         else:
-            operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
-        trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)
+            parameters = film(preset, sizes)
+            operations, speed = 2.0 * parameters, rate.DENSE_FLOPS
+        # A record's further draws cost what a plain step does: its gradients are clipped once, as one.
+        repeats = rate.PRIVATE_RECORD + given["dp_sgd"]["draws"] - 1 if private else 1
+        trained = 3 * operations * sizes.private * epochs * repeats
         steps = Sampling(sampler=given["sampler"], steps=given["steps"]).count()
         sampled = 2 * operations * sizes.private * steps
         batches = epochs * sizes.private / (given["batch"] or preset.batch)
         total += (trained + sampled) / speed + batches * 3 * rate.STEP
+        if private:
+            noised = math.ceil(epochs / given["dp_sgd"]["sampling_rate"]) * sizes.clients
+            total += noised * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
     return total / len(presets) + rate.CALIBRATION * private
 
 
