@@ -19,6 +19,7 @@ from fedassay.plan.schema import Component
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
 
+VECTORS = VectorSource("v", np.zeros((1, 2), np.float32), np.zeros(1, np.int64), ("a",), np.zeros(1, np.int64))
 KNOWLEDGE = Knowledge(None, 3, None, True, Seeds(0), "cpu", SILENT)
 
 
@@ -92,13 +93,7 @@ def test_another_attack_runs_by_itself() -> None:
     [
         (Counting(gives=("scores",)), KNOWLEDGE),
         (Counting(takes=("vectors",)), KNOWLEDGE),
-        (
-            Counting(),
-            replace(
-                KNOWLEDGE,
-                recovered=(VectorSource("v", np.zeros((1, 2), np.float32), np.zeros(1, np.int64), ("a",), np.zeros(1)),),
-            ),
-        ),
+        (Counting(), replace(KNOWLEDGE, recovered=(VECTORS,))),
     ],
 )
 def test_what_follows_from_more_than_the_view_always_runs(attack: Counting, knowledge: Knowledge) -> None:

@@ -2,7 +2,7 @@
 
 Controls of several audits, and of cells that differ in epsilon alone, attack the same releases of the same control
 records. What an attack makes of a view follows from the view's content, its own parameters and random streams that
-all cells of a seed have in common, so a result is kept under a hash of the first two, among what these cells share.
+all cells of a seed have in common; a result is kept under a hash of the first two, among what these cells share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _LARGEST = 64 << 20
 """Bytes of a view that is hashed at most: what is larger is networks, and vectors are not read off these."""
 
 
-def run_once(attack: Component[Attack], seen: View, knowledge: Knowledge, shared: dict[str, object]) -> AttackResult:
+def run_once(
+    attack: Component[Attack], seen: View, knowledge: Knowledge, shared: dict[str, object]
+) -> AttackResult:
     """What an attack makes of a view; of an equal one before, what it made of that.
 
     Args:
