@@ -38,6 +38,8 @@ SCRIPTS = (
     "quickstart",
     "sweep_sharing",
 )
+LONG = ("standard_battery", "dry_run_accuracy")
+"""A quarter of an hour each: run with `--full`, and where they are named."""
 PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "scikit-image", "opacus", "faiss-cpu", "torchmetrics",
             "jax-privacy", "breaching", "Privacy-Meter")  # fmt: skip
 HERE = Path(__file__).resolve().parent
@@ -104,11 +106,11 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--only", action="append", choices=SCRIPTS, metavar="NAME")
+    parser.add_argument("--only", action="append", choices=(*SCRIPTS, *LONG), metavar="NAME")
     parser.add_argument("--output", type=Path, default=Path("runs"))
     given = parser.parse_args()
     facts, rows = machine(), []
-    for name in given.only or SCRIPTS:
+    for name in given.only or (*SCRIPTS, *(LONG if given.full else ())):
         rows.append(run_script(name, given.full))
         print(json.dumps(rows[-1]), flush=True)
         # After every row: an interrupted run keeps what it has measured.

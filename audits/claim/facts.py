@@ -10,6 +10,9 @@ from fedassay.plan import rates as rate
 _RERUNS = 2.5
 """Runs of the method for each run that is asked for: two sides, and those that choose the direction."""
 
+_SEEN = 0.3
+"""What looking at the steps of a private run again takes, over the run itself."""
+
 _CANARY = 1e-3
 """Seconds of a gradient canary: two trainings of a linear head, in 200 steps."""
 
@@ -17,7 +20,9 @@ _CANARY = 1e-3
 def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
     again = _RERUNS * given["runs"] * load.private / sizes.clients if given["mode"] == "rerun" else 0.0
     canaries = _CANARY * given["canaries"] * load.cells
-    return float(rate.AUDIT * load.cells + again + canaries)
+    # Some steps of a private training are computed again, and the noise of every one.
+    seen = _SEEN * load.private
+    return float(rate.AUDIT * load.cells + again + canaries + seen)
 
 
 DP_CLAIM = AuditFacts(

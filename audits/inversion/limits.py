@@ -96,7 +96,11 @@ def _summed(exchanged: Matrix, trials: Ints) -> Matrix:
     copies = np.bincount(trials, minlength=len(exchanged))
     total = np.zeros(exchanged.shape[1])
     for number in range(int(copies.max(initial=0))):
-        total += np.roll(exchanged[copies > number].sum(axis=0), number)
+        # Row by row into one sum that stays in the processor's cache: faster than a copy of them all.
+        part = np.zeros_like(total)
+        for trial in np.flatnonzero(copies > number):
+            part += exchanged[trial]
+        total += np.roll(part, number)
     return total
 
 

@@ -239,10 +239,19 @@ class Held:
 
     def exchanged(self, rng: np.random.Generator, count: int) -> Matrix:
         """The same in so many exchanges of the records, shape (count, k)."""
-        rows, step = np.arange(len(self.sets)), max(1, _TOGETHER // max(self.padded.size, self.pool.private))
-        sizes = [min(step, count - start) for start in range(0, count, step)]
-        parts = (self.chosen(_exchanged(self.padded, self.pool, rng, size)) for size in sizes)
-        return np.concatenate([self.above[rows, part] for part in parts])
+        step = max(1, _TOGETHER // max(self.padded.size, self.pool.private))
+        order = np.argsort(self._distance, axis=1, kind="stable")
+        ranks = np.empty(order.shape, np.min_scalar_type(order.shape[1]))
+        np.put_along_axis(ranks, order, np.arange(order.shape[1], dtype=ranks.dtype)[None], axis=1)
+        by_rank = np.take_along_axis(self.above, order, axis=1)
+        exchanged = np.empty((count, len(self.sets)))
+        for start in range(0, count, step):
+            places = _exchanged(self.padded, self.pool, rng, min(step, count - start)).T.copy()
+            for image, part in enumerate(self.sets):
+                # Of the records that stand for its own, the closest is the one of the lowest rank.
+                closest = ranks[image][places[part]].min(axis=0)
+                exchanged[start : start + step, image] = by_rank[image, closest]
+        return exchanged
 
 
 def hold(held: Held, rng: np.random.Generator, *, tests: int, draws: int) -> ImageMatch:

@@ -27,8 +27,13 @@ Floats = NDArray[np.float64]
 _ENUMERATED = 14
 """Pairs up to which all exchanges are gone through, as in `paired`."""
 
+Chosen = Bools | NDArray[np.float32]
+
+_LARGEST = 32 << 20
+"""Bytes of the arrangements of a decision that are kept in float32 as well."""
+
 _TIE = 1e-12
-_BLOCKS = (64, 192, 768, 2048)
+_BLOCKS = (512, 8192)
 """Arrangements looked at before each look whether to stop; the last size goes on."""
 
 
@@ -58,6 +63,10 @@ class PairedDecision:
         rng = Seeds(self.seed).numpy("arrangements")
         return np.ascontiguousarray((rng.random((enough(self.tests, self.draws), self.n)) < 0.5).T)
 
+    @cached_property
+    def _numbers(self) -> Chosen:
+        return _as_numbers(self._flips)
+
     def rejects(self, first: Floats, second: Floats) -> bool:
         """Whether the best of the first side score higher than those of the second, each chosen by its own scores.
 
@@ -69,20 +78,21 @@ class PairedDecision:
         everything = self.n <= _ENUMERATED
         # The observed arrangement is among all of them, and is one more where some are drawn.
         most = int(np.floor(0.05 / self.tests * (size + (not everything)) + 1e-9)) - (not everything)
-        bar = float(self._gains(first, second, np.zeros((self.n, 1), np.bool_))[0])
+        bar = _best(first, self.top) - _best(second, self.top)
         bar -= _TIE * float(max(np.abs(first).max(), np.abs(second).max()))
-        return _at_most(most, bar, size, lambda block: self._gains(first, second, self._flips[:, block]))
-
-    def _gains(self, first: Floats, second: Floats, flips: Bools) -> Floats:
         if self.top == self.n:
-            gains = first - second
-            return np.asarray((gains.sum() - 2 * (gains @ flips)) / self.n)
+            # The sum less twice what is exchanged.
+            weights, least = (second - first) * (2 / self.n), bar - float((first - second).mean())
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
+        return _at_most(most, size, lambda block: self._reached(first, second, self._flips[:, block], bar))
+
+    def _reached(self, first: Floats, second: Floats, flips: Bools, bar: float) -> int:
         is_second = np.repeat([False, True], self.n)
 
-        def inside(entries: Ints) -> Bools:
-            return np.asarray(flips[entries % self.n] == is_second[entries, None])
+        def inside(entries: Ints, draws: Ints | slice) -> Bools:
+            return np.asarray(flips[:, draws][entries % self.n] == is_second[entries, None])
 
-        return _best_gap(np.concatenate([first, second]), inside, (self.top, self.top))
+        return _gaps_reach(np.concatenate([first, second]), inside, (self.top, self.top), share=0.5, bar=bar)
 
 
 @dataclass(frozen=True)
@@ -122,56 +132,137 @@ class GapDecision:
             np.put_along_axis(rows, order[:, : self.n], values=True, axis=1)
         return np.ascontiguousarray(members.T)
 
+    @cached_property
+    def _numbers(self) -> Chosen:
+        return _as_numbers(self._members)
+
     def rejects(self, first: Floats, second: Floats) -> bool:
         """Whether the best share of the first group (n,) scores higher than that of the second (m,)."""
         both = np.concatenate([first, second])
         size = self._members.shape[1]
         most = int(np.floor(0.05 / self.tests * (1 + size) + 1e-9)) - 1
-        observed = (np.arange(len(both)) < self.n)[:, None]
-        bar = float(self._differences(both, observed)[0]) - _TIE * float(np.abs(both).max())
-        return _at_most(most, bar, size, lambda block: self._differences(both, self._members[:, block]))
-
-    def _differences(self, both: Floats, members: Bools) -> Floats:
+        bar = _best(first, self._counts[0]) - _best(second, self._counts[1]) - _TIE * float(np.abs(both).max())
         if self._counts == (self.n, self.m):
-            total = both @ members
-            return np.asarray(total / self.n - (both.sum() - total) / self.m)
-        return _best_gap(both, lambda entries: members[entries], self._counts)
+            # With T the sum of the first group and S that of both, T / n - (S - T) / m.
+            weights, least = both * (1 / self.n + 1 / self.m), bar + float(both.sum()) / self.m
+            return _at_most(most, size, lambda block: _sums_reach(weights, self._numbers[:, block], least))
+        return _at_most(most, size, lambda block: self._reached(both, self._members[:, block], bar))
+
+    def _reached(self, both: Floats, members: Bools, bar: float) -> int:
+        share = self.n / (self.n + self.m)
+
+        def inside(entries: Ints, draws: Ints | slice) -> Bools:
+            return np.asarray(members[:, draws][entries])
+
+        return _gaps_reach(both, inside, self._counts, share=share, bar=bar)
 
 
-def _at_most(most: int, bar: float, total: int, statistics: Callable[[slice], Floats]) -> bool:
+def _best(scores: Floats, count: int) -> float:
+    """Mean of the best scores."""
+    return float(np.sort(scores)[-count:].mean())
+
+
+def _at_most(most: int, total: int, reached: Callable[[slice], int]) -> bool:
     """Whether at most so many of all statistics reach the bar; the first ones may tell that more do."""
     higher, start, steps = 0, 0, iter(_BLOCKS)
     while start < total:
         stop = min(total, start + next(steps, _BLOCKS[-1]))
-        higher += int((statistics(slice(start, stop)) >= bar).sum())
+        higher += reached(slice(start, stop))
         if higher > most:
             return False
         start = stop
     return True
 
 
-def _best_gap(scores: Floats, inside: Callable[[Ints], Bools], counts: tuple[int, int]) -> Floats:
-    """Mean of the best of one side minus that of the other, by arrangement, shape (draws,).
+def _as_numbers(chosen: Bools) -> Chosen:
+    """In float32, which products take as it is, where that is small; else a product converts block by block."""
+    return chosen.astype(np.float32) if 4 * chosen.size <= _LARGEST else chosen
+
+
+def _sums_reach(weights: Floats, chosen: Chosen, bar: float) -> int:
+    """How many sums of chosen weights reach the bar, of arrangements in the columns of `chosen` (n, draws)."""
+    sums = (weights.astype(np.float32) @ chosen.astype(np.float32, copy=False)).astype(np.float64)
+    near = np.flatnonzero(np.abs(sums - bar) <= _rounding(weights, float(np.abs(weights).sum())))
+    sums[near] = weights @ chosen[:, near]
+    return int((sums >= bar).sum())
+
+
+def _rounding(terms: Floats, total: float) -> float:
+    """Twice what a product in float32 of so many terms may be off by (Higham 2002, 3.1); total: of their sizes."""
+    return 4 * (len(terms) + 1) * float(np.finfo(np.float32).eps) / 2 * total
+
+
+def _gaps_reach(
+    scores: Floats,
+    inside: Callable[[Ints, Ints | slice], Bools],
+    counts: tuple[int, int],
+    *,
+    share: float,
+    bar: float,
+) -> int:
+    """In how many arrangements the mean of the best of one side, less that of the other, reaches the bar.
 
     Args:
         scores: Of all entries, shape (k,).
-        inside: Of some entries, whether they are on the first side, shape (entries, draws).
+        inside: Of some entries and arrangements, whether they are on the first side, shape (entries, draws).
         counts: How many of each side count, its best ones.
+        share: Of all entries that are on the first side.
+        bar: As it says.
     """
     order = np.argsort(-scores, kind="stable")
-    depth = 2 * max(counts) + 8 * int(np.sqrt(max(counts))) + 8
-    while True:
-        depth = min(len(order), depth)
-        here = inside(order[:depth])
-        ours = _running_count(here)
-        theirs = np.arange(1, depth + 1, dtype=ours.dtype)[:, None] - ours
-        # The best of either side must lie so high up, in every arrangement.
-        if depth == len(order) or (ours[-1].min() >= counts[0] and theirs[-1].min() >= counts[1]):
-            break
-        depth *= 2
-    best = scores[order[:depth]]
-    first, second = best @ (here & (ours <= counts[0])), best @ (~here & (theirs <= counts[1]))
-    return np.asarray(first / counts[0] - second / counts[1])
+    best = scores[order]
+    # Both are this far down in nearly every arrangement; the others are gone through to twice the depth.
+    spread = max(np.sqrt(counts[0] * (1 - share)) / share, np.sqrt(counts[1] * share) / (1 - share))
+    depth = min(len(order), int(sum(counts) + 4 * spread) + 1)
+    here = inside(order[:depth], slice(None))
+    left = np.flatnonzero(_may_reach(best[:depth], here, counts, bar))
+    here, reached = here[:, left], 0
+    while len(left):
+        settled, reach = _best_reach(best[:depth], here, counts, bar)
+        reached, left = reached + int(reach[settled].sum()), left[~settled]
+        depth = min(len(order), 2 * depth)
+        here = inside(order[:depth], left)
+    return reached
+
+
+def _may_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> Bools:
+    """Whether an upper bound of the gap, linear but for two counts, reaches the bar, shape (draws,).
+
+    With t the score down to which as many entries lie as count on both sides together, and F a side's sum of what
+    its entries are above t: the best k of a side sum to at most k t + F, and to that less what its entries beyond
+    the k-th are above t, or less what it lacks of k entries is below t. Both are bounded by how many these are.
+    """
+    top = min(sum(counts), len(best))
+    t = best[top - 1]
+    above = np.maximum(best - t, 0)
+    total = float(above.sum())
+    rows = np.stack([above, np.arange(len(best)) < top, np.ones(len(best))]).astype(np.float32)
+    first, ours, all_ours = rows @ here.astype(np.float32)
+    # More of the second side than count, or fewer, by what each of them is worth at most.
+    off = ours - np.float32(top - counts[1])
+    worth = np.float32(t - best[-1]), np.float32(best[min(counts[1], len(best) - 1)] - t)
+    bound = first * np.float32(1 / counts[0] + 1 / counts[1])
+    bound += np.maximum(off * worth[0], off * -worth[1]) / np.float32(counts[1])
+    rounding = 2 * _rounding(best, (total + len(best) * float(max(worth))) * (1 / counts[0] + 1 / counts[1]))
+    return np.asarray((bound >= bar + total / counts[1] - rounding) | (all_ours > len(best) - counts[1]))
+
+
+def _best_reach(best: Floats, here: Bools, counts: tuple[int, int], bar: float) -> tuple[Bools, Bools]:
+    """Whether the best entries hold as many of either side as count, and whether the gap reaches the bar, if so.
+
+    Sums are in float32, and once more in float64 where they come so close to the bar that rounding could matter.
+    """
+    ours = _running_count(here)
+    theirs = np.arange(1, len(best) + 1, dtype=ours.dtype)[:, None] - ours
+    settled = (ours[-1] >= counts[0]) & (theirs[-1] >= counts[1])
+    sides = here & (ours <= counts[0]), ~here & (theirs <= counts[1])
+    short = best.astype(np.float32)
+    first, second = ((short @ side.astype(np.float32)).astype(np.float64) for side in sides)
+    gaps = first / counts[0] - second / counts[1]
+    near = np.flatnonzero(np.abs(gaps - bar) <= _rounding(best, 2 * float(np.abs(best).max())))
+    first, second = (best @ side[:, near] for side in sides)
+    gaps[near] = first / counts[0] - second / counts[1]
+    return settled, gaps >= bar
 
 
 def _running_count(here: Bools) -> NDArray[np.unsignedinteger[Any]]:

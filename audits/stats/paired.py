@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.permutation import PermutationTest, best_mean, blocks, enough
+from fedassay.audits.stats.permutation import PermutationTest, best_mean, blocks, enough, largest_mean
 
 Floats = NDArray[np.float64]
 
@@ -79,10 +79,16 @@ def paired_test(
         best = np.argsort(-orders[0], kind="stable")[:count]
         scores, orders, n = scores[:, best], orders[:, best], count
 
+    own = np.array_equal(orders, scores)
+
     def gains(flips: NDArray[np.bool_]) -> Floats:
         if count == n:
             return np.asarray((1 - 2.0 * flips) @ (scores[0] - scores[1]) / n)
         sides = (np.where(flips, scores[1 - side], scores[side]) for side in (0, 1))
+        if own and len(flips) > 1:
+            # The best by their own scores are the largest, which are found without looking up what they rank.
+            ours, theirs = (largest_mean(x, count) for x in sides)
+            return ours - theirs
         chosen = (np.where(flips, orders[1 - side], orders[side]) for side in (0, 1))
         ours, theirs = (best_mean(x, by, count) for x, by in zip(sides, chosen, strict=True))
         return ours - theirs

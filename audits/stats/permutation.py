@@ -155,7 +155,11 @@ def best_mean(scores: Floats, ranks: Floats, count: int) -> Floats:
 
 def _best_share(scores: Floats, share: float) -> Floats:
     """Mean of each row's best `share`, shape (draws,)."""
-    count = max(1, round(share * scores.shape[1]))
+    return largest_mean(scores, max(1, round(share * scores.shape[1])))
+
+
+def largest_mean(scores: Floats, count: int) -> Floats:
+    """Mean of each row's `count` largest scores, shape (draws,)."""
     if count == scores.shape[1]:
         return np.asarray(scores.mean(axis=1))
     return np.asarray(np.partition(scores, -count, axis=1)[:, -count:].mean(axis=1))

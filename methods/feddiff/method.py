@@ -51,7 +51,6 @@ from fedassay.methods.shared.heads import OVERFITTED
 from fedassay.methods.shared.local_heads import Ensemble
 from fedassay.methods.shared.local_networks import finite
 from fedassay.methods.shared.rounds import fingerprint
-from fedassay.nets.denoising import Sampler
 from fedassay.nets.dp_sgd.generators import PrivateTraining, train_generator_privately
 from fedassay.nets.dp_sgd.kept import keep_trainings, restore_trainings
 from fedassay.nets.generators import (
@@ -61,7 +60,7 @@ from fedassay.nets.generators import (
     received_generator,
     train_generator,
 )
-from fedassay.nets.presets import Preset
+from fedassay.nets.presets import Preset, Sampler
 from fedassay.plan import rates as rate
 from fedassay.plan.work import film
 from fedassay.privacy import reruns
@@ -112,14 +111,20 @@ def _seconds(given: Given, sizes: Sizes, private: bool) -> float:
         if preset.architecture == "unet":
             # 300 MFLOPs, multiplications counted, of the paper's U-Net at 32x32; the square of the width.
             operations = 6.0e8 * (preset.width / 24) ** 2 * sizes.pixels / 3072
-            speed = rate.UNET_FLOPS
+            parameters, speed = 5.8e6 * (preset.width / 24) ** 2, rate.UNET_FLOPS
         else:
-            operations, speed = 2.0 * film(preset, sizes), rate.DENSE_FLOPS
-        trained = 3 * operations * sizes.private * epochs * (rate.PRIVATE_RECORD if private else 1)
-        steps = 1000 if given["sampler"] == "ddpm" and given["steps"] is None else given["steps"] or 40
+            parameters = film(preset, sizes)
+            operations, speed = 2.0 * parameters, rate.DENSE_FLOPS
+        # A record's further draws cost what a plain step does: its gradients are clipped once, as one.
+        repeats = rate.PRIVATE_RECORD + given["dp_sgd"]["draws"] - 1 if private else 1
+        trained = 3 * operations * sizes.private * epochs * repeats
+        steps = Sampling(sampler=given["sampler"], steps=given["steps"]).count()
         sampled = 2 * operations * sizes.private * steps
         batches = epochs * sizes.private / (given["batch"] or preset.batch)
         total += (trained + sampled) / speed + batches * 3 * rate.STEP
+        if private:
+            noised = math.ceil(epochs / given["dp_sgd"]["sampling_rate"]) * sizes.clients
+            total += noised * (rate.PRIVATE_STEP + rate.PRIVATE_PARAMETER * parameters)
     return total / len(presets) + rate.CALIBRATION * private
 
 
@@ -141,8 +146,8 @@ class FedDiff(Parameters):
             privacy for it.
         optimizer: Of the generators; None: AdamW without decay. A private run has its own, in `dp_sgd`.
         label_dropout: Share of the training rows without their class, for guidance.
-        sampler: `ddim`, or `ddpm` as in the paper.
-        steps: Of the sampler; None: 40, or 1000 for `ddpm`.
+        sampler: `ddim`, `ddpm` as in the paper, or `dpm` (DPM-Solver++), which takes fewer steps.
+        steps: Of the sampler; None: 40, 1000 for `ddpm`, 10 for `dpm`.
         guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
         fmf: What protects the mean magnitude in a private run; at epsilon inf it is exact, whichever is chosen.
         fmf_composition: With `pydp`: what `fmf_share` of epsilon is for. `total`: all coordinates together.

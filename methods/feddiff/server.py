@@ -22,12 +22,12 @@ from fedassay.data.records import Records
 from fedassay.methods.shared.local_heads import head_loss
 from fedassay.methods.shared.local_networks import LocalNetwork, local_network, outputs
 from fedassay.nets.bodies import BodySpec, build_body
-from fedassay.nets.denoising import Sampler
 from fedassay.nets.generators import one_hot
 from fedassay.nets.local_training import train
+from fedassay.nets.presets import Sampler
 from fedassay.nets.record_losses import record_losses
 from fedassay.nets.resnet import build_resnet16
-from fedassay.nets.sampling import sample
+from fedassay.nets.sampling import SOLVER_STEPS, sample
 from fedassay.nets.trained import TrainedDenoiser
 from fedassay.support.atomic import write_bytes
 from fedassay.support.optimisation import OptimizerKey
@@ -43,8 +43,8 @@ class Sampling(Frozen):
     """How a generator is sampled.
 
     Attributes:
-        sampler: See `fedassay.nets.denoising.Sampler`.
-        steps: None: 40 for `ddim`, 1000 for `ddpm`.
+        sampler: See `fedassay.nets.presets.Sampler`.
+        steps: None: 40 for `ddim`, 1000 for `ddpm`, 10 for `dpm`.
         guidance: Weight of classifier-free guidance; 1 is the conditional model alone.
     """
 
@@ -54,7 +54,7 @@ class Sampling(Frozen):
 
     def count(self) -> int:
         """Steps."""
-        return self.steps or (40 if self.sampler == "ddim" else 1000)
+        return self.steps or {"ddim": 40, "ddpm": 1000, "dpm": SOLVER_STEPS}[self.sampler]
 
 
 class GlobalClassifier(Frozen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +26,8 @@ def script(name: str) -> ModuleType:
 
 
 def test_every_row_has_a_script_with_a_check() -> None:
-    for name in script("run_all").SCRIPTS:
+    module = script("run_all")
+    for name in (*module.SCRIPTS, *module.LONG):
         assert callable(script(name).run)
         assert callable(script(name).check)
 
@@ -146,6 +148,72 @@ def test_a_cell_that_measures_something_else_is_refused() -> None:
     module.check(cell, cell)
     with pytest.raises(AssertionError):
         module.check(cell, cell.model_copy(update={"utility": {"accuracy": 0.6}}))
+
+
+def test_a_cell_that_finds_something_else_at_the_same_level_is_refused() -> None:
+    from fedassay.records.record import CellPrivacy, CellRecord, Finding
+
+    module = script("sweep_sharing")
+    privacy = CellPrivacy(claimed=None, accounted=None, verdict="not_run")
+    finding = Finding(audit="a", attack=None, source=None, selection=None, metrics={}, verdict="leak", reason="so")
+    cell = CellRecord(
+        method="m", label="m", params={}, params_given={}, epsilon=1.0, delta=1e-5, adjacency="add_remove", seed=0,
+        utility={}, communication={}, privacy=privacy, findings=(finding,),
+    )  # fmt: skip
+    other = cell.model_copy(update={"findings": (finding.model_copy(update={"verdict": "inconclusive"}),)})
+    module.check(cell, cell)
+    module.check(cell, other, same_level=False)
+    with pytest.raises(AssertionError):
+        module.check(cell, other)
+
+
+def test_the_level_of_a_sweep_is_held_for_its_cells(tmp_path: Path) -> None:
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("sweep_sharing")
+    own, sweep = (module.tests_of(module.plan(each), tmp_path) for each in ([1.0], module.EPSILONS))
+    assert sweep == 8 * own
+    with module.tests_in_run(sweep):
+        assert module.tests_of(module.plan([1.0]), tmp_path) == sweep
+    assert module.of_plan.bounds_in(load_scenario(tmp_path / "tests.yaml", ())) == own
+
+
+def test_the_standard_battery_is_the_quickstart_with_everything(tmp_path: Path) -> None:
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("standard_battery")
+    (tmp_path / "plan.yaml").write_text(module.plan())
+    scenario, shipped = (load_scenario(path, ()) for path in (tmp_path / "plan.yaml", module.QUICKSTART))
+    assert [cell.key for cell in scenario.cells] == [cell.key for cell in shipped.cells]
+    assert {"membership", "feature_inversion", "feature_diffusion"} <= {each.name for each in scenario.attacks}
+    assert {"membership", "inversion", "memorization"} <= {each.name for each in scenario.audits}
+    assert module.busier([3.0, 1.0, 1.0, 4.0]) == 6.0
+
+
+def test_ten_small_plans_can_be_estimated(tmp_path: Path) -> None:
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.resolve import load_scenario
+
+    module = script("dry_run_accuracy")
+    assert len(module.PLANS) >= 10
+    own = estimate(load_scenario(module.write_own(tmp_path), ()))
+    assert own.seconds is not None
+    assert own.seconds > 0
+    assert not any("not estimated" in each for each in own.remarks)
+    assert (module.check(1.9), module.check(0.4), module.check(2.1)) == (True, False, False)
+
+
+def test_time_to_quality_tells_a_training_by_both_samplers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedassay.nets import presets
+
+    module = script("time_to_quality")
+    tiny = replace(presets.TINY, width=16, blocks=1, embedding=8, batch=8, centres=4, steps=8, warmup=1)
+    monkeypatch.setitem(presets.PRESETS, "tiny", tiny)
+    rng = np.random.default_rng(0)
+    images, features = rng.integers(0, 256, (40, 8, 8, 1), np.uint8), rng.normal(size=(40, 5)).astype(np.float32)
+    rows = module.trained(0.5, "tiny", (images, features), (images[:4], features[:4]))
+    assert [(row["steps"], row["sampler"]) for row in rows] == [(4, "ddim"), (4, "dpm")]
+    assert (module.check(0.70, 0.70), module.check(0.694, 0.70), module.check(0.69, 0.70)) == (True, True, False)
 
 
 def test_the_sweep_has_24_cells(tmp_path: Path) -> None:

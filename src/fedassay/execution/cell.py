@@ -30,6 +30,7 @@ from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
 from fedassay.execution.coverage import coverage
+from fedassay.execution.repeated import run_once
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component
@@ -173,7 +174,9 @@ class Work:
             view: View, game: MembershipGame | None = None, *, upstream: bool = False
         ) -> AttackResult:
             knowledge = self._knowledge(attack, self._recovered_before(attack, view) if upstream else ())
-            return attack.build.run(view, knowledge if game is None else replace(knowledge, game=game))
+            if game is not None:
+                return attack.build.run(view, replace(knowledge, game=game))
+            return run_once(attack, view, knowledge, self.case.known.shared)
 
         return attack_again
 
@@ -183,7 +186,7 @@ class Work:
         for other in self.case.attacks[: self.case.attacks.index(attack)]:
             if "vectors" in other.build.facts.gives:
                 with suppress(NotRunError):
-                    recovered += other.build.run(seen, self._knowledge(other)).vectors
+                    recovered += run_once(other, seen, self._knowledge(other), self.case.known.shared).vectors
         return tuple(recovered)
 
     def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedassay.nets.presets import Preset
+from fedassay.nets.presets import Prediction, Preset, Sampler
 from fedassay.support.types import Images
 
 Network = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(noisy, timesteps, condition, keep) to a prediction; see `FilmDenoiser.forward`."""
-
-Sampler = Literal["ddim", "ddpm"]
-"""`ddim`: deterministic given the first noise (Song et al. 2021). `ddpm`: ancestral (Ho et al. 2020)."""
 
 _WINDOW = 7
 
@@ -26,20 +23,29 @@ def build_scheduler(preset: Preset, sampler: Sampler = "ddim") -> Any:
     # diffusers takes seconds to import.
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
     from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 
+    schedule = {
+        "num_train_timesteps": preset.timesteps,
+        "beta_schedule": preset.beta_schedule,
+        "timestep_spacing": "trailing",
+    }
+    if sampler == "dpm":
+        # It is given the clean image (`solver_step`), since it would not clip what it makes of a prediction.
+        solver: Any = DPMSolverMultistepScheduler
+        return solver(prediction_type="sample", **schedule)
     kind: Any = DDIMScheduler if sampler == "ddim" else DDPMScheduler
-    return kind(
-        num_train_timesteps=preset.timesteps,
-        beta_schedule=preset.beta_schedule,
-        prediction_type=preset.prediction,
-        clip_sample=True,
-        timestep_spacing="trailing",
-    )
+    return kind(prediction_type=preset.prediction, clip_sample=True, **schedule)
 
 
 def is_ancestral(scheduler: Any) -> bool:
     """Whether a scheduler adds noise after every step but the last."""
     return bool(scheduler.__class__.__name__ == "DDPMScheduler")
+
+
+def is_solver(scheduler: Any) -> bool:
+    """Whether a scheduler is that of the sampler `dpm`."""
+    return bool(scheduler.__class__.__name__ == "DPMSolverMultistepScheduler")
 
 
 def ancestral_step(
@@ -59,23 +65,40 @@ def ancestral_step(
     Returns:
         The clean image that is predicted, clipped to [-1, 1], and the image at the next time step.
     """
+    clean = clean_image(scheduler, scheduler.config.prediction_type, predicted, timestep, noisy)
     kept, before = float(scheduler.alphas_cumprod[timestep]), 1.0
     if (earlier := int(scheduler.previous_timestep(timestep))) >= 0:
         before = float(scheduler.alphas_cumprod[earlier])
-    match scheduler.config.prediction_type:
-        case "sample":
-            clean = predicted
-        case "v_prediction":
-            clean = kept**0.5 * noisy - (1 - kept) ** 0.5 * predicted
-        case _:
-            clean = (noisy - (1 - kept) ** 0.5 * predicted) / kept**0.5
-    clean = clean.clamp(-1, 1)
     signal = kept / before
     mean = before**0.5 * (1 - signal) / (1 - kept) * clean + signal**0.5 * (1 - before) / (1 - kept) * noisy
     if noise is None:
         return clean, mean
     variance = max((1 - before) / (1 - kept) * (1 - signal), 1e-20)
     return clean, mean + variance**0.5 * noise
+
+
+def solver_step(
+    scheduler: Any, prediction: Prediction, predicted: Tensor, timestep: int, noisy: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A step of the sampler `dpm`: the clean image that is predicted, and the image at the next time step.
+
+    The solver goes on from its own last step, so its time steps are set anew for every batch.
+    """
+    clean = clean_image(scheduler, prediction, predicted, timestep, noisy)
+    return clean, scheduler.step(clean, timestep, noisy).prev_sample
+
+
+def clean_image(scheduler: Any, prediction: Prediction, predicted: Tensor, timestep: int, noisy: Tensor) -> Tensor:
+    """The clean image that a network's prediction stands for, clipped to [-1, 1]; see `ancestral_step`."""
+    kept = float(scheduler.alphas_cumprod[timestep])
+    match prediction:
+        case "sample":
+            clean = predicted
+        case "v_prediction":
+            clean = kept**0.5 * noisy - (1 - kept) ** 0.5 * predicted
+        case _:
+            clean = (noisy - (1 - kept) ** 0.5 * predicted) / kept**0.5
+    return clean.clamp(-1, 1)
 
 
 def predict(

@@ -18,6 +18,10 @@ Architecture = Literal["film", "unet"]
 Prediction = Literal["sample", "v_prediction", "epsilon"]
 """What the network outputs: the clean image x0, v (Salimans & Ho 2022), or the noise."""
 
+Sampler = Literal["ddim", "ddpm", "dpm"]
+"""`ddim`: deterministic given the first noise (Song et al. 2021). `ddpm`: ancestral (Ho et al. 2020). `dpm`: a
+second-order solver of the same equation as `ddim`, which needs fewer steps (DPM-Solver++ 2M; Lu et al. 2022)."""
+
 BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 """Names as in diffusers; the last is the cosine schedule (Nichol & Dhariwal 2021)."""
 

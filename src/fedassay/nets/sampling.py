@@ -1,4 +1,4 @@
-"""Sampling images from conditions by DDIM (Song et al. 2021) or DDPM (Ho et al. 2020)."""
+"""Sampling images from conditions by DDIM, by DDPM or by DPM-Solver++; see `fedassay.nets.presets.Sampler`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from torch import Tensor
 
 from fedassay.nets.denoising import (
     Network,
-    Sampler,
     ancestral_step,
     build_scheduler,
     guided_prediction,
     is_ancestral,
+    is_solver,
+    solver_step,
     to_model_range,
     to_uint8,
 )
 from fedassay.nets.philox import normals
+from fedassay.nets.presets import Prediction, Preset, Sampler
 from fedassay.nets.trained import TrainedDenoiser, load_network
 from fedassay.support.devices import batch_for, is_gpu, placed, quickened
 from fedassay.support.progress import Advance, no_progress
 from fedassay.support.types import Floats, Images
 
+SOLVER_STEPS = 10
+"""Steps of the sampler `dpm` where none are given."""
 _BATCH = 512
 _MAPS = 24
 """Maps of full size and first width that a U-Net holds for an image when it is sampled, rounded up."""
@@ -51,12 +55,12 @@ def sample(
         model: A trained denoiser.
         conditions: Shape (n, d), in the units of the training conditions.
         seed: Of the starting noise, and of the noise of each `ddpm` step.
-        steps: Steps; the preset's if None.
+        steps: Steps; None: the preset's, of `dpm` 10.
         guidance: Weight of classifier-free guidance; the preset's if None. 1 computes the
             conditional model alone.
         spread: Share of a sample's deviation from the conditional mean that is kept; the preset's if
             None. 1 gives the samples themselves.
-        sampler: See `fedassay.nets.denoising.Sampler`.
+        sampler: See `fedassay.nets.presets.Sampler`.
         batch: Images computed at a time; None: 512, on a GPU what fits. On a CPU other sizes draw other noise.
         counted: Draw every image's noise on the device by its number (`fedassay.nets.philox`), so that neither
             batch nor device changes it, instead of one image after the other from one stream of the host;
@@ -72,7 +76,7 @@ def sample(
             of range.
     """
     preset = model.preset
-    count = preset.sampling_steps if steps is None else steps
+    count = default_steps(preset, sampler) if steps is None else steps
     weight = preset.guidance if guidance is None else guidance
     kept = preset.spread if spread is None else spread
     together = batch_for(_BATCH, _bytes_each(model), device) if batch is None else batch
@@ -86,7 +90,6 @@ def sample(
     if preset.architecture == "unet":
         network = quickened(network, device)
     scheduler = build_scheduler(preset, sampler)
-    scheduler.set_timesteps(count)
     source = None if (is_gpu(device) if counted is None else counted) else torch.Generator().manual_seed(seed)
     height, width, channels = model.image_shape
     drawn = np.empty((len(whitened), height, width, channels), np.uint8)
@@ -99,10 +102,16 @@ def sample(
         if model.warm_start is not None:
             guesses = model.warm_start.guess(conditions[part], model.image_shape)
             guess = to_model_range(torch.from_numpy(guesses)).to(device)
-        mean, image = _denoise(network, scheduler, noise, condition, weight, guess)
+        scheduler.set_timesteps(count)
+        mean, image = _denoise(network, scheduler, noise, condition, weight, guess, preset.prediction)
         drawn[part] = to_uint8(mean + kept * (image - mean))
         progress(min(first + together, len(whitened)), len(whitened))
     return drawn
+
+
+def default_steps(preset: Preset, sampler: Sampler) -> int:
+    """Steps of a sampler where none are given."""
+    return SOLVER_STEPS if sampler == "dpm" else preset.sampling_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +157,7 @@ def _denoise(
     condition: Tensor,
     weight: float,
     guess: Tensor | None,
+    prediction: Prediction,
 ) -> tuple[Tensor, Tensor]:
     """The conditional mean and the sample that is reached from the first noise.
 
@@ -160,6 +170,8 @@ def _denoise(
         if noise.source is None and is_ancestral(scheduler):
             added = noise.of_step(position) if timestep > 0 else None
             clean, noisy = ancestral_step(scheduler, predicted, int(timestep), noisy, added)
+        elif is_solver(scheduler):
+            clean, noisy = solver_step(scheduler, prediction, predicted, int(timestep), noisy)
         else:
             # Only an ancestral sampler draws from the stream.
             step = scheduler.step(predicted, int(timestep), noisy, generator=noise.source)

@@ -1,0 +1,104 @@
+"""Memory of an audit of captured messages, by their number: it should not grow with their arrays.
+
+    OMP_NUM_THREADS=1 python benchmarks/captured_scale.py                1,000 to 10,000 messages, 512 features
+    OMP_NUM_THREADS=1 python benchmarks/captured_scale.py --width 16 --sizes 5000 25000
+
+Every message holds the class sums and counts of a client; the transcript is written by one process and read, shown
+to an honest-but-curious server and attacked by `message_algebra` in another, whose peak is told beside the bytes
+of all arrays. `--whole` runs `fedassay audit` on it, controls and report included. At most 25,000 are read
+(`fedassay.support.limits`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import measure
+import numpy as np
+
+CLASSES = 10
+
+
+def write(folder: Path, messages: int, width: int) -> int:
+    """Writes a transcript; the bytes of its arrays."""
+    from fedassay.exchange.release import exact
+    from fedassay.exchange.store import Spool
+    from fedassay.exchange.transcript import Message, MessageField, Transcript
+
+    rng, spool, held = np.random.default_rng(0), Spool(folder), 0
+    kept = []
+    for number in range(messages):
+        counts = rng.integers(1, 20, CLASSES)
+        sums = (rng.random((CLASSES, width)) * counts[:, None]).astype(np.float32)
+        fields = {
+            "sums": MessageField(sums, "class_sums", exact(), additive=True),
+            "counts": MessageField(counts, "class_counts", exact(), additive=True),
+        }
+        held += sums.nbytes + counts.nbytes
+        kept.append(spool.keep(Message(0, f"client/{number}", "server", fields)))
+    Transcript("captured", CLASSES, tuple(kept)).save(folder / "transcript")
+    return held
+
+
+def read(folder: Path, whole: bool) -> None:
+    """What is measured: the transcript is read and attacked."""
+    from fedassay.execution.captured import AuditOptions, audit_transcript
+
+    if whole:
+        audit_transcript(folder / "transcript", None, folder / "out", AuditOptions(device="cpu", quiet=True))
+        return
+    from fedassay.attacks.message_algebra import MessageAlgebra
+    from fedassay.contracts.attack import Knowledge
+    from fedassay.exchange.transcript import load_transcript
+    from fedassay.exchange.view import ThreatModel, view
+    from fedassay.support.progress import SILENT
+    from fedassay.support.seeds import Seeds
+
+    transcript = load_transcript(folder / "transcript")
+    assert len(transcript.messages)
+    MessageAlgebra().run(
+        view(transcript, ThreatModel()), Knowledge(None, CLASSES, None, True, Seeds(0), "cpu", SILENT)
+    )
+
+
+def point(messages: int, width: int, whole: bool) -> dict[str, Any]:
+    """One size: both processes, and the second one's peak and seconds."""
+    with tempfile.TemporaryDirectory() as name:
+        script = [sys.executable, str(Path(__file__).resolve()), "--width", str(width), "--sizes", str(messages)]
+        made = subprocess.run([*script, "--write", name], capture_output=True, text=True, check=True)
+        done = measure.run_process([*script, "--read", name, *["--whole"][: int(whole)]])
+        assert done.code == 0, f"reading ended with exit code {done.code}"
+    return {
+        "messages": messages,
+        "width": width,
+        "arrays_mib": round(int(made.stdout) / 2**20, 1),
+        "cpu_seconds": round(done.timing.cpu, 1),
+        "peak_mib": done.peak_mib,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 10_000])
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--whole", action="store_true", help="`fedassay audit`, not one attack alone")
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.write:
+        print(write(given.write, given.sizes[0], given.width))
+    elif given.read:
+        read(given.read, given.whole)
+    else:
+        for messages in given.sizes:
+            print(json.dumps(point(messages, given.width, given.whole)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

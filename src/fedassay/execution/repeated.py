@@ -1,0 +1,55 @@
+"""Attacks that audits ask for again on equal views: those that recover vectors run once.
+
+Controls of several audits, and of cells that differ in epsilon alone, attack the same releases of the same control
+records. What an attack makes of a view follows from the view's content, its own parameters and random streams that
+all cells of a seed have in common; a result is kept under a hash of the first two, among what these cells share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from fedassay.contracts.attack import Attack, AttackResult, Knowledge
+from fedassay.exchange.view import View
+from fedassay.plan.schema import Component
+from fedassay.support.hashing import digest_arrays
+
+_LARGEST = 64 << 20
+"""Bytes of a view that is hashed at most: what is larger is networks, and vectors are not read off these."""
+
+
+def run_once(
+    attack: Component[Attack], seen: View, knowledge: Knowledge, shared: dict[str, object]
+) -> AttackResult:
+    """What an attack makes of a view; of an equal one before, what it made of that.
+
+    Args:
+        attack: The plan's; one that recovers no vectors, or goes on from those of others, always runs.
+        seen: What it attacks.
+        knowledge: With the random streams that all cells of a seed have in common.
+        shared: What these cells share.
+
+    Raises:
+        NotRunError: As the attack.
+    """
+    facts = attack.build.facts
+    small = sum(item.nbytes for message in seen.messages for item in message.fields.values()) <= _LARGEST
+    if "vectors" not in facts.gives or facts.takes or knowledge.recovered or not small:
+        return attack.build.run(seen, knowledge)
+    key = f"attacked/{attack.label}/{attack.params}/{knowledge.seeds}/{content(seen)}"
+    kept = shared.get(key)
+    if not isinstance(kept, AttackResult):
+        kept = shared[key] = attack.build.run(seen, knowledge)
+    return kept
+
+
+def content(seen: View) -> str:
+    """SHA-256 over everything that a view shows: 64 hexadecimal digits."""
+    digest = hashlib.sha256(f"{seen.classes}|{seen.threat.model_dump_json()}".encode())
+    for message in seen.messages:
+        digest.update(repr((message.round, message.sender, message.receiver)).encode())
+        for name, item in message.fields.items():
+            declared = (name, item.kind, item.additive, item.secure, item.release.model_dump_json())
+            digest.update(repr(declared).encode())
+            digest.update(digest_arrays({name: item.values}).encode())
+    return digest.hexdigest()
