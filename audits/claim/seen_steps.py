@@ -251,15 +251,15 @@ def right_share(steps: Steps, noise_multiplier: float, seeds: Seeds) -> float:
 
 def _limit(steps: Steps, claim: PrivacyClaim, count: int, confidence: float, seeds: Seeds) -> Limit | None:
     """The smallest epsilon of these steps by themselves that would have refuted the claim, by their own law."""
+    first = steps.rounds[0]
     found = refuted_by_guesses(
         claim.epsilon,
         delta=claim.delta,
         guesses=count,
         confidence=confidence,
-        noise_multiplier=steps.rounds[0].noise_multiplier,
-        sampling_rate=steps.rounds[0].sampling_rate,
-        steps=steps.number,
-        adjacency=steps.adjacency,
+        declared=SubsampledGaussianEvent(
+            first.noise_multiplier, first.sampling_rate, steps.number, steps.adjacency
+        ),
         right=lambda noise: right_share(steps, noise, seeds),
     )
     if found is None:
