@@ -112,7 +112,6 @@ def refuted_by_guesses(
         declared: The steps, which come to the claim, or to less.
         right: The share of right guesses under a noise multiplier; None: as many as there can be.
     """
-
     sampling_rate, steps, adjacency = declared.sampling_rate, declared.steps, declared.adjacency
 
     def epsilon(power: int) -> float:
