@@ -175,7 +175,7 @@ def observe_steps(steps: Steps, claim: PrivacyClaim, *, count: int, tests: int, 
             "one-run bound assumes nothing but the coins",
         ),
         remark=f"of {steps.name}, {steps.epsilon:.3g} by themselves",
-        limit=_limit(steps, claim, count, 1 - 0.05 / tests),
+        limit=_limit(steps, claim, count, 1 - 0.05 / tests, seeds),
     )
 
 
@@ -233,14 +233,14 @@ def _scores(rounds: Sequence[PrivateSteps], adjacency: Adjacency, count: int) ->
     return CanaryScores(count, rounds[0].noise_multiplier, rounds[0].sampling_rate, adjacency)
 
 
-def right_share(steps: Steps, noise_multiplier: float) -> float:
+def right_share(steps: Steps, noise_multiplier: float, seeds: Seeds) -> float:
     """The share of coins that are guessed rightly where steps have other noise than they declare, by simulation.
 
     Fewer than the total variation allows: guesses part scores in the middle, and of sampled records the few that
     are told best are less than half.
     """
     count = int(np.clip(_SIMULATED / steps.number, 2000, 20_000))
-    rng = np.random.default_rng(0)
+    rng = seeds.numpy("limit")
     included, scores = rng.random(count) < 0.5, _scores(steps.rounds, steps.adjacency, count)
     moved = np.where(included, 1.0, 0.0 if steps.adjacency == "add_remove" else -1.0)
     for _ in range(steps.number):
@@ -249,18 +249,18 @@ def right_share(steps: Steps, noise_multiplier: float) -> float:
     return float(np.mean(scores.guessed() == included))
 
 
-def _limit(steps: Steps, claim: PrivacyClaim, count: int, confidence: float) -> Limit | None:
+def _limit(steps: Steps, claim: PrivacyClaim, count: int, confidence: float, seeds: Seeds) -> Limit | None:
     """The smallest epsilon of these steps by themselves that would have refuted the claim, by their own law."""
+    first = steps.rounds[0]
     found = refuted_by_guesses(
         claim.epsilon,
         delta=claim.delta,
         guesses=count,
         confidence=confidence,
-        noise_multiplier=steps.rounds[0].noise_multiplier,
-        sampling_rate=steps.rounds[0].sampling_rate,
-        steps=steps.number,
-        adjacency=steps.adjacency,
-        right=lambda noise: right_share(steps, noise),
+        declared=SubsampledGaussianEvent(
+            first.noise_multiplier, first.sampling_rate, steps.number, steps.adjacency
+        ),
+        right=lambda noise: right_share(steps, noise, seeds),
     )
     if found is None:
         return None

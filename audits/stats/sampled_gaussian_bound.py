@@ -96,10 +96,7 @@ def refuted_by_guesses(
     delta: float,
     guesses: int,
     confidence: float,
-    noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
-    adjacency: Adjacency,
+    declared: SubsampledGaussianEvent,
     right: Callable[[float], float] | None = None,
 ) -> float | None:
     """The smallest true epsilon of such steps at which `sampled_gaussian_bound` is above a claim with power .95.
@@ -112,12 +109,10 @@ def refuted_by_guesses(
         delta: In (0, 1).
         guesses: At least 1.
         confidence: Of the bound, one-sided.
-        noise_multiplier: Under which the steps come to the claim, or to less.
-        sampling_rate: See `sampled_gaussian_bound`.
-        steps: The same.
-        adjacency: The same.
+        declared: The steps, which come to the claim, or to less.
         right: The share of right guesses under a noise multiplier; None: as many as there can be.
     """
+    sampling_rate, steps, adjacency = declared.sampling_rate, declared.steps, declared.adjacency
 
     def epsilon(power: int) -> float:
         return compose([SubsampledGaussianEvent(_RATIO**power, sampling_rate, steps, adjacency)], delta).epsilon
@@ -131,7 +126,7 @@ def refuted_by_guesses(
         found = binom.ppf(1 - POWER, guesses, expected)
         return float(clopper_pearson(found, guesses, confidence=confidence, side="lower").low)
 
-    lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(noise_multiplier, _RATIO))
+    lowest, highest = math.floor(math.log(_LEAST, _RATIO)), math.ceil(math.log(declared.noise_multiplier, _RATIO))
     above = _last_power(lambda power: epsilon(power) > claimed, lowest, highest)
     if above is None:
         return None

@@ -15,6 +15,7 @@ from fedassay.nets.dp_sgd.updates import Updates
 from fedassay.privacy.accounting import compose
 from fedassay.privacy.events import SubsampledGaussianEvent
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.seeds import Seeds
 
 DELTA, CANARIES, CONFIDENCE = 1e-5, 1000, 1 - 0.05 / 20
 
@@ -52,9 +53,8 @@ def test_steps_at_the_limit_are_refuted(noise: float, rate: float, steps: int, a
         delta=DELTA,
         guesses=CANARIES,
         confidence=CONFIDENCE,
-        noise_multiplier=noise,
-        right=lambda less: right_share(declared, less),
-        **law,
+        declared=SubsampledGaussianEvent(noise, rate, steps, adjacency),
+        right=lambda less: right_share(declared, less, Seeds(0)),
     )
     assert limit is not None
     assert limit > claimed
@@ -77,5 +77,6 @@ def test_steps_at_the_limit_are_refuted(noise: float, rate: float, steps: int, a
 
 
 def test_no_limit_where_nothing_would_refute_a_claim() -> None:
-    law = {"noise_multiplier": 0.6, "sampling_rate": 0.01, "steps": 1, "adjacency": "add_remove"}
-    assert refuted_by_guesses(30.0, delta=DELTA, guesses=100, confidence=CONFIDENCE, **law) is None
+    declared = SubsampledGaussianEvent(0.6, 0.01, 1, "add_remove")
+    found = refuted_by_guesses(30.0, delta=DELTA, guesses=100, confidence=CONFIDENCE, declared=declared)
+    assert found is None
