@@ -126,7 +126,7 @@ def search(
     def part(start: int) -> NDArray[np.int64]:
         return _search_some(values[start : start + ROWS], gallery, k)
 
-    keys = parallel_map(part, range(0, len(values), ROWS))
+    keys = parallel_map(part, range(0, len(values), ROWS), device="cpu")
     found = np.concatenate([np.empty((0, k), np.int64), *keys])
     return found & ((1 << _INDEX_BITS) - 1), found >> _INDEX_BITS
 
