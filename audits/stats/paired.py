@@ -64,14 +64,7 @@ def paired_test(
         ValueError: Sides that do not pair, scores that are not finite, or `top` out of range.
     """
     n, count = len(first), len(first) if top is None else top
-    if first.shape != second.shape or first.ndim != 1 or n < 1:
-        raise ValueError(
-            f"two sides of equal length, at least 1, are needed, got {first.shape} and {second.shape}"
-        )
-    scores = np.stack([first, second]).astype(np.float64)
-    orders = scores if ranks is None else np.stack(ranks).astype(np.float64)
-    if orders.shape != scores.shape or not (np.isfinite(scores).all() and np.isfinite(orders).all()):
-        raise ValueError("scores must be finite, and ranks finite and of their shape")
+    scores, orders = _sides(first, second, ranks)
     if not 1 <= count <= n:
         raise ValueError(f"top must lie in 1 to {n}, got {count}")
     if ranks is not None and np.array_equal(orders[0], orders[1]):
@@ -100,6 +93,19 @@ def paired_test(
         return PermutationTest.of_all(value, gains(every.astype(np.bool_)), (n, n), scale)
     drawn = (gains(rng.random((size, n)) < 0.5) for size in blocks(enough(tests, draws), 2 * n))
     return PermutationTest.of_some(value, drawn, 2.0**-n, (n, n), scale)
+
+
+def _sides(first: Floats, second: Floats, ranks: tuple[Floats, Floats] | None) -> tuple[Floats, Floats]:
+    """Scores of both sides, and what each side chooses its best ones by, shapes (2, n)."""
+    if first.shape != second.shape or first.ndim != 1 or len(first) < 1:
+        raise ValueError(
+            f"two sides of equal length, at least 1, are needed, got {first.shape} and {second.shape}"
+        )
+    scores = np.stack([first, second]).astype(np.float64)
+    orders = scores if ranks is None else np.stack(ranks).astype(np.float64)
+    if orders.shape != scores.shape or not (np.isfinite(scores).all() and np.isfinite(orders).all()):
+        raise ValueError("scores must be finite, and ranks finite and of their shape")
+    return scores, orders
 
 
 def sign_flip(gains: Floats, rng: np.random.Generator, *, tests: int = 1, draws: int = 2000) -> PermutationTest:
