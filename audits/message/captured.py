@@ -198,17 +198,11 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     wrong = np.asarray(
         attacked(context, sums_view(dense, context, plain)).scores.get("expected_error", ()), np.float64
     )
-    shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
-    if sure:
-        shown += f": independent runs agree to a relative error of {np.median(expected):.2g}"
-    said = [reason for reason in reasons if reason]
-    if said and not sure:
-        shown += f"; not tried: {said[0]}"
     return _concluded(
         subject,
         Result(
             test=by_arithmetic(sure > 0),
-            shown=shown,
+            shown=_follow(sure, sizes, expected, reasons),
             undecided=_unfactored(expected, reasons, beyond, sizes),
             limit=lambda: Limit(
                 metric="share",
@@ -240,6 +234,15 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
             detail="median expected error",
         ),
     )
+
+
+def _follow(sure: int, sizes: Matrix, expected: Matrix, reasons: Sequence[str]) -> str:
+    """How many records' features a factorization gives, and how sure that is."""
+    shown = f"{sure} of {sizes.sum():.0f} records' features follow from second moments"
+    if sure:
+        return f"{shown}: independent runs agree to a relative error of {np.median(expected):.2g}"
+    said = next((reason for reason in reasons if reason), "")
+    return f"{shown}; not tried: {said}" if said else shown
 
 
 def _unfactored(expected: Matrix, reasons: Sequence[str], beyond: Sequence[str], sizes: Matrix) -> str:
