@@ -159,9 +159,11 @@ def _stopped(
     plan: Path, out: Path, number: signal.Signals, *args: str, hook: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """A run that gets a signal when its first cell is finished, as batch systems and closed terminals send it."""
+    # What is ignored where the tests run (nohup) would stay ignored.
     hook += f"""
 import os, signal
 from fedassay.execution import runfolder
+signal.signal({int(number)}, signal.SIG_DFL)
 keep = runfolder.keep
 def signalled(*arguments):
     keep(*arguments)
