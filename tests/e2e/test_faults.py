@@ -160,10 +160,10 @@ def _stopped(
 ) -> subprocess.CompletedProcess[str]:
     """A run that gets a signal when its first cell is finished, as batch systems and closed terminals send it."""
     # What is ignored where the tests run (nohup) would stay ignored.
-    hook += f"""
+    heard = f"import signal\nsignal.signal({int(number)}, signal.SIG_DFL)\n"
+    hook = f"""{heard}{hook}
 import os, signal
 from fedassay.execution import runfolder
-signal.signal({int(number)}, signal.SIG_DFL)
 keep = runfolder.keep
 def signalled(*arguments):
     keep(*arguments)
