@@ -70,6 +70,7 @@ def test_equal_views_are_attacked_once() -> None:
         replace(seen(), threat=ThreatModel(view="aggregate")),
         replace(seen(), messages=()),
         replace(seen(), classes=4),
+        replace(seen(), cohorts={0: ("client/0",)}),
     ],
 )
 def test_another_view_is_attacked_anew(other: View) -> None:
@@ -77,6 +78,16 @@ def test_another_view_is_attacked_anew(other: View) -> None:
     first = run_once(component(attack), seen(), KNOWLEDGE, shared)
     assert run_once(component(attack), other, KNOWLEDGE, shared) is not first
     assert content(other) != content(seen())
+
+
+@pytest.mark.parametrize(
+    "carried", [{"models": {("client/0", 0): object()}}, {"generators": {"client/0": object()}}]
+)
+def test_views_with_networks_are_attacked_anew(carried: dict[str, Any]) -> None:
+    attack, shared = Counting(), dict[str, object]()
+    for _ in range(2):
+        run_once(component(attack), replace(seen(), **carried), KNOWLEDGE, shared)
+    assert len(attack.runs) == 2
 
 
 def test_another_attack_runs_by_itself() -> None:

@@ -15,7 +15,7 @@ from fedassay.plan.schema import Component
 from fedassay.support.hashing import digest_arrays
 
 _LARGEST = 64 << 20
-"""Bytes of a view that is hashed at most: what is larger is networks, and vectors are not read off these."""
+"""Bytes of a view that is hashed at most."""
 
 
 def run_once(
@@ -25,7 +25,7 @@ def run_once(
 
     Args:
         attack: The plan's; one that recovers no vectors, or goes on from those of others, always runs.
-        seen: What it attacks.
+        seen: What it attacks; one that carries networks is not kept, since its arrays do not say what they are.
         knowledge: With the random streams that all cells of a seed have in common.
         shared: What these cells share.
 
@@ -33,8 +33,9 @@ def run_once(
         NotRunError: As the attack.
     """
     facts = attack.build.facts
+    from_arrays = "vectors" in facts.gives and not (facts.takes or knowledge.recovered)
     small = sum(item.nbytes for message in seen.messages for item in message.fields.values()) <= _LARGEST
-    if "vectors" not in facts.gives or facts.takes or knowledge.recovered or not small:
+    if not (from_arrays and small) or seen.models or seen.generators:
         return attack.build.run(seen, knowledge)
     key = f"attacked/{attack.label}/{attack.params}/{knowledge.seeds}/{content(seen)}"
     kept = shared.get(key)
@@ -44,8 +45,9 @@ def run_once(
 
 
 def content(seen: View) -> str:
-    """SHA-256 over everything that a view shows: 64 hexadecimal digits."""
-    digest = hashlib.sha256(f"{seen.classes}|{seen.threat.model_dump_json()}".encode())
+    """SHA-256 over everything that a view without networks shows: 64 hexadecimal digits."""
+    known = (seen.classes, seen.threat.model_dump_json(), sorted(seen.cohorts.items()))
+    digest = hashlib.sha256(repr(known).encode())
     for message in seen.messages:
         digest.update(repr((message.round, message.sender, message.receiver)).encode())
         for name, item in message.fields.items():
