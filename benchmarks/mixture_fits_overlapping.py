@@ -16,7 +16,6 @@ import warnings
 import measure
 import mixture_fits as separated
 import numpy as np
-import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
@@ -68,29 +67,13 @@ def run(full: bool = False, repeats: int = 3) -> measure.Row:
     separated.ours(groups, COMPONENTS)
     peak = measure.peak_mib()
     gap, our_steps, their_steps = check(few)
-    theirs, mine = measure.alternate(
-        lambda: separated.peer(few, COMPONENTS),
-        lambda: separated.ours(groups, COMPONENTS),
-        repeats=1 if full else repeats,
-    )
-    ratio = theirs.elapsed / len(few) / (mine.elapsed / len(groups))
-    of_cpu = theirs.cpu / len(few) / (mine.cpu / len(groups))
     return {
         "row": f"mixture fits of overlapping components: {RECORDS} x {WIDTH}, K = {COMPONENTS}, diag",
-        "ratio": round(ratio, 1),
-        "target": TARGET,
-        "met": min(ratio, of_cpu) >= TARGET,
-        "ratio_of_cpu": round(of_cpu, 1),
-        "peer": "scikit-learn GaussianMixture in a loop",
+        **separated.timed(groups, few, COMPONENTS, TARGET, 1 if full else repeats),
         "likelihood_gap": round(gap, 5),
         "steps": round(our_steps, 1),
         "peer_steps": round(their_steps, 1),
-        "peer_ms_per_group": round(1e3 * theirs.elapsed / len(few), 2),
-        "ours_ms_per_group": round(1e3 * mine.elapsed / len(groups), 3),
-        "groups": len(groups),
-        "peer_groups": len(few),
         "peak_mib": peak,
-        "threads": torch.get_num_threads(),
     }
 
 
