@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, Field, PlainSerializer, ValidationError, field_validator, model_validator
 
+from fedassay.records.facts import ControlFact, Harm, Obstacle, Remedy, TestFact, Thing
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.atomic import write_text
 from fedassay.support.errors import DataError
@@ -15,7 +16,7 @@ from fedassay.support.reading import read_json, shown_path
 from fedassay.support.text import plain_json, shown
 from fedassay.support.types import Extended, Frozen
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of record.json; older versions still load, newer ones are refused."""
 
 FILE = "record.json"
@@ -146,6 +147,9 @@ class Limit(Frozen):
             everybody. None where no such leak was tried.
         shift_metric: What the shift is measured in.
         words: What it means, in one clause.
+        of: What the limit counts or is a share of; None in records of schema 2, which do not say.
+        scope: `run`: it is about the records of this run. `population`: a bound on a rate among further ones.
+        planted: The mechanism whose leak was planted to measure it, an identifier; empty in older records.
     """
 
     metric: str
@@ -155,6 +159,9 @@ class Limit(Frozen):
     shift: Annotated[float, Field(allow_inf_nan=False)] | None = None
     shift_metric: str = ""
     words: str = ""
+    of: Thing | None = None
+    scope: Literal["run", "population"] = "run"
+    planted: str = ""
 
 
 class Coverage(Frozen):
@@ -196,6 +203,13 @@ class Finding(Frozen):
         series: Data behind figures, by name.
         limit: The smallest leak that this run would have found; None where none was computed.
         tape: The answers of the run's tape, on their way to `CellRecord.tape`, where they are written.
+        harm: What was taken, where a leak was found; None elsewhere, and in records of schema 2.
+        test: The test behind the verdict; None where none was made.
+        all_controls: Every control that was run, each with its role.
+        rule: Name of the rule that decided; empty in records of schema 2.
+        obstacle: Why nothing could be said; None where something was.
+        remedy: What would change that; None where nothing is known to.
+        reading: Whether the kinds of the fields that were attacked are the declared ones or were inferred.
     """
 
     audit: str
@@ -212,6 +226,13 @@ class Finding(Frozen):
     series: dict[str, Series] = Field(default_factory=dict)
     limit: Limit | None = None
     tape: tuple[TapeAnswer, ...] = Field(default=(), exclude=True, repr=False)
+    harm: Harm | None = None
+    test: TestFact | None = None
+    all_controls: tuple[ControlFact, ...] = ()
+    rule: str = ""
+    obstacle: Obstacle | None = None
+    remedy: Remedy | None = None
+    reading: Literal["declared", "inferred"] = "declared"
 
 
 class LedgerRow(Frozen):

@@ -28,7 +28,19 @@ class MissingExtraError(FedassayError, ImportError):
 
 
 class NotRunError(FedassayError):
-    """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason."""
+    """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason.
+
+    Attributes:
+        role: Whose records are missing, where that is why: a data role, or `clients`; empty elsewhere.
+        held: How many of them there are.
+        needed: How many would do.
+    """
+
+    def __init__(
+        self, message: str, *, role: str = "", held: int | None = None, needed: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.role, self.held, self.needed = role, held, needed
 
 
 class NothingToReadError(NotRunError):
