@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fedassay.audits.stats.resampling import ALONE
+from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import Limit, Metric, Picture, Series, TapeAnswer
 
 WORSE = 0.025
@@ -93,16 +94,23 @@ class LeakTest:
         beats: Whether it rejects at the level corrected for the tests of the run.
         alone: Whether it rejects at `ALONE`, as if it were the only test.
         words: Its p-value or bound, for the reason.
+        p: Its p-value; None where nothing is left to chance, or a bound is used.
+        level: The corrected level; None likewise.
+        statistic: Declared metric that it is about; empty where that is not said.
     """
 
     beats: bool
     alone: bool
     words: str = ""
+    p: float | None = None
+    level: float | None = None
+    statistic: str = ""
 
 
 def by_p_value(p: float, tests: int) -> LeakTest:
     """A test by its p-value, in a run of so many tests."""
-    return LeakTest(p <= 0.05 / tests, p <= ALONE, f"p = {p:.2g}")
+    level = 0.05 / tests
+    return LeakTest(p <= level, p <= ALONE, f"p = {p:.2g}", p, level)
 
 
 def by_arithmetic(leaks: bool) -> LeakTest:
@@ -142,6 +150,8 @@ class Result:
         decided_by: What would decide where a control failed or nothing can be concluded, as a clause.
         limit: Computes the smallest leak that this run would have found, or says in words why there is none. It is
             asked only where nothing else stands in the way of `no_leak_found`, for it takes time.
+        harm: What a leak takes here; None where the audit cannot say.
+        obstacle: Why the absence of a leak cannot be concluded, as data; None where it can, or nobody said.
     """
 
     test: LeakTest
@@ -156,6 +166,8 @@ class Result:
     undecided: str = ""
     decided_by: str = ""
     limit: Callable[[], Limit | str] | None = None
+    harm: Harm | None = None
+    obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.stats.detection import Control, detection_limit, smallest_shift
+from fedassay.records.facts import Thing
 from fedassay.records.record import Limit
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -28,11 +29,6 @@ class Runs(Protocol):
         """Places of a run, and trials of the negative and of the positive control."""
         ...
 
-    @property
-    def gain(self) -> float:
-        """By how much a leaking trial is closer than a silent one on average, in the unit of shifts."""
-        ...
-
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the verdict's test finds a run whose first `count` places leak."""
         ...
@@ -43,47 +39,46 @@ class Runs(Protocol):
 
 
 def limit_of(
-    runs: Runs, seeds: Seeds, *, shifts: NDArray[np.float64], unit: str, things: str
+    runs: Runs, seeds: Seeds, *, shifts: NDArray[np.float64], unit: str, of: Thing, planted: str, reach: int
 ) -> Callable[[], Limit | str]:
     """Computes the limit of detection of these runs, or says why there is none.
+
+    A total leak of a source has to be found, caused in the way that the source can cause it: no more places leak
+    than it has vectors. A shift of all places alike is shown beside that and is no limit: a source of few vectors
+    does not cause it.
 
     Args:
         runs: How runs are put together and tested.
         seeds: Names what is drawn.
         shifts: Gains of every trial alike that are tried, rising.
         unit: What these are in.
-        things: What leaks, in words: `records`.
+        of: What leaks.
+        planted: What a planted leak is made of.
+        reach: Vectors of the source: places that it can give away at most.
     """
 
     def compute() -> Limit | str:
         places, negative, positive = runs.sizes
         found = detection_limit(places, negative, positive, runs.finds, seeds.numpy("share"))
+        most = min(reach, places)
+        if found.share is None or found.share >= 1 or found.share * places > most + 1e-9:
+            if found.share is None:
+                whole = f"of {found.draws} runs in which {places} leak as the positive control does, {found.found}"
+                return f"a run of this size cannot tell: {whole} would have been found"
+            return (
+                f"a run of this size cannot tell: {found.share * places:.0f} of {places} {of}s would have to leak "
+                f"to be found, and what was attacked can give away {most}"
+            )
         shift = smallest_shift(shifts, runs.finds_shift, seeds.numpy("shift"), draws=SHIFT_DRAWS)
-        if found.share is None:
-            whole = (
-                f"of {found.draws} runs in which all that was sent leaks as the positive control does, "
-                f"{found.found} would have been found"
-            )
-            # A mean over all records is no test of the few that vectors can show, but of a leak of every one. A
-            # shift beyond what the control gains is one that nothing causes.
-            if shift is None or shift > runs.gain:
-                return f"a run of this size cannot tell: {whole}"
-            return Limit(
-                metric="shift",
-                value=shift,
-                n=places,
-                shift=shift,
-                shift_metric=unit,
-                words=f"{things} that are all closer by {shift:g} {unit} would have been found, but not a few: "
-                f"{whole}",
-            )
         return Limit(
             metric="share",
             value=found.share,
             n=places,
             shift=shift,
             shift_metric="" if shift is None else unit,
-            words=f"{found.share:.1%} of the {things} given away as in the positive control would have been found",
+            words=f"{found.share:.1%} of the {of}s given away as in the positive control would have been found",
+            of=of,
+            planted=planted,
         )
 
     return compute

@@ -23,7 +23,7 @@ A new audit measures, and hands over numbers and sentences; it never names a ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedassay.audits.evidence import (
@@ -38,8 +38,9 @@ from fedassay.audits.evidence import (
     by_arithmetic,
 )
 from fedassay.audits.stats.resampling import ALONE
+from fedassay.records.facts import ControlFact, ControlRole, Obstacle, ObstacleKind, TestFact
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
-from fedassay.support.errors import FedassayError
+from fedassay.support.errors import FedassayError, NotRunError
 
 
 class MissingControlsError(FedassayError):
@@ -165,6 +166,17 @@ def _said(clause: str, figures: str) -> str:
     return f"{clause}: {figures}" if clause else figures
 
 
+OBSTACLES: Mapping[Rule, ObstacleKind] = {
+    negative_control_flagged: "control_flagged",
+    positive_control_missed: "control_missed",
+    worse_than_baseline: "worse_than_baseline",
+    explained_by_others: "confounded",
+    suspected: "between_levels",
+    positive_control_faint: "control_faint",
+    undecidable: "unstated",
+}
+"""What each rule that says nothing met with; `Result.obstacle` says more where an audit knows it."""
+
 LADDER: tuple[Rule, ...] = (
     negative_control_flagged,
     positive_control_missed,
@@ -205,20 +217,70 @@ def conclude(
     if not (isinstance(positive, Control) and isinstance(negative, Control)):
         raise MissingControlsError(_missing(subject.audit, "a verdict"))
     case = Case(result, (positive, *also), negative)
-    verdict, reason = decide(case)
+    rule, (verdict, reason) = _first(case)
+    obstacle = _obstacle(rule, result)
     limit = result.limit() if verdict == "no_leak_found" and result.limit is not None else None
     if isinstance(limit, str):
         verdict, reason, limit = "inconclusive", f"{limit}; {_ending(result)}", None
+        obstacle = Obstacle(kind="no_power")
     missed = next((control for control in case.positives if not control.detected), positive)
-    other = result.explained.control if result.explained is not None else None
-    shown = other if other is not None and verdict == "inconclusive" and not negative.detected else negative
     reason = f"{result.about}: {reason}" if result.about else reason
-    return _make(subject, verdict, reason, figures, missed, shown, limit)
+    finding = _make(subject, verdict, reason, figures, missed, negative, limit)
+    other = result.explained.control if result.explained is not None else None
+    return finding.model_copy(
+        update={
+            "harm": result.harm if verdict == "leak" else None,
+            "test": _tested(result),
+            "all_controls": _controls(case.positives, negative, other),
+            "rule": rule.__name__,
+            "obstacle": obstacle,
+        }
+    )
 
 
 def decide(case: Case) -> Decision:
     """The verdict and the reason of the first rule of the ladder that applies."""
-    return next(decision for rule in LADDER if (decision := rule(case)) is not None)
+    return _first(case)[1]
+
+
+def _first(case: Case) -> tuple[Rule, Decision]:
+    """The first rule that applies, and what it says."""
+    return next((rule, decision) for rule in LADDER if (decision := rule(case)) is not None)
+
+
+def _obstacle(rule: Rule, result: Result) -> Obstacle | None:
+    kind = OBSTACLES.get(rule)
+    if kind is None:
+        return None
+    return result.obstacle if kind == "unstated" and result.obstacle is not None else Obstacle(kind=kind)
+
+
+def _tested(result: Result) -> TestFact:
+    test = result.test
+    return TestFact(
+        statistic=test.statistic, p=test.p, level=test.level, rejects=test.beats, rejects_alone=test.alone
+    )
+
+
+def _controls(positives: Sequence[Control], negative: Control, other: Control | None) -> tuple[ControlFact, ...]:
+    """Every control that was run, by its role; what explains a result is no negative control and replaces none."""
+    roles: list[tuple[ControlRole, Control]] = [
+        ("end_to_end" if control.own_shape else "attack_only", control) for control in positives
+    ]
+    roles.append(("negative", negative))
+    if other is not None:
+        roles.append(("confounder", other))
+    return tuple(
+        ControlFact(
+            role=role,
+            release=control.release,
+            detected=control.detected,
+            value=control.value,
+            n=control.n,
+            detail=control.detail,
+        )
+        for role, control in roles
+    )
 
 
 def inconclusive(
@@ -228,14 +290,26 @@ def inconclusive(
     *,
     positive: Control | None = None,
     negative: Control | None = None,
+    obstacle: Obstacle | None = None,
 ) -> Finding:
-    """A finding that says nothing because something that a verdict needs could not be had."""
-    return _make(subject, "inconclusive", reason, figures or Figures(), positive, negative)
+    """A finding that says nothing because something that a verdict needs could not be had; `obstacle`: what."""
+    finding = _make(subject, "inconclusive", reason, figures or Figures(), positive, negative)
+    return finding.model_copy(update={"obstacle": obstacle or Obstacle(kind="unstated")})
 
 
-def not_run(subject: Subject, reason: str, figures: Figures | None = None) -> Finding:
+def not_run(
+    subject: Subject, reason: str, figures: Figures | None = None, obstacle: Obstacle | None = None
+) -> Finding:
     """A finding that nothing was tried, and why."""
-    return _make(subject, "not_run", reason, figures or Figures(), None, None)
+    finding = _make(subject, "not_run", reason, figures or Figures(), None, None)
+    return finding.model_copy(update={"obstacle": obstacle or Obstacle(kind="unstated")})
+
+
+def missing(error: NotRunError) -> Obstacle:
+    """What stood in the way, as an error that carries it says."""
+    if not error.role:
+        return Obstacle(kind="not_possible")
+    return Obstacle(kind="records_missing", role=error.role, held=error.held, needed=error.needed)
 
 
 def conclude_claim(

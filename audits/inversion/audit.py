@@ -33,7 +33,7 @@ from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
-from fedassay.audits.verdict import conclude, inconclusive, not_run
+from fedassay.audits.verdict import conclude, inconclusive, missing, not_run
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -41,6 +41,7 @@ from fedassay.contracts.membership import visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric, Series, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.types import Ints, Parameters
@@ -130,12 +131,20 @@ class InversionAudit(Parameters):
             exposed = self._exposed(source, len(used), setting)
         except NotRunError as error:
             reason = f"no positive control in the release's own shape: {error}; {result.shown}"
-            return inconclusive(subject, reason, figures, positive=raw, negative=negative)
+            return inconclusive(subject, reason, figures, positive=raw, negative=negative, obstacle=missing(error))
         seeds = context.seeds.child("inversion", "limit", source.name)
         own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
         silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
         runs = InvertedRuns(len(used), silent, exposed, context.bounds, self.draws, seeds)
-        limit = limit_of(runs, seeds, shifts=SHIFTS, unit="dB PSNR", things="images")
+        limit = limit_of(
+            runs,
+            seeds,
+            shifts=SHIFTS,
+            unit="dB PSNR",
+            of="record",
+            planted="inversion",
+            reach=len(used),
+        )
         return conclude(
             subject,
             replace(result, limit=limit),
@@ -360,6 +369,9 @@ def _result(shown: ImageMatch, explanation: Explanation | None, *, noised: bool)
         test=shown.test,
         shown=shown.words,
         leak="images are closer to the records behind them than to fresh ones",
+        harm=Harm(
+            kind="pictures", of="record", count=copies or None, total=len(shown.psnr), mechanism="inversion"
+        ),
         worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
         ruin_expected=noised,
         explained=explanation,

@@ -16,6 +16,7 @@ from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, PictureColumn, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images
@@ -58,8 +59,16 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
             shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
             "part in the gradient",
             near_copies=certain,
+            harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism="gradient"),
             undecided=f"{len(images)} images may show records; {_NO_RECORDS}",
-            limit=lambda: Limit(metric="records", value=1.0, n=1, words="one record would have been found"),
+            limit=lambda: Limit(
+                metric="records",
+                value=1.0,
+                n=1,
+                words="one record would have been found",
+                of="record",
+                planted="gradient",
+            ),
         ),
         figures,
         positive=_control("a gradient by hand of images that are known", known),

@@ -65,11 +65,6 @@ class InvertedRuns:
         exchanged = held.exchanged(self.seeds.numpy(name), count)
         return held.observed(), np.ascontiguousarray(exchanged.T)
 
-    @cached_property
-    def gain(self) -> float:
-        """By how many dB a leaking image is closer to its record than a silent one, on average."""
-        return float(self._leaking[0].mean() - self._silent[0].mean())
-
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` images leak."""
         return self._rejects(silent[count:], leaking[:count], 0.0)

@@ -41,6 +41,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel, label_logits
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
@@ -194,6 +195,9 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
             shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
             f"{ours.corrected:.3g}, accounted {context.accounted.epsilon:.3g}, claimed {claim.epsilon:g}",
             leak="canaries show more than is claimed",
+            harm=Harm(
+                kind="members", of="canary", total=count, metric="observed", value=ours.shown, mechanism="canaries"
+            ),
             worse=below,
             undecided=positives.missing,
             limit=lambda: (
@@ -305,7 +309,7 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
         return (bound.epsilon or 0.0) > against
 
     found = detection_limit(silent, 1, len(own.score), finds, rng)
-    if found.share is None:
+    if found.share is None or found.share >= 1:
         return (
             f"even canaries that are all told as the control's are would have shown more than epsilon "
             f"{against:g} in {found.found} of {found.draws} runs with {silent} of them: more canaries would decide"
@@ -316,4 +320,6 @@ def _limit(own: _Scored, silent: int, against: float, claim: PrivacyClaim, conte
         n=silent,
         words=f"more than epsilon {against:g} is shown if {found.share:.2g} of the canaries are told as the "
         "control's are",
+        of="canary",
+        planted="canary",
     )

@@ -80,6 +80,8 @@ def detectable(size: Size, negative: Told, positives: tuple[Told, ...], rng: np.
         shift=shift,
         shift_metric="" if shift is None else "auc",
         words=f"more than {what} is found if {found.share:.2g} of the members are told as the control's are",
+        of="record",
+        planted="member",
     )
 
 

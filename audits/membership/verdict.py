@@ -23,6 +23,7 @@ from fedassay.audits.stats.gdp_bound import LEAST
 from fedassay.audits.stats.refuted import refuted_epsilon
 from fedassay.audits.verdict import conclude
 from fedassay.contracts.audit import AuditContext
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 
 Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -106,7 +107,19 @@ def _limit_of(releases: Releases, against: Allowed | None, context: AuditContext
         )
         if refuted.smallest is None:
             return f"no epsilon is refuted by {n} releases a side: more releases would decide"
-        return Limit(metric="epsilon", value=refuted.smallest, n=2 * n, words=refuted.words)
+        if refuted.smallest > 2 * against.epsilon:
+            return (
+                f"{n} releases a side would have refuted no epsilon below {refuted.smallest:.3g}, more than twice "
+                "what is claimed: more releases would decide"
+            )
+        return Limit(
+            metric="epsilon",
+            value=refuted.smallest,
+            n=2 * n,
+            words=refuted.words,
+            of="release",
+            planted="no_noise",
+        )
     if releases.own is None:
         return releases.missing
     rng = context.seeds.numpy("membership", releases.selection, "limit")
@@ -238,9 +251,11 @@ def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, a
     if ours.p_below <= WORSE:
         worse = f"chance (p = {ours.p_below:.2g}; other candidates, or an attack that is not misled, would decide)"
     explained = _explanation(ours, negative)
+    harm = Harm(kind="members", of="record", total=None, metric="auc", value=ours.value, mechanism="membership")
     if allowed is None:
         return Result(
             test=ours.above_chance,
+            harm=harm,
             shown=f"{ours.words}, p = {ours.p:.2g}",
             leak="members are told from strangers",
             clear="members are not told from strangers",
@@ -261,6 +276,7 @@ def result_of(ours: Separation, negative: Separation, allowed: Allowed | None, a
         shown=f"{ours.words}, epsilon at least {ours.corrected.epsilon or 0.0:.3g} at the corrected level, and "
         f"{allowed.words} is claimed",
         leak="members are told better than the claim allows",
+        harm=harm,
         clear=clear,
         about=about,
         worse=worse,

@@ -50,6 +50,7 @@ from fedassay.audits.stats.roc import auc
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.audit import AttackedContext
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, Series
 from fedassay.support.adjacency import Unit
 from fedassay.support.errors import NotRunError
@@ -180,6 +181,15 @@ def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:
             ),
             shown=_shown(risk, ours, told, corrected),
             leak=f"a {unit} is told better than {allows}",
+            harm=Harm(
+                kind="members",
+                of=unit,
+                count=told,
+                total=count,
+                metric=_NAMES[unit][0],
+                value=float(ours.right.max() / ours.runs),
+                mechanism="membership",
+            ),
             clear=f"no {unit} is told better than {allows}",
             limit=lambda: _limit(risk, ours, corrected),
         ),
@@ -277,7 +287,9 @@ def _limit(risk: Risk, ours: Guesses, error: float) -> Limit | str:
         low = float(clopper_pearson(right, runs, confidence=1 - risk.share(error) / count, side="lower").low)
         if low > most:
             words = f"one {risk.unit} of {count} that is told in {rate:.3g} of the runs would have been found"
-            return Limit(metric=_NAMES[risk.unit][0], value=float(rate), n=runs, words=words)
+            return Limit(
+                metric=_NAMES[risk.unit][0], value=float(rate), n=runs, words=words, of=risk.unit, planted="member"
+            )
     needed = runs_needed(risk, count, error)
     what = f"{count} {risk.unit}s in {runs} tested runs cannot show any to be told better than {most:.6g}"
     if needed is None:

@@ -14,6 +14,7 @@ from fedassay.audits.stats.detection import detection_limit
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.permutation import Gap
 from fedassay.audits.stats.stratified import stratified_count, stratified_gap
+from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, Series
 from fedassay.support.types import Ints
 
@@ -154,7 +155,7 @@ def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.ra
 
     size = len(strata[0])
     found = detection_limit(size, len(silent) * len(unseen), len(planted), finds, rng)
-    if found.share is None:
+    if found.share is None or found.share >= 1:
         return (
             f"not even a generator that knows all of {size} records by heart would be found for certain "
             f"({found.found} of {found.draws} such runs); more records would decide"
@@ -165,6 +166,8 @@ def planted_limit(memory: Memory, negative: Memory, positive: Memory, rng: np.ra
         n=size,
         words=f"{found.share:.1%} of {size} training records, given back as the control's generator gives "
         "back what it has learnt by heart, would have been found",
+        of="training_record",
+        planted="memorized",
     )
 
 
@@ -200,6 +203,11 @@ def result_of(
         test=test,
         shown=shown,
         leak=leak,
+        harm=Harm(
+            kind="pictures", of="training_record", count=memory.copies, total=len(values), mechanism="memorized"
+        )
+        if test is copied
+        else Harm(kind="members", of="training_record", metric="heldout_gap", value=memory.gap.value),
         clear="no generated image is a copy",
         worse="held-out records" if memory.gap.high < 0 else "",
         explained=explained,

@@ -38,6 +38,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
 from fedassay.exchange.view import View
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -101,6 +102,7 @@ def _arithmetic(
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
+            harm=Harm(kind="exact", of="record", count=certain, total=size, mechanism=source.name),
             undecided=f"{size} vectors may be single records' features; {_NO_RECORDS}" if size else "",
             limit=lambda: _one_message(context, source.name),
         ),
@@ -120,7 +122,12 @@ def _one_message(context: AuditContext, rule: str) -> Limit:
     """Arithmetic on one message misses nothing by chance: a single record would have been found."""
     messages = len(context.view.from_clients())
     return Limit(
-        metric="records", value=1.0, n=max(1, messages), words=f"one record would have been found ({rule})"
+        metric="records",
+        value=1.0,
+        n=max(1, messages),
+        words=f"one record would have been found ({rule})",
+        of="record",
+        planted=rule,
     )
 
 
@@ -203,6 +210,9 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
         Result(
             test=by_arithmetic(sure > 0),
             shown=_follow(sure, sizes, expected, reasons),
+            harm=Harm(
+                kind="exact", of="record", count=sure, total=int(sizes.sum()) or None, mechanism="second_moment"
+            ),
             undecided=_unfactored(expected, reasons, beyond, sizes),
             limit=lambda: Limit(
                 metric="share",
@@ -210,6 +220,9 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
                 n=len(reasons),
                 words=f"0 of {len(reasons)} messages gave a record away; controls of up to {largest} records were "
                 "recovered",
+                of="message",
+                scope="population",
+                planted="factored_client",
             ),
         ),
         {
@@ -336,6 +349,13 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
             if certain
             else f"label histograms were estimated ({_listed(evidence)})",
             undecided=f"label histograms could only be estimated, and {_NO_RECORDS}",
+            harm=Harm(
+                kind="attributes",
+                of="client",
+                count=len(single) or None,
+                total=len(senders),
+                mechanism="label_histogram",
+            ),
         ),
         {
             "senders_told": Metric(value=float(len(certain)), n=len(senders)),

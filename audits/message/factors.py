@@ -328,6 +328,9 @@ def _limit(clients: int, known: _Known) -> Limit:
         n=clients,
         words=f"0 of {clients} clients gave a record away: at most {share:.2g} of clients like these would; "
         f"control clients of up to {known.largest} records were recovered",
+        of="client",
+        scope="population",
+        planted="factored_client",
     )
 
 

@@ -30,6 +30,7 @@ from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageField
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.adjacency import class_counts_public
 from fedassay.support.errors import NotRunError
@@ -147,6 +148,15 @@ def _result(gain: Gain, negative: Gain, evidence: str, undecided: str, context: 
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
         f"{gain.baseline.mean():.3f} for the public histogram, over {len(gain.ours)} sender(s){exactly}",
         clear=f"labels are public under {adjacency}, so that no histogram is a leak" if public else "",
+        harm=Harm(
+            kind="attributes",
+            of="client",
+            count=gain.read or None,
+            total=len(gain.ours),
+            metric="total_variation",
+            value=float(gain.ours.mean()),
+            mechanism="label_histogram",
+        ),
         worse="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
         undecided="" if public else undecided,
         limit=None if public else partial(_limit, negative, context),
@@ -168,6 +178,8 @@ def _limit(negative: Gain, context: AuditContext) -> Limit | str:
         shift_metric="total_variation",
         words=f"estimates closer than the public histogram by {smallest:.2g} in total variation, for each of "
         f"{size} senders, would have been found",
+        of="client",
+        planted="label_histogram",
     )
 
 

@@ -27,6 +27,7 @@ from fedassay.exchange.release import exact
 from fedassay.exchange.statistics import noise_of
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.exchange.view import View
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.adjacency import class_counts_public
 
@@ -109,6 +110,13 @@ def rule_finding(
             test=by_arithmetic(bool(leaking)),
             shown=_summary(leaking or said) or f"{_words(rule)} in no message",
             clear=public if said else "",
+            harm=Harm(
+                kind="counts",
+                of="message",
+                count=len(leaking),
+                total=max(1, len(context.view.from_clients())),
+                mechanism=rule,
+            ),
             undecided=missing or undecided,
             limit=lambda: _limit(rule, result, context),
         ),
@@ -169,6 +177,8 @@ def _limit(rule: str, result: AttackResult, context: AuditContext) -> Limit:
         value=1.0,
         n=max(1, messages),
         words=f"one message of {messages} of which this holds would have been found ({rule.replace('_', ' ')})",
+        of="message",
+        planted=rule,
     )
 
 

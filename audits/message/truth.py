@@ -25,6 +25,7 @@ from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
+from fedassay.records.facts import Harm
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Bools, Ints
 
@@ -299,6 +300,15 @@ def result_of(
         about=about,
         worse="the class means" if ours.worse else "",
         near_copies=matched.exact,
+        harm=Harm(
+            kind="exact" if matched.exact else "members",
+            of="record",
+            count=matched.exact or None,
+            total=matched.records,
+            metric="fraction_recovered" if matched.exact else "relative_error",
+            value=ours.share if matched.exact else ours.median,
+            mechanism=name,
+        ),
         undecided=undecided,
         limit=limit,
     )
@@ -321,6 +331,9 @@ def recovery_limit(ours: Recovery, known: Sequence[Recovery]) -> Limit | str:
         value=share,
         n=size,
         words=f"0 of {size} {what} came back: at most {share:.2g} of {what} like these would",
+        of="record" if ours.matched.everyone is None else "person",
+        scope="population",
+        planted="exact_vector",
     )
 
 

@@ -307,7 +307,16 @@ class ReconstructionAudit(Parameters):
         if compared.runs is not None:
             seeds = context.seeds.child("reconstruction", "limit", source.name, compared.selection)
             result = replace(
-                result, limit=limit_of(compared.runs, seeds, shifts=SHIFTS, unit="SSIM", things="records")
+                result,
+                limit=limit_of(
+                    compared.runs,
+                    seeds,
+                    shifts=SHIFTS,
+                    unit="SSIM",
+                    of="record" if ours.trials.persons is None else "person",
+                    planted="reconstruction",
+                    reach=len(source.vectors),
+                ),
             )
         own = compared.own.control("the method's own release of control records, without privacy", own_shape=True)
         return conclude(subject, result, figures, positive=own, negative=negative, also=(raw,))

@@ -28,6 +28,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
+from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Metric, Picture, PictureColumn, unmeasured
 from fedassay.support.types import Floats, Images
 
@@ -129,6 +130,7 @@ def _finding(
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images; "
         f"{positive.shown}",
         leak="images fit the features that were sent",
+        harm=Harm(kind="pictures", of="record", total=len(images), mechanism="reconstruction"),
         undecided=why,
     )
     return conclude(subject, result, figures, positive=positive, negative=negative)

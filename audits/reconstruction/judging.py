@@ -15,6 +15,7 @@ from fedassay.audits.stats.permutation import Gap, PermutationTest, gap
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval, mean_of_top
 from fedassay.audits.stats.worse import below_baseline
+from fedassay.records.facts import Harm
 from fedassay.records.record import Metric, unmeasured
 from fedassay.similarity.metrics import Similarity
 
@@ -211,6 +212,15 @@ def result_of(closeness: Closeness, others: Closeness | None, *, noised: bool) -
         test=closeness.test,
         shown=f"SSIM {ours:.3f} against {base:.3f} for the baseline ({closeness.shown})",
         leak="reconstructions come closer than the baseline",
+        harm=Harm(
+            kind="pictures",
+            of="record",
+            count=closeness.near_copies or None,
+            total=len(closeness.trials.truth),
+            metric="ssim_gain",
+            value=closeness.metrics["ssim_gain"].value,
+            mechanism="reconstruction",
+        ),
         worse="what needs no generator" if closeness.worse else "",
         ruin_expected=noised,
         undecided=closeness.undecided,

@@ -63,12 +63,6 @@ class PairedRuns:
         places = self.result.top if self._chosen_alike else self.sizes[0]
         return PairedDecision(places, self.result.top, self.tests, self.seed)
 
-    @property
-    def gain(self) -> float:
-        """By how much a leaking target is closer than a silent one, both over their baselines, on average."""
-        leaking, silent = ((_ours(part) - _theirs(part)).mean() for part in (self.positive, self.negative))
-        return float(leaking - silent)
-
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` targets leak."""
         return self._rejects(
@@ -173,13 +167,6 @@ class PooledRuns:
     @staticmethod
     def _by_person(values: Floats, persons: Ints | None) -> Floats:
         return values if persons is None else mean_by(values, persons)
-
-    @property
-    def gain(self) -> float:
-        """By how much an exposed image is closer to its own reconstruction than a private one to a silent set."""
-        n = len(self.truth)
-        own = np.arange(len(self.exposed))
-        return float(self._brought[n + own, own].mean() - self._left[:n, 0].mean())
 
     def finds(self, silent: Ints, leaking: Ints, count: int) -> bool:
         """Whether the test rejects where the first `count` targets leak, and their images are in the pool."""
