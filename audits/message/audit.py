@@ -12,6 +12,7 @@ hand is a second one. Negative control: the same vectors against records that no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +25,8 @@ from fedassay.audits.message.controls import algebra_view, attacked, control_rec
 from fedassay.audits.message.factors import factors_findings
 from fedassay.audits.message.facts import MESSAGE
 from fedassay.audits.message.histograms import histogram_finding
-from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
+from fedassay.audits.message.identified import averaged, counting, identification, identification_metrics
+from fedassay.audits.message.kinds import has_expected_errors, is_approximate, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import (
     Matrix,
@@ -43,6 +45,7 @@ from fedassay.audits.message.truth import (
     truth_of,
 )
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -56,6 +59,10 @@ from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
+
+_FRESH = "the same vectors against features of fresh (test) records"
+
+_CONTROL_CLIENTS = 4
 
 
 @register("audit", "message")
@@ -140,19 +147,40 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
     rng = context.seeds.numpy("message", source.name)
 
-    def recovery(against: Sequence[Records]) -> Recovery:
+    def recovery(against: Sequence[Records]) -> tuple[Recovery, Identification | None]:
         truth = [
             (rows, encode(records), records.labels) for rows, records in zip(own.values(), against, strict=True)
         ]
         persons = [records.groups for records in against]
-        return judge(match(vectors, source.labels, truth, means, persons), rng, tests=context.bounds)
+        named = asked(vectors, against)
+        matched = match(vectors, source.labels, truth, means, persons)
+        return judge(matched, rng, tests=context.bounds, named=counting(named, context)), named
 
-    ours, test = recovery(list(truths.values())), context.test
+    def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
+        held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
+        draws = context.seeds.numpy("message", source.name, "gallery")
+        return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.bounds)
+
+    (ours, named), test = recovery(list(truths.values())), context.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]
-    negative = recovery(fresh)
+    negative, _ = recovery(fresh)
+    figures, baseline = metrics(ours.matched)
+    sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
+    shares, of_means = identification_metrics(named, sent, context)
+    figures, baseline = {**figures, **shares}, {**baseline, **of_means}
+    if is_approximate(result):
+        own_shape, undecided = _few_known(source.name, context, list(truths.values()))
+        return conclude(
+            subject,
+            result_of(
+                ours, source.name, undecided=undecided or ours.undecided, limit=partial(recovery_limit, ours, [])
+            ),
+            Figures(figures, baseline, assumptions(context)),
+            positive=own_shape,
+            negative=negative.control(_FRESH, detected=ours.flags(negative)),
+        )
     known, undecided = _known(source.name, context)
     by_hand = _by_hand(source.name, context, encode, means)
-    figures, baseline = metrics(ours.matched)
     return conclude(
         subject,
         result_of(
@@ -162,11 +190,25 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
         positive=exposed.control_of(known, "the method's own messages without privacy, of control records")
         if known
         else by_hand,
-        negative=negative.control(
-            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
-        ),
+        negative=negative.control(_FRESH, detected=ours.flags(negative)),
         also=(by_hand,) if known else (),
     )
+
+
+def _few_known(name: str, context: AttackedContext, audited: Sequence[Records]) -> tuple[Control, str]:
+    """Whether what comes back nearly does so from clients of control records, as large as the audited ones.
+
+    A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
+    """
+    release = "the method's own messages without privacy, of control clients as large as the audited ones"
+    try:
+        largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
+        found = exposed.recovered(exposed.alike(context, largest), name, context)
+    except NotRunError as error:
+        return Control(release, False, str(error), own_shape=True), str(error)
+    caught = any(each.test.beats for each in found)
+    best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
+    return replace(best.control(release, detected=caught), own_shape=True), ""
 
 
 def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:
