@@ -1,9 +1,9 @@
 """When the attacker may take a found vector for a record: learned from components of its own images.
 
 Half of the attacker's images are the law, the others are dealt into components of the same numbers of records. A
-vector is right where it is closer to one of its component's own records than to every other image of their class
-in that half. The threshold on how far the starts are apart is the largest at which at least `RIGHT` of the vectors
-below it are right, and none where that holds nowhere.
+vector is right where it is nearer to its record than `NEARER` times the component's mean, which was sent, is: what
+orders the values at random only ever moves away from it. The threshold on how far the starts are apart is the
+largest at which at least `RIGHT` of the vectors below it are right, and none where that holds nowhere.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from fedassay.attacks.few_records.search import search
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
+
+NEARER = 0.75
+"""How much nearer to its record than the mean a vector must be."""
 
 RIGHT = 0.9
 """Share of the vectors below the threshold that are right, among the attacker's own."""
@@ -57,15 +60,22 @@ def thresholds(
             limits[size] = -1.0
             continue
         apart, right = [], []
-        for part, rows, found in zip(
-            parts, held, search(parts, law, rng, starts=starts, sweeps=sweeps), strict=True
-        ):
-            gallery = other[labels[other] == part.label]
-            near = np.linalg.norm(found.records[:, None] - features[gallery], axis=2).argmin(axis=1)
-            right.append(np.isin(gallery[near], rows))
+        found_each = search(parts, law, rng, starts=starts, sweeps=sweeps)
+        for rows, found in zip(held, found_each, strict=True):
+            right.append(_nearer(found.records, features[rows]))
             apart.append(found.apart)
         limits[size] = _largest(np.concatenate(apart), np.concatenate(right))
     return limits
+
+
+def _nearer(found: Matrix, truth: Matrix) -> NDArray[np.bool_]:
+    """Which of the found records are nearer to those that they are matched to than the mean of all is."""
+    from scipy.optimize import linear_sum_assignment
+
+    gaps = np.linalg.norm(found[:, None] - truth, axis=2)
+    rows, columns = linear_sum_assignment(gaps)
+    plain = np.linalg.norm(truth - truth.mean(axis=0), axis=1)
+    return np.asarray(gaps[rows, columns] < NEARER * plain[columns])
 
 
 def _dealt(

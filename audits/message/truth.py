@@ -302,6 +302,12 @@ def result_of(
             f"error {ours.median:.2g} over {len(matched.errors)} {vectors}, {np.median(matched.baseline):.2g} for "
             "the nearest class means"
         )
+        if ours.named is not None:
+            hits, asked = int(ours.named.hits.sum()), len(ours.named.hits)
+            shown += (
+                f"; {hits} of {asked} vectors are nearer to one of their sender's records than to any other "
+                f"(chance {ours.named.chance.mean():.0%})"
+            )
     return Result(
         test=ours.test,
         shown=shown,
