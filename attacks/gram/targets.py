@@ -14,7 +14,6 @@ from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
 from fedassay.support.types import Ints
 
-
 WHOLE = 0.05
 """How far a component's share of the records may be from a whole number: above what float16 rounds."""
 
@@ -129,7 +128,7 @@ def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
 
 
 def class_targets(message: Message, order: Ints) -> Iterator[Target]:
-    """Means with full covariances, one Gram matrix a class, or a component that carries a whole number of records."""
+    """Means with full covariances: one Gram matrix a class, or a component of a whole number of records."""
     means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
     counts = message.of_kind("class_counts")
     if means is None or covariances is None:

@@ -60,8 +60,6 @@ from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
-_FRESH = "the same vectors against features of fresh (test) records"
-
 _CONTROL_CLIENTS = 4
 
 
@@ -129,14 +127,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     """Match to all records of the senders (repeats are ignored), run the controls, conclude."""
     vectors = source.vectors.astype(np.float64)
     subject = Subject("message", result.attack, source.name, "all")
-    seen = [message.sender for message in context.view.from_clients()]
-    single = [sender for sender in seen if sender != AGGREGATE] or seen
-    truths = {
-        sender: records
-        for sender in (*source.senders, *single)
-        if (records := truth_of(context, sender)) is not None
-    }
-    encode = encoder(context)
+    truths, encode = _truths(source, context), encoder(context)
     if encode is None or not truths:
         return not_run(subject, incomparable(encode))
     means = class_means(context, encode)
@@ -167,35 +158,35 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     figures, baseline = metrics(ours.matched)
     sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
     shares, of_means = identification_metrics(named, sent, context)
-    figures, baseline = {**figures, **shares}, {**baseline, **of_means}
     if is_approximate(result):
-        own_shape, undecided = _few_known(source.name, context, list(truths.values()))
-        return conclude(
-            subject,
-            result_of(
-                ours, source.name, undecided=undecided or ours.undecided, limit=partial(recovery_limit, ours, [])
-            ),
-            Figures(figures, baseline, assumptions(context)),
-            positive=own_shape,
-            negative=negative.control(_FRESH, detected=ours.flags(negative)),
-        )
-    known, undecided = _known(source.name, context)
-    by_hand = _by_hand(source.name, context, encode, means)
+        known, (positive, *also), undecided = _nearly_known(source.name, context, list(truths.values()))
+    else:
+        known, (positive, *also), undecided = _controls(source.name, context, encode, means)
     return conclude(
         subject,
         result_of(
             ours, source.name, undecided=undecided or ours.undecided, limit=partial(recovery_limit, ours, known)
         ),
-        Figures(figures, baseline, assumptions(context)),
-        positive=exposed.control_of(known, "the method's own messages without privacy, of control records")
-        if known
-        else by_hand,
-        negative=negative.control(_FRESH, detected=ours.flags(negative)),
-        also=(by_hand,) if known else (),
+        Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
+        positive=positive,
+        negative=negative.control(
+            "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
+        ),
+        also=also,
     )
 
 
-def _few_known(name: str, context: AttackedContext, audited: Sequence[Records]) -> tuple[Control, str]:
+def _truths(source: VectorSource, context: AttackedContext) -> dict[str, Records]:
+    """The true records of every sender that vectors or messages come from, where they are known."""
+    seen = [message.sender for message in context.view.from_clients()]
+    single = [sender for sender in seen if sender != AGGREGATE] or seen
+    found = {sender: truth_of(context, sender) for sender in (*source.senders, *single)}
+    return {sender: records for sender, records in found.items() if records is not None}
+
+
+def _nearly_known(
+    name: str, context: AttackedContext, audited: Sequence[Records]
+) -> tuple[list[Recovery], list[Control], str]:
     """Whether what comes back nearly does so from clients of control records, as large as the audited ones.
 
     A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
@@ -205,10 +196,22 @@ def _few_known(name: str, context: AttackedContext, audited: Sequence[Records]) 
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
         found = exposed.recovered(exposed.alike(context, largest), name, context)
     except NotRunError as error:
-        return Control(release, False, str(error), own_shape=True), str(error)
-    caught = any(each.test.beats for each in found)
+        return [], [Control(release, False, str(error), own_shape=True)], str(error)
     best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
-    return replace(best.control(release, detected=caught), own_shape=True), ""
+    caught = any(each.test.beats for each in found)
+    return [], [replace(best.control(release, detected=caught), own_shape=True)], ""
+
+
+def _controls(
+    name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
+) -> tuple[list[Recovery], list[Control], str]:
+    """How known records come back, the controls of that, and why there are none in the release's own shape."""
+    known, undecided = _known(name, context)
+    by_hand = _by_hand(name, context, encode, means)
+    if not known:
+        return known, [by_hand], undecided
+    release = "the method's own messages without privacy, of control records"
+    return known, [exposed.control_of(known, release), by_hand], undecided
 
 
 def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:
