@@ -14,6 +14,9 @@ from fedassay.exchange.transcript import AGGREGATE, Message
 from fedassay.exchange.view import View
 from fedassay.support.types import Ints
 
+WHOLE = 0.05
+"""How far a component's share of the records may be from a whole number: above what float16 rounds."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -125,14 +128,13 @@ def _class_moments(message: Message, order: Ints) -> Iterator[Target]:
 
 
 def class_targets(message: Message, order: Ints) -> Iterator[Target]:
-    """Means with full covariances, one Gram matrix a class."""
+    """Means with full covariances: one Gram matrix a class, or a component of a whole number of records."""
     means, covariances = message.of_kind("class_means"), message.of_kind("class_covariances")
+    counts = message.of_kind("class_counts")
     if means is None or covariances is None:
         means, covariances = message.of_kind("mixture_means"), message.of_kind("mixture_covariances")
-        parts = message.of_kind("component_counts")
-        if parts is not None and (parts != 1).any():
-            return  # a component's share of the records is not whole
-    counts = message.of_kind("class_counts")
+        if counts is not None:
+            counts, order = _by_component(message, counts, order)
     if means is None or covariances is None or counts is None or covariances.ndim < 2:
         return
     noise = [
@@ -165,6 +167,17 @@ def class_targets(message: Message, order: Ints) -> Iterator[Target]:
             for weight in ((count, count - 1) if count > 1 else (count,))
         ]
         yield Target(message.sender, f"round {message.round}, class {label}", tuple(grams), round=message.round)
+
+
+def _by_component(message: Message, counts: Matrix, order: Ints) -> tuple[Matrix, Ints]:
+    """Records and class of every component of a message's mixtures; no record where its share is not whole."""
+    parts, weights = message.of_kind("component_counts"), message.of_kind("mixture_weights")
+    if parts is None or (parts == 1).all():
+        return counts, order
+    group = np.repeat(np.arange(len(parts)), parts.astype(np.int64))
+    share = 1.0 if weights is None else weights.astype(np.float64)
+    records = counts[group].astype(np.float64) * share
+    return np.where(np.abs(records - np.rint(records)) <= WHOLE, np.rint(records), 0.0), order[group]
 
 
 def _differences(view: View, ridges: list[float | None]) -> Iterator[Target]:

@@ -12,6 +12,7 @@ hand is a second one. Negative control: the same vectors against records that no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -24,7 +25,8 @@ from fedassay.audits.message.controls import algebra_view, attacked, control_rec
 from fedassay.audits.message.factors import factors_findings
 from fedassay.audits.message.facts import MESSAGE
 from fedassay.audits.message.histograms import histogram_finding
-from fedassay.audits.message.kinds import has_expected_errors, says_counts, says_remarks
+from fedassay.audits.message.identified import averaged, counting, identification, identification_metrics
+from fedassay.audits.message.kinds import has_expected_errors, is_approximate, says_counts, says_remarks
 from fedassay.audits.message.rules import FAULTS, NUMBERS, rule_finding
 from fedassay.audits.message.truth import (
     Matrix,
@@ -43,6 +45,7 @@ from fedassay.audits.message.truth import (
     truth_of,
 )
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
@@ -56,6 +59,8 @@ from fedassay.exchange.transcript import AGGREGATE
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
+
+_CONTROL_CLIENTS = 4
 
 
 @register("audit", "message")
@@ -122,14 +127,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     """Match to all records of the senders (repeats are ignored), run the controls, conclude."""
     vectors = source.vectors.astype(np.float64)
     subject = Subject("message", result.attack, source.name, "all")
-    seen = [message.sender for message in context.view.from_clients()]
-    single = [sender for sender in seen if sender != AGGREGATE] or seen
-    truths = {
-        sender: records
-        for sender in (*source.senders, *single)
-        if (records := truth_of(context, sender)) is not None
-    }
-    encode = encoder(context)
+    truths, encode = _truths(source, context), encoder(context)
     if encode is None or not truths:
         return not_run(subject, incomparable(encode))
     means = class_means(context, encode)
@@ -140,33 +138,80 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
     own = {sender: np.flatnonzero([name == sender for name in source.senders]) for sender in truths}
     rng = context.seeds.numpy("message", source.name)
 
-    def recovery(against: Sequence[Records]) -> Recovery:
+    def recovery(against: Sequence[Records]) -> tuple[Recovery, Identification | None]:
         truth = [
             (rows, encode(records), records.labels) for rows, records in zip(own.values(), against, strict=True)
         ]
         persons = [records.groups for records in against]
-        return judge(match(vectors, source.labels, truth, means, persons), rng, tests=context.bounds)
+        named = asked(vectors, against)
+        matched = match(vectors, source.labels, truth, means, persons)
+        return judge(matched, rng, tests=context.bounds, named=counting(named, context)), named
 
-    ours, test = recovery(list(truths.values())), context.test
+    def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
+        held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
+        draws = context.seeds.numpy("message", source.name, "gallery")
+        return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.bounds)
+
+    (ours, named), test = recovery(list(truths.values())), context.test
     fresh = [test.take(rng.permutation(len(test))[: len(records)]) for records in truths.values()]
-    negative = recovery(fresh)
-    known, undecided = _known(source.name, context)
-    by_hand = _by_hand(source.name, context, encode, means)
+    negative, _ = recovery(fresh)
     figures, baseline = metrics(ours.matched)
+    sent = asked(averaged(vectors, source.labels, list(own.values())), list(truths.values())) if named else None
+    shares, of_means = identification_metrics(named, sent, context)
+    if is_approximate(result):
+        known, (positive, *also), undecided = _nearly_known(source.name, context, list(truths.values()))
+    else:
+        known, (positive, *also), undecided = _controls(source.name, context, encode, means)
     return conclude(
         subject,
         result_of(
             ours, source.name, undecided=undecided or ours.undecided, limit=partial(recovery_limit, ours, known)
         ),
-        Figures(figures, baseline, assumptions(context)),
-        positive=exposed.control_of(known, "the method's own messages without privacy, of control records")
-        if known
-        else by_hand,
+        Figures({**figures, **shares}, {**baseline, **of_means}, assumptions(context)),
+        positive=positive,
         negative=negative.control(
             "the same vectors against features of fresh (test) records", detected=ours.flags(negative)
         ),
-        also=(by_hand,) if known else (),
+        also=also,
     )
+
+
+def _truths(source: VectorSource, context: AttackedContext) -> dict[str, Records]:
+    """The true records of every sender that vectors or messages come from, where they are known."""
+    seen = [message.sender for message in context.view.from_clients()]
+    single = [sender for sender in seen if sender != AGGREGATE] or seen
+    found = {sender: truth_of(context, sender) for sender in (*source.senders, *single)}
+    return {sender: records for sender, records in found.items() if records is not None}
+
+
+def _nearly_known(
+    name: str, context: AttackedContext, audited: Sequence[Records]
+) -> tuple[list[Recovery], list[Control], str]:
+    """Whether what comes back nearly does so from clients of control records, as large as the audited ones.
+
+    A count of exact copies, as other sources' controls have, would never catch it: its control is the test itself.
+    """
+    release = "the method's own messages without privacy, of control clients as large as the audited ones"
+    try:
+        largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
+        found = exposed.recovered(exposed.alike(context, largest), name, context)
+    except NotRunError as error:
+        return [], [Control(release, False, str(error), own_shape=True)], str(error)
+    best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
+    caught = any(each.test.beats for each in found)
+    return [], [replace(best.control(release, detected=caught), own_shape=True)], ""
+
+
+def _controls(
+    name: str, context: AttackedContext, encode: Callable[[Records], Matrix], means: Matrix
+) -> tuple[list[Recovery], list[Control], str]:
+    """How known records come back, the controls of that, and why there are none in the release's own shape."""
+    known, undecided = _known(name, context)
+    by_hand = _by_hand(name, context, encode, means)
+    if not known:
+        return known, [by_hand], undecided
+    release = "the method's own messages without privacy, of control records"
+    return known, [exposed.control_of(known, release), by_hand], undecided
 
 
 def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:

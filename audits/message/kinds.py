@@ -15,6 +15,11 @@ def says_remarks(result: AttackResult) -> bool:
     return "rules" in result.artifacts
 
 
+def is_approximate(result: AttackResult) -> bool:
+    """Whether its vectors come back nearly, not exactly: it says how far apart independent searches ended."""
+    return "apart" in result.scores
+
+
 def has_expected_errors(result: AttackResult) -> bool:
     """Whether independent runs say how far its vectors can be trusted: score `expected_error`, one a vector."""
     return "expected_error" in result.scores

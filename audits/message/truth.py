@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import WORSE, Control, LeakTest, Result, by_arithmetic, by_p_value
+from fedassay.audits.stats.identification import Identification
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
@@ -92,19 +93,25 @@ class Recovery:
         closer: Sign-flip test of whether the vectors are closer than the class means; None where none matched.
         farther: The same the other way round.
         tests: Number of tests in the run.
+        named: Whether the vectors name their records in a gallery; None where that was not asked, or does not
+            count: under a claim, only what exceeds what it allows does.
     """
 
     matched: Matched
     closer: PermutationTest | None
     farther: PermutationTest | None
     tests: int
+    named: Identification | None = None
 
     @property
     def test(self) -> LeakTest:
         """Of whether single records came back, exactly or closer than what is known of their class."""
         if self.matched.exact > 0 or self.closer is None:
             return by_arithmetic(self.matched.exact > 0)
-        return by_p_value(self.closer.p, self.tests)
+        if self.named is None:
+            return by_p_value(self.closer.p, self.tests)
+        # Two questions of the same vectors: closer than class means, and nearer to their records than to others.
+        return by_p_value(min(1.0, 2 * min(self.closer.p, self.named.test.p)), self.tests)
 
     def flags(self, negative: Recovery) -> bool:
         """Whether strangers' records come back from the same vectors, by what the finding itself rests on.
@@ -252,13 +259,15 @@ def match(
     )
 
 
-def judge(matched: Matched, rng: np.random.Generator, *, tests: int) -> Recovery:
-    """Test the gain over the baseline, in a run of so many tests."""
+def judge(
+    matched: Matched, rng: np.random.Generator, *, tests: int, named: Identification | None = None
+) -> Recovery:
+    """Test the gain over the baseline, in a run of so many tests; `named` as in `Recovery`."""
     if not len(matched.errors):
         return Recovery(matched, None, None, tests)
     errors, baseline = matched.by_person(matched.errors), matched.by_person(matched.baseline)
     closer = sign_flip(baseline - errors, rng, tests=tests)
-    return Recovery(matched, closer, below_baseline(-errors, -baseline, rng), tests)
+    return Recovery(matched, closer, below_baseline(-errors, -baseline, rng), tests, named)
 
 
 def nothing(name: str) -> VectorSource:
@@ -294,6 +303,12 @@ def result_of(
             f"error {ours.median:.2g} over {len(matched.errors)} {vectors}, {np.median(matched.baseline):.2g} for "
             "the nearest class means"
         )
+        if ours.named is not None:
+            hits, asked = int(ours.named.hits.sum()), len(ours.named.hits)
+            shown += (
+                f"; {hits} of {asked} vectors are nearer to one of their sender's records than to any other "
+                f"(chance {ours.named.chance.mean():.0%})"
+            )
     return Result(
         test=ours.test,
         shown=shown,

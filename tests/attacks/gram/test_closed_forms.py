@@ -161,3 +161,35 @@ def test_the_methods_own_messages_give_records_away(
     features = np.concatenate([client.features for client in task.clients]).astype(np.float64)
     found = vectors(result)[:, : features.shape[1]]
     assert np.median([np.linalg.norm(found - row, axis=1).min() / np.linalg.norm(row) for row in features]) < limit
+
+
+def test_components_of_few_records_with_full_covariances_give_their_records() -> None:
+    """Two components of one class, of 3 and 5 records: their weights say how many, and each is a Gram matrix."""
+    features, _ = sparse(8)
+    groups = features[:3], features[3:]
+    covariances = np.stack([np.cov(group.T, bias=True) + 1e-4 * np.eye(features.shape[1]) for group in groups])
+    fields: dict[FieldKind, Matrix] = {
+        "class_ids": np.array([1.0]),
+        "class_counts": np.array([8.0]),
+        "component_counts": np.array([2.0]),
+        "mixture_weights": np.array([3.0, 5.0]) / 8,
+        "mixture_means": np.stack([group.mean(axis=0) for group in groups]),
+        "mixture_covariances": pack_lower(covariances),
+    }
+    result = attacked(sent(fields))
+    assert errors(vectors(result), features).max() < 1e-3
+    assert (result.vectors[0].labels == 1).all()
+
+
+def test_components_of_no_whole_number_of_records_are_left_alone() -> None:
+    features, _ = sparse(8)
+    fields: dict[FieldKind, Matrix] = {
+        "class_ids": np.array([1.0]),
+        "class_counts": np.array([8.0]),
+        "component_counts": np.array([2.0]),
+        "mixture_weights": np.array([2.6, 5.4]) / 8,
+        "mixture_means": features[:2],
+        "mixture_covariances": pack_lower(np.stack([np.eye(features.shape[1])] * 2)),
+    }
+    message = sent(fields)
+    assert not targets(View((message,), CLASSES, ThreatModel()), gamma=None, differences=False)

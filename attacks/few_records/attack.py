@@ -1,0 +1,160 @@
+"""Single records from mixture components and classes of two to eight records, with diagonal covariances.
+
+A component of m records sends m numbers' first two moments for each feature, which leave little open
+(`components`). What they leave open is decided by how features of one class go together, which the attacker knows
+from images of its own (`law`), by annealing (`search`). Whether to trust what was found it learns from components
+that it makes of its own images in the same way: the records that they are made of are known (`trusted`).
+
+Source: this project. That EM at clients of few records makes components of one to three is a property of FedPFT's
+mixtures (Beitollahi et al. 2024, section 4.1), whose tables 3 and 7 use diagonal and spherical covariances.
+
+Assumes images of the attacker's own of the same classes, encoded by the same backbone.
+
+A null result does not mean that components of few records are safe. Spherical covariances are not attacked: one
+variance for all features says nothing of the order of any. Full covariances are the work of `gram_factorization`.
+Components whose weight is no whole number of records, and noised ones, are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fedassay.attacks.few_records.components import Component, components
+from fedassay.attacks.few_records.law import class_law
+from fedassay.attacks.few_records.search import Found, search
+from fedassay.attacks.few_records.trust import thresholds
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.registry import register
+from fedassay.contracts.sizes import Load, Sizes
+from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.view import View
+from fedassay.plan import rates as rate
+from fedassay.support.errors import NothingToReadError, NotRunError
+from fedassay.support.types import Parameters
+
+NAME = "few_records"
+
+LEAST = 20
+"""Images of the attacker's own below which they say nothing of how features go together."""
+
+_TOGETHER = 8
+"""Components that are annealed side by side."""
+
+
+def _seconds(given: Given, sizes: Sizes, load: Load) -> float:
+    return float(rate.AUDIT * load.cells * given["sweeps"] / 10)
+
+
+@register("attack", "few_records")
+class FewRecords(Parameters):
+    """Recover single records' features from components of few records with diagonal covariances."""
+
+    facts: ClassVar[AttackFacts] = AttackFacts(
+        gives=("vectors",),
+        needs=("attacker_records",),
+        reads=(
+            ("mixture_means", "mixture_covariances", "class_counts"),
+            ("class_means", "class_covariances", "class_counts"),
+        ),
+        cost=_seconds,
+    )
+
+    most: int = Field(default=8, ge=2, le=8)
+    """Largest number of records of a component that is tried."""
+    starts: int = Field(default=8, ge=2)
+    """Independent starts of the search; how far they agree says how far to trust it."""
+    sweeps: int = Field(default=40, ge=1)
+    """Sweeps of a start over all features. Components of four records and more gain by 150."""
+    limit: int = Field(default=64, ge=1)
+    """Components that are tried at most, those of the fewest records first."""
+    own_components: int = Field(default=8, ge=1)
+    """Components of the attacker's own images, for each number of records, that tell when to trust the search."""
+
+    def run(self, view: View, knowledge: Knowledge) -> AttackResult:
+        """Find the records of every component of few.
+
+        Returns:
+            Vectors named `few_records`, m for each component; `apart` for each vector, how far other starts are
+            from it; and `trusted`, 1 where the attacker may take it for a record by what it learned of its own
+            images.
+
+        Raises:
+            NothingToReadError: No component of few records without noise, with a variance for each feature.
+            NotRunError: The attacker has too few images of its own, or of another width.
+        """
+        found, noised = components(view, self.most)
+        if not found:
+            why = "noise is declared on every one" if noised else "with a variance for each feature"
+            raise NothingToReadError(f"the view holds no component of 2 to {self.most} records: {why}")
+        own = knowledge.attacker
+        if own is None or len(own) < LEAST:
+            held = 0 if own is None else len(own)
+            raise NotRunError(
+                f"the attacker has {held} records of its own; {LEAST} are needed to learn what features are like",
+                role="attacker",
+                held=held,
+                needed=LEAST,
+            )
+        features, labels = own.features.astype(np.float64), own.labels
+        width = len(found[0].sums)
+        if features.shape[1] != width:
+            raise NotRunError(f"features have width {width}, the attacker's {features.shape[1]}")
+        chosen = sorted(found, key=lambda part: part.records)[: self.limit]
+        law = class_law(features, labels, knowledge.classes)
+        results: list[tuple[Component, Found]] = []
+        with knowledge.progress.step("records of small components") as advance:
+            for block in _blocks(chosen):
+                advance(len(results), len(chosen))
+                rng = knowledge.seeds.numpy("search", str(block[0].records), str(len(results)))
+                results += zip(block, search(block, law, rng, starts=self.starts, sweeps=self.sweeps), strict=True)
+            limits = thresholds(
+                features,
+                labels,
+                knowledge.classes,
+                sorted({part.records for part in chosen}),
+                knowledge.seeds.numpy("own"),
+                number=self.own_components,
+                starts=self.starts,
+                sweeps=self.sweeps,
+            )
+        return _result(results, limits, len(found) - len(chosen))
+
+
+def _blocks(parts: list[Component]) -> list[list[Component]]:
+    """Components of one number of records, a few at a time."""
+    blocks: list[list[Component]] = []
+    for part in parts:
+        if blocks and len(blocks[-1]) < _TOGETHER and blocks[-1][0].records == part.records:
+            blocks[-1].append(part)
+        else:
+            blocks.append([part])
+    return blocks
+
+
+def _result(results: list[tuple[Component, Found]], limits: Mapping[int, float], left: int) -> AttackResult:
+    apart = np.concatenate([found.apart for _, found in results])
+    sizes = np.repeat([part.records for part, _ in results], [part.records for part, _ in results])
+    trusted = apart <= np.array([limits[int(size)] for size in sizes])
+    source = VectorSource(
+        NAME,
+        np.concatenate([found.records for _, found in results]).astype(np.float32),
+        np.repeat([part.label for part, _ in results], [part.records for part, _ in results]).astype(np.int64),
+        tuple(part.sender for part, _ in results for _ in range(part.records)),
+        np.full(len(apart), -1),
+    )
+    notes = [
+        f"{int(trusted.sum())} of {len(apart)} vectors may be trusted, by components of the attacker's own images"
+    ]
+    if left:
+        notes.append(f"{left} further components of few records were not tried; `limit` is {len(results)}")
+    return AttackResult(
+        NAME,
+        vectors=(source,),
+        scores={"apart": apart, "trusted": trusted.astype(np.float64), "records": sizes.astype(np.float64)},
+        notes=tuple(notes),
+    )
