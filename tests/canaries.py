@@ -101,7 +101,8 @@ def _unit(rows: NDArray[Any]) -> NDArray[np.float64]:
         centred = np.nan_to_num(rows.astype(np.float64), posinf=0.0, neginf=0.0)
         centred = centred - centred.mean(axis=1, keepdims=True)
         norm = np.linalg.norm(centred, axis=1, keepdims=True)
-        return np.nan_to_num(centred / np.where(norm > 0, norm, 1.0))
+        unit: NDArray[np.float64] = np.nan_to_num(centred / np.where(norm > 0, norm, 1.0))
+    return unit
 
 
 def _blobs(content: bytes) -> Iterator[bytes]:

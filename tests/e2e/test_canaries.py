@@ -28,8 +28,8 @@ data:
   split: {{private: 0.3, attacker: 0.3, public: 0.2, test: 0.1}}
 clients: {{count: 2, partition: iid}}
 backbone: {backbone}
-methods: [raw_features: {{}}, fedpft: {{}}]
-attacks: [feature_diffusion: {{preset: tiny}}, message_algebra: {{}}, feature_inversion: {{}}]
+methods: [raw_features: {{}}]
+attacks: [feature_diffusion: {{preset: tiny}}, message_algebra: {{}}]
 audits: [reconstruction: {{}}, message: {{}}]
 """
 _BACKBONES = {"pixels": "{name: pixels}", "small_cnn": "{name: small_cnn, weights: public}"}

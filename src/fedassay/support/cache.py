@@ -141,7 +141,7 @@ def cached_arrays(
         _write(path, about, arrays, limit)
     except (OSError, PlanError) as error:
         # A cache that cannot be written, or where something else stands, costs time, not results.
-        _log.warning("nothing kept in the cache %s: %s", folder(), getattr(error, "strerror", None) or error)
+        _warn_once(f"nothing kept in the cache {path.parents[2]}: {getattr(error, 'strerror', None) or error}")
     return arrays
 
 

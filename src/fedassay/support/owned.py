@@ -48,6 +48,6 @@ def not_ours(path: Path, status: os.stat_result) -> str | None:
         )
     if status.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(status.st_mode):
         return (
-            f"{name} has mode {mode}: others can write to it; look what they put there, then chmod go-w {quoted}"
+            f"{name} has mode {mode}, so others can write to it; check what is in it, then run chmod go-w {quoted}"
         )
     return None
