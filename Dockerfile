@@ -14,9 +14,10 @@ RUN python -m venv /fedassay \
 
 FROM python:3.11-slim
 COPY --from=build /fedassay /fedassay
-# Whatever user runs it may write the cache; USER keeps libraries from looking an unknown user's name up.
+# Whatever user runs it makes a cache of its own below /cache: one that others can write to is not read. USER keeps
+# libraries from looking an unknown user's name up.
 RUN useradd --uid 10001 --create-home assay && mkdir -m 1777 /cache /data
-ENV PATH=/fedassay/bin:$PATH FEDASSAY_CACHE=/cache HOME=/cache USER=assay PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/fedassay/bin:$PATH FEDASSAY_CACHE=/cache/fedassay HOME=/cache USER=assay PYTHONDONTWRITEBYTECODE=1
 USER 10001
 WORKDIR /data
 ENTRYPOINT ["fedassay"]

@@ -130,7 +130,10 @@ class FeatureDiffusion(Parameters):
         return Reconstruction(source, images.reshape(len(source.vectors), count, *images.shape[1:]))
 
     def _model(self, knowledge: Knowledge) -> TrainedDenoiser:
-        """The attacker's model, found again by content: one training serves every release of a sweep."""
+        """The attacker's model, found again by content: one training serves every release of a sweep.
+
+        Its warm start holds the attacker's own images, linearly mapped, so that its entry is a private one.
+        """
         attacker = knowledge.attacker
         assert attacker is not None
         shape: tuple[int, int, int] = attacker.images.shape[1:]

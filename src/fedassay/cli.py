@@ -471,7 +471,7 @@ def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
     \b
     info   where it is and what it holds
     clear  remove every entry
-    drop   remove the private entries (features of records), and keep none from now on
+    drop   remove all that is not of public records alone, and keep none of it from now on
     hold   keep private entries again, which is how it starts
     """
     from dataclasses import asdict
@@ -494,6 +494,8 @@ def cache(action: str, limit: float | None, quiet: bool, as_json: bool) -> int:
             return 0
         say("removed:")
     for name, value in facts.items():
+        if value == "":
+            continue
         words = name.replace("_", " ")
         say(f"{words}: {value:,}" if isinstance(value, int) else f"{words}: {value}")
     return 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.data.sampling import apportion, stratified_sample
 from fedassay.support.errors import PlanError
 
+_MAKERS = {"ImageSet", "replace"}
 _SHARES: dict[Role, float] = {"private": 0.4, "attacker": 0.3, "public": 0.1, "test": 0.2}
 
 
@@ -77,6 +80,26 @@ def test_small_shares_of_small_classes_add_up() -> None:
     train = _images(np.arange(360), labels)
     roles = split_roles(LoadedData(train, None, ""), {"public": 0.05}, np.random.default_rng(0))
     assert len(roles.public) == 18
+
+
+def test_only_what_is_given_a_role_has_one() -> None:
+    """The cache keeps what is computed of `public` records as public, so that nothing else may say it of itself."""
+    data = LoadedData(_images(np.arange(60), np.arange(60) % 3), None, "test")
+    assert data.train.role is None
+    roles = split_roles(data, {**_SHARES, "test": 0.1, "control": 0.1}, np.random.default_rng(0))
+    for role in get_args(Role):
+        assert getattr(roles, role).role == role
+        assert getattr(roles, role).take(np.arange(2)).role == role
+    with_test = split_roles(replace(data, test=data.train), {"private": 1.0}, np.random.default_rng(0))
+    assert with_test.test.role == "test"
+    givers = {
+        path.name
+        for path in (Path(__file__).resolve().parents[2] / "src" / "fedassay").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) in _MAKERS
+        if any(word.arg == "role" for word in call.keywords)
+    }
+    assert givers == {"roles.py"}
 
 
 def test_seeded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,27 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
         path.symlink_to({"link": "/etc/hostname", "device": "/dev/zero", "loop": "record.json"}[kind])
     with pytest.raises(DataError):
         read_regular(path, 100, follow=kind == "device")
+
+
+def test_a_small_file_takes_little_memory_whatever_its_limit_is(tmp_path: Path) -> None:
+    """A machine that has less memory than the limit of a message reads a small one all the same."""
+    (tmp_path / "message").write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert len(read_regular(tmp_path / "message", limits.MESSAGE_BYTES)) == 1000
+        assert tracemalloc.get_traced_memory()[1] < limits.MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_has_more_than_its_size_says_is_read_to_its_limit() -> None:
+    """Those of the system have no size, and others may grow while they are read."""
+    path = Path("/proc/self/status")
+    if not path.is_file():
+        pytest.skip("no /proc here")
+    assert b"Pid:" in read_regular(path, limits.MIB)
+    with pytest.raises(DataError, match="allowed: 10"):
+        read_regular(path, 10)
 
 
 JSON = {

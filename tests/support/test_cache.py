@@ -30,7 +30,7 @@ class Counter:
 
 
 def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.safetensors"))
+    return sorted(folder.glob("*/*/*.safetensors"))
 
 
 def test_built_once_and_read_back_bit_for_bit() -> None:

@@ -178,6 +178,8 @@ class Backbone:
     def features(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         """`extract`, through the cache, as private entries: the same images are extracted once.
 
+        Nothing says here whose images these are, so no input speaks for their being public.
+
         A backbone without weights is not cached: it is as fast to compute as to read.
         """
         if not self.module.state_dict():
@@ -188,7 +190,7 @@ class Backbone:
             "images": digest_arrays({"images": images}),
             "device": self.device,
         }
-        kept = cached_arrays(key, lambda: {"features": self.extract(images)}, private=True)["features"]
+        kept = cached_arrays(key, lambda: {"features": self.extract(images)})["features"]
         return kept
 
 

@@ -91,7 +91,6 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
     key: Key = {
         "what": name,
         "version": _VERSION,
-        "public": public.digest(),
         "classes": request.classes,
         "input_size": request.input_size,
         **_asked(request.preprocessing),
@@ -104,6 +103,7 @@ def _small_cnn(request: BackboneRequest, name: str, features: int) -> Backbone:
             key: tensor.cpu().numpy()
             for key, tensor in _train(module, public, request, features).state_dict().items()
         },
+        inputs={"public": public},
     )
     module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     return finish(

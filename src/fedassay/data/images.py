@@ -30,6 +30,8 @@ class ImageSet:
         features: (n, d) float32, computed elsewhere; None: a backbone computes them of the images.
         together: (n,) int64; records of one number are in one role, though they are of several persons, such as
             neighbouring patches of a picture. None: nothing but persons and identical images belongs together.
+        role: Which of `fedassay.data.roles.Role` all records have; None: they have none yet. Only who gives roles
+            out sets it: what is computed from `public` records alone is kept as public.
 
     Raises:
         ValueError: Shapes or types are others than these, or a label has no name.
@@ -43,6 +45,7 @@ class ImageSet:
     groups: NDArray[np.int64] | None = None
     features: NDArray[np.float32] | None = None
     together: NDArray[np.int64] | None = None
+    role: str | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:
@@ -81,6 +84,7 @@ class ImageSet:
             None if self.groups is None else self.groups[indices],
             None if self.features is None else self.features[indices],
             None if self.together is None else self.together[indices],
+            self.role,
         )
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -94,15 +94,19 @@ def split_roles(data: LoadedData, shares: Mapping[Role, float], rng: np.random.G
         test = data.test.take(indices["test"])
         dropped = len(data.test) - len(test)
     return Roles(
-        private=data.train.take(indices["private"]),
-        attacker=data.train.take(indices["attacker"]),
-        public=data.train.take(indices["public"]),
-        test=test,
-        control=data.train.take(indices["control"]),
+        private=_given(data.train, "private", indices),
+        attacker=_given(data.train, "attacker", indices),
+        public=_given(data.train, "public", indices),
+        test=replace(test, role="test"),
+        control=_given(data.train, "control", indices),
         indices=indices,
         duplicates=len(same) - len(np.unique(same)),
         dropped=dropped,
     )
+
+
+def _given(records: ImageSet, role: Role, indices: Mapping[Role, NDArray[np.int64]]) -> ImageSet:
+    return replace(records.take(indices[role]), role=role)
 
 
 def check_shares(shares: Mapping[Role, float], official_test: bool) -> None:

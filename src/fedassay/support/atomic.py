@@ -40,20 +40,21 @@ KINDS = {
 
 
 @contextmanager
-def open_atomic(path: Path, *, wait: bool = True, private: bool = True) -> Iterator[BinaryIO]:
+def open_atomic(path: Path, *, wait: bool = True, private: bool = True, alone: bool = False) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends well, and vanishes otherwise.
 
     Args:
         path: The target; its folder is made if need be.
         wait: Until the disk has the file, so that it survives a loss of power too.
         private: False for what shows nothing of anybody, such as a plan to start from.
+        alone: Its owner's alone, whatever `FEDASSAY_SHARED` says.
 
     Raises:
         PlanError: Something stands there that is no regular file.
         OSError: The folder cannot be written, or the disk is full.
     """
     refuse_unusual(path)
-    make_folder(path.parent, private=private)
+    make_folder(path.parent, private=private, alone=alone)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
@@ -63,7 +64,7 @@ def open_atomic(path: Path, *, wait: bool = True, private: bool = True) -> Itera
             if wait:
                 os.fsync(stream.fileno())
         # mkstemp makes private files.
-        if not private or is_shared():
+        if not alone and (not private or is_shared()):
             temporary.chmod(0o666 & ~_umask())
         refuse_unusual(path)
         temporary.replace(path)
@@ -72,8 +73,10 @@ def open_atomic(path: Path, *, wait: bool = True, private: bool = True) -> Itera
             temporary.unlink()
 
 
-def make_folder(path: Path, *, private: bool = True) -> None:
+def make_folder(path: Path, *, private: bool = True, alone: bool = False) -> None:
     """Make a folder, and those above it that are missing; one that is there keeps its permissions.
+
+    `private` and `alone` are those of `open_atomic`.
 
     Raises:
         OSError: It cannot be made, or a file stands there.
@@ -82,9 +85,9 @@ def make_folder(path: Path, *, private: bool = True) -> None:
         return
     if path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    make_folder(path.parent, private=private)
+    make_folder(path.parent, private=private, alone=alone)
     try:
-        path.mkdir(mode=0o700 if private and not is_shared() else 0o777)
+        path.mkdir(mode=0o700 if alone or (private and not is_shared()) else 0o777)
     except FileExistsError:
         if not path.is_dir():
             raise
@@ -143,9 +146,9 @@ def chosen_by_user(path: Path, instead: str) -> Iterator[None]:
         raise PlanError(f"{path}: cannot be written ({error.strerror}); {instead}") from None
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all."""
-    with open_atomic(path) as stream:
+def write_bytes(path: Path, data: bytes, *, alone: bool = False) -> None:
+    """Write `data` to `path`, whole or not at all; `alone` as in `open_atomic`."""
+    with open_atomic(path, alone=alone) as stream:
         stream.write(data)
 
 

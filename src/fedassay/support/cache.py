@@ -5,9 +5,14 @@ what came out. Reading checks both, so that a truncated, tampered or foreign fil
 absent and is made again. Writing is atomic; several processes may share a cache. When the folder
 outgrows its limit, the entries that have been unused for longest go first.
 
-Entries that show records (their features) are private: they lie in a folder of their own, `private`, which `drop`
-empties, and from then on they live in a temporary folder as long as a run does. Everything that changes numbers
-but is no part of the question (threads, kernels, versions) is part of every key; see `fedassay.support.numerics`.
+An entry is private unless it proves that it is not: whoever keeps it gives the records that it was computed from,
+and only where each of these has the role `public` does it lie in `public`. All others (features, attackers'
+models, whatever gives no inputs) lie in `private`, which `drop` empties; from then on they live in a temporary
+folder as long as a run does. Everything that changes numbers but is no part of the question (threads, kernels,
+versions) is part of every key; see `fedassay.support.numerics`.
+
+What others could have written is neither read nor added to; see `fedassay.support.owned`. So the files are their
+owner's alone even where `FEDASSAY_SHARED` lets others read a run.
 
 The folder is `FEDASSAY_CACHE`, else `fedassay` under the user's cache folder (`XDG_CACHE_HOME`,
 else `~/.cache`). The limit is `FEDASSAY_CACHE_LIMIT` in GiB, by default 4.
@@ -22,28 +27,28 @@ import math
 import os
 import re
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedassay.support.atomic import write_bytes, write_text
-from fedassay.support.errors import DataError, PlanError
+from fedassay.support.atomic import KINDS, write_bytes
+from fedassay.support.errors import PlanError
 from fedassay.support.hashing import digest_arrays
 from fedassay.support.numerics import numerics
-from fedassay.support.reading import regular_size
+from fedassay.support.owned import not_ours, refused_folder
 from fedassay.support.temporary import temporary_folder
 
-_FORMAT = 2
-_PRIVATE = "private"
+_FORMAT = 3
+_PUBLIC, _PRIVATE = "public", "private"
 _DROPPED = "private.dropped"
 _ELSEWHERE = "FEDASSAY_PRIVATE_CACHE"
 """Set while private entries live in a temporary folder; workers inherit it."""
@@ -58,6 +63,19 @@ Key = Mapping[str, str | int | float | bool | None]
 _log = logging.getLogger(__name__)
 
 
+class Input(Protocol):
+    """Records that an entry is computed from."""
+
+    @property
+    def role(self) -> str | None:
+        """Their role; None where nobody has given them one."""
+        ...
+
+    def digest(self) -> str:
+        """Their content hash."""
+        ...
+
+
 @dataclass(frozen=True)
 class CacheInfo:
     """Where the cache is, what it holds and how much it may hold (bytes).
@@ -66,10 +84,11 @@ class CacheInfo:
         folder: Of the cache.
         entries: Number of entries, private ones among them.
         bytes: Their bytes.
-        private_entries: Number of those that show records.
+        private_entries: Number of those that are not proved to be computed from public records alone.
         private_bytes: Their bytes.
         private: Whether such entries are kept: `hold` or `drop`.
         limit: Bytes that all entries may take.
+        refused: Why the cache is neither read nor written; empty where it is used.
     """
 
     folder: Path
@@ -79,10 +98,11 @@ class CacheInfo:
     private_bytes: int
     private: str
     limit: int
+    refused: str = ""
 
 
 def cached_arrays(
-    key: Key, build: Callable[[], dict[str, NDArray[Any]]], *, private: bool = False
+    key: Key, build: Callable[[], dict[str, NDArray[Any]]], inputs: Mapping[str, Input] | None = None
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays kept under `key`, or build and keep them.
 
@@ -90,7 +110,8 @@ def cached_arrays(
         key: Everything the result depends on, versions of the code that makes it included; threads, kernels and
             versions of libraries are added.
         build: Makes the arrays; called when there is no sound entry.
-        private: The arrays show records.
+        inputs: All records that the arrays are computed from, by the name of their digest in the key. The entry is
+            public where all of them are; without inputs it is private.
 
     Returns:
         The arrays, equal bit for bit whether they were built or read.
@@ -99,14 +120,17 @@ def cached_arrays(
         ValueError: The key holds something else than JSON scalars, or NaN or an infinity.
         PlanError: `FEDASSAY_CACHE_LIMIT` is not a number of GiB.
     """
-    whole = {"format": _FORMAT, "numerics": numerics(str(key.get("device", "cpu"))), **key}
+    given = {} if inputs is None else inputs
+    own = {name: each.digest() for name, each in given.items()}
+    whole = {"format": _FORMAT, "numerics": numerics(str(key.get("device", "cpu"))), **key, **own}
     text = json.dumps(whole, sort_keys=True, allow_nan=False)
     if any(not isinstance(part, str | int | float | bool | None) for part in key.values()):
         raise ValueError(f"cache key {text}: values must be text, numbers, booleans or None")
     name = hashlib.sha256(text.encode()).hexdigest()
-    home = _private_home() if private else folder()
-    path = None if home is None else home / name[:2] / f"{name}.safetensors"
-    kept = None if path is None else _read(path, text)
+    roles = sorted({each.role or "unknown" for each in given.values()}) or ["unknown"]
+    about = {"key": text, "roles": json.dumps(roles)}
+    path = _place(name, private=roles != [_PUBLIC])
+    kept = None if path is None else _read(path, about)
     if kept is not None:
         return kept
     limit = _limit()
@@ -114,27 +138,51 @@ def cached_arrays(
     if path is None:
         return arrays
     try:
-        _write(path, text, arrays, limit)
+        _write(path, about, arrays, limit)
     except (OSError, PlanError) as error:
         # A cache that cannot be written, or where something else stands, costs time, not results.
-        _log.warning("nothing kept in the cache %s: %s", folder(), getattr(error, "strerror", None) or error)
+        _warn_once(f"nothing kept in the cache {path.parents[2]}: {getattr(error, 'strerror', None) or error}")
     return arrays
 
 
+def _place(name: str, *, private: bool) -> Path | None:
+    """Where an entry of this name is or goes; None: it is not kept, or a folder above it is not ours alone."""
+    elsewhere = os.environ.get(_ELSEWHERE)
+    if private and not elsewhere and not holds_private():
+        return None
+    try:
+        home = Path(elsewhere) if private and elsewhere else folder() / (_PRIVATE if private else _PUBLIC)
+    except PlanError as error:
+        _warn_once(f"{error}; no cache is used")
+        return None
+    path = home / name[:2] / f"{name}.safetensors"
+    if problem := refused_folder(home.parent, home, path.parent):
+        _warn_once(f"{problem}; the cache is not used")
+        return None
+    return path
+
+
+@lru_cache(maxsize=64)
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
+
+
 def folder() -> Path:
-    """The cache's folder; it need not exist."""
+    """The cache's folder; it need not exist.
+
+    Raises:
+        PlanError: There is no home folder to have it in.
+    """
     if given := os.environ.get("FEDASSAY_CACHE"):
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification has relative values ignored.
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "fedassay"
-
-
-def _private_home() -> Path | None:
-    """The folder of private entries; None: they are not kept."""
-    if elsewhere := os.environ.get(_ELSEWHERE):
-        return Path(elsewhere)
-    return folder() / _PRIVATE if holds_private() else None
+    if Path(base).is_absolute():
+        return Path(base) / "fedassay"
+    try:
+        return Path.home() / ".cache" / "fedassay"
+    except RuntimeError:
+        raise PlanError("FEDASSAY_CACHE: not set, and this user has no home folder; allowed: a folder") from None
 
 
 @contextmanager
@@ -156,8 +204,14 @@ def private_elsewhere() -> Iterator[Path]:
 
 
 def holds_private() -> bool:
-    """Whether private entries are kept from run to run."""
-    return not (folder() / _DROPPED).exists()
+    """Whether private entries are kept from run to run: nobody has dropped them, and the cache is ours alone."""
+    try:
+        home = folder()
+    except PlanError:
+        return False
+    if problem := refused_folder(home, home / _PRIVATE):
+        _warn_once(f"{problem}; the cache is not used")
+    return not problem and not (home / _DROPPED).exists()
 
 
 def hold() -> CacheInfo:
@@ -167,28 +221,30 @@ def hold() -> CacheInfo:
 
 
 def drop() -> CacheInfo:
-    """Remove every private entry, and keep none from now on; return what there was."""
+    """Remove every private entry, and keep none from now on; return what there was.
+
+    Every entry is private that does not lie among the public ones; so are those of earlier versions of fedassay.
+    """
     before = info()
-    write_text(
-        folder() / _DROPPED,
-        "fedassay cache drop: private entries are not kept; `fedassay cache hold` keeps them\n",
-    )
-    _remove_all([folder() / _PRIVATE])
+    words = b"fedassay cache drop: private entries are not kept; `fedassay cache hold` keeps them\n"
+    write_bytes(folder() / _DROPPED, words, alone=True)
+    _remove_all(_private_homes())
     return before
 
 
 def info() -> CacheInfo:
     """Count the entries and their bytes."""
     every = _entries()
-    private = [size for path, size, _ in every if path.parent.parent.name == _PRIVATE]
+    private = [size for _, size, _ in _entries(_private_homes())]
     return CacheInfo(
         folder(),
         len(every),
         sum(size for _, size, _ in every),
         len(private),
         sum(private),
-        "hold" if holds_private() else "drop",
+        "drop" if (folder() / _DROPPED).exists() else "hold",
         _limit(),
+        refused_folder(*_homes()) or "",
     )
 
 
@@ -203,7 +259,7 @@ def _remove_all(homes: list[Path]) -> None:
     for path, _, _ in _entries(homes):
         path.unlink(missing_ok=True)
     _remove_leftovers(older_than=0.0, homes=homes)
-    for emptied in (*_shelves(homes), *(home for home in homes if home.name == _PRIVATE)):
+    for emptied in (*_shelves(homes), *(home for home in homes if home != folder())):
         with suppress(OSError):  # not empty, or not there: somebody else's file is in it
             emptied.rmdir()
 
@@ -229,20 +285,31 @@ def _evict(limit: int, spared: Path | None) -> None:
             excess -= size
 
 
-def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
+def _read(path: Path, about: dict[str, str]) -> dict[str, NDArray[Any]] | None:
+    """The arrays of an entry that states what `about` does and is what was written; None: there is none."""
     if not os.path.lexists(path):
         return None
     try:
-        # Opening a named pipe would wait for ever.
-        regular_size(path, sys.maxsize, follow=False)
-        with safe_open(path, framework="np") as entry:
-            metadata = entry.metadata() or {}
-            arrays = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118
+        # Opening a named pipe would wait for ever; what is checked is what is read, whoever renames it meanwhile.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError(f"it is {KINDS.get(stat.S_IFMT(status.st_mode), 'no regular file')}")
+            if problem := not_ours(path, status):
+                _warn_once(f"{problem}; the entry is made again")
+                return None
+            with safe_open(f"/dev/fd/{handle}", framework="np") as entry:
+                metadata = entry.metadata() or {}
+                arrays = {name: entry.get_tensor(name) for name in entry.keys()}  # noqa: SIM118
+        finally:
+            os.close(handle)
     # Types that NumPy does not have are TypeErrors.
-    except (SafetensorError, DataError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         _log.warning("cache entry %s is damaged and will be made again: %s", path.name, error)
         return None
-    if metadata.get("key") != key or metadata.get("sha256") != digest_arrays(arrays):
+    stated = {name: value for name, value in metadata.items() if name != "sha256"}
+    if stated != about or metadata.get("sha256") != digest_arrays(arrays):
         _log.warning("cache entry %s is not what was written and will be made again", path.name)
         return None
     with suppress(OSError):  # a read-only cache is still a cache
@@ -250,12 +317,12 @@ def _read(path: Path, key: str) -> dict[str, NDArray[Any]] | None:
     return arrays
 
 
-def _write(path: Path, key: str, arrays: dict[str, NDArray[Any]], limit: int) -> None:
-    data = save(arrays, metadata={"key": key, "sha256": digest_arrays(arrays)})
+def _write(path: Path, about: dict[str, str], arrays: dict[str, NDArray[Any]], limit: int) -> None:
+    data = save(arrays, metadata={**about, "sha256": digest_arrays(arrays)})
     if len(data) > limit:
         _log.warning("a result of %d bytes is larger than the whole cache and is not kept", len(data))
         return
-    write_bytes(path, data)
+    write_bytes(path, data, alone=True)
     _remove_leftovers(older_than=_LEFTOVER_AGE)
     _evict(limit, path)
 
@@ -273,6 +340,11 @@ def _limit() -> int:
 
 def _homes() -> list[Path]:
     """The folders that hold shelves of entries."""
+    return [*_private_homes(), folder() / _PUBLIC]
+
+
+def _private_homes() -> list[Path]:
+    """Those of them whose entries are private: earlier versions kept entries of any kind in the folder itself."""
     return [folder(), folder() / _PRIVATE]
 
 

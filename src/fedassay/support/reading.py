@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from fedassay.support import limits
 from fedassay.support.atomic import KINDS
@@ -58,13 +59,26 @@ def read_regular(path: Path, most: int, *, follow: bool = True, error: type[Feda
         # It may have been replaced meanwhile: a pipe must not be waited for, and a link not be followed.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         with os.fdopen(handle, "rb") as stream:
-            _check(path, os.fstat(handle), most, error)
-            content = stream.read(most + 1)
+            status = os.fstat(handle)
+            _check(path, status, most, error)
+            content = _whole(stream, status.st_size, most)
     except OSError as problem:
         raise error(f"{shown_path(path)}: cannot be read ({_why(problem)})") from None
     if len(content) > most:
         raise error(_too_large(path, len(content), most))
     return content
+
+
+def _whole(stream: BinaryIO, size: int, most: int) -> bytes:
+    """All bytes of a file, or more than `most` of them; as much memory is taken as the file has bytes."""
+    content = stream.read(size + 1)
+    if len(content) <= size:
+        return content
+    # It grows, or is one of the system's own, which have no size.
+    grown = bytearray(content)
+    while len(grown) <= most and (more := stream.read(limits.MIB)):
+        grown += more
+    return bytes(grown)
 
 
 def read_json(path: Path, *, follow: bool = True) -> bytes:
