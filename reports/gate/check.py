@@ -14,7 +14,8 @@ from fedassay.reports.gate.junit import junit as junit_text
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.gate.required import required_now
 from fedassay.reports.gate.sarif import sarif as sarif_text
-from fedassay.reports.gate.vouching import refuse_contradictions, vouched
+from fedassay.reports.gate.verify import tables_unlike
+from fedassay.reports.gate.vouching import refuse_contradictions, same_code, vouched
 from fedassay.support.errors import DataError
 from fedassay.support.text import cut
 
@@ -50,6 +51,9 @@ def check_run(
     if record is not None and record != held:
         raise DataError(f"{run}: its record is no longer the one that was read")
     found = vouched(run, held, key)
+    folder = run if run.is_dir() else run.parent
+    if found.files and same_code(held):
+        found = replace(found, problems=(*found.problems, *tables_unlike(folder, held)))
     refuse_contradictions(run, found)
     outcome = judged(held, policy)
     judgements = [*outcome.judgements]

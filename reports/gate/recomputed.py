@@ -62,7 +62,7 @@ def recomputed(record: RunRecord, folder: Path | None) -> Recomputed:
             found.problems += [f"{name}: {problem}" for problem in (*again.problems, *_claims(cell, again))]
         elif cell.ledger or cell.privacy.accounted is not None:
             found.open.append(f"{name}: the record does not hold the releases that were accounted")
-        if cell.basis is None:
+        if cell.basis is None:  # of an older fedassay, or made by hand
             found.open.append(f"{name}: the record does not say what the cell stands on")
     return found
 
@@ -93,9 +93,8 @@ def _of_the_run(record: RunRecord) -> Iterator[str]:
     if any(cell.basis and cell.basis.plan != plan_digest(record.plan) for cell in known):
         yield "the plan is not the one that the cells were run with"
     if record.redacted:
-        if any(
-            not digest.startswith(KEYED) for cell in known if cell.basis for digest in cell.basis.data.values()
-        ):
+        digests = (digest for cell in known if cell.basis for digest in cell.basis.data.values())
+        if not all(digest.startswith(KEYED) for digest in digests):
             yield "the record says that it is redacted, and holds digests of data that are not keyed"
         if any(finding.pictures for cell in record.cells for finding in cell.findings):
             yield "the record says that it is redacted, and names pictures"
@@ -103,19 +102,20 @@ def _of_the_run(record: RunRecord) -> Iterator[str]:
 
 def _of_the_cell(cell: CellRecord, record: RunRecord) -> Iterator[str]:
     """What follows from the cell alone."""
-    if cell.basis is not None:
-        entry = entry_digest(
-            *(cell.method, cell.label, cell.params, cell.epsilon, cell.delta, cell.adjacency, cell.unit, cell.seed)
-        )
-        if entry != cell.basis.entry:
-            yield "method, parameters, privacy or seed are not those that the cell was run with"
-        # A redacted record keeps no transcript; any other names the one of every cell that a method was run for.
-        kept = cell.released is not None and cell.released.transcript
-        if not (kept or record.redacted or cell.released is None or _is_captured(record)):
-            yield "the record names no transcript of the cell"
-        audits = {finding.audit for finding in cell.findings}
-        if lost := [name for name in _audits_of(record) if name not in audits]:
-            yield f"there is no finding of {lost[0]}, which the plan asks for"
+    if cell.basis is None:
+        return
+    entry = entry_digest(
+        *(cell.method, cell.label, cell.params, cell.epsilon, cell.delta, cell.adjacency, cell.unit, cell.seed)
+    )
+    if entry != cell.basis.entry:
+        yield "method, parameters, privacy or seed are not those that the cell was run with"
+    # A redacted record keeps no transcript; any other names the one of every cell that a method was run for.
+    kept = cell.released is not None and cell.released.transcript
+    if not (kept or record.redacted or cell.released is None or _is_captured(record)):
+        yield "the record names no transcript of the cell"
+    audits = {finding.audit for finding in cell.findings}
+    if lost := [name for name in _audits_of(record) if name not in audits]:
+        yield f"there is no finding of {lost[0]}, which the plan asks for"
     for finding in cell.findings:
         yield from (f"{finding.audit}: {problem}" for problem in _of_the_finding(finding))
     yield from _verdict(cell)
@@ -194,6 +194,6 @@ def _claims(cell: CellRecord, again: Recounted) -> Iterator[str]:
             metric = finding.metrics.get(name)
             if metric is not None and unlike(metric.value, value):
                 yield f"{finding.audit}: {name} is not what was released adds up to"
-        if finding.verdict == "sound" and again.claim is not None:
-            if again.claimed.epsilon > again.claim * _EXCEEDS:
-                yield f"{finding.audit}: a claim is given as sound, and what was released adds up to more"
+        more = again.claim is not None and again.claimed.epsilon > again.claim * _EXCEEDS
+        if finding.verdict == "sound" and more:
+            yield f"{finding.audit}: a claim is given as sound, and what was released adds up to more"

@@ -1,4 +1,4 @@
-"""What a policy requires a run to be: made from this plan, on these data, lately, by this version, signed by whom."""
+"""What a policy requires a run to be: its plan, its data, its age, the version that made it, and its signer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def _one_of(name: str, allowed: Collection[str], found: object) -> Judgement:
     rule = f"requires {name}"
     what = {"plan": "the plan", "data": "the data", "versions": "the version of fedassay"}[name]
     if not isinstance(found, str):
-        return Judgement(
-            rule, "", "undecided", f"the record does not say which {what.removeprefix('the ')} it has"
-        )
+        return Judgement(rule, "", "undecided", f"the record does not say {what}")
     if found in allowed:
         return Judgement(rule, "", "pass", f"{what} is one that the policy names")
     return Judgement(rule, "", "broken", f"{what} is {found}, which the policy does not name")
@@ -52,15 +50,11 @@ def required_now(record: RunRecord, requires: Requires, signer: str | None, now:
         return
     rule = "requires signers"
     if signer is None:
-        yield Judgement(
-            rule, "", "undecided", "the policy names signers, and no key was given: give one with --key"
-        )
+        yield Judgement(rule, "", "undecided", "the policy names signers: give the signer's key with --key")
     elif signer in requires.signers:
         yield Judgement(rule, "", "pass", "the signer is one that the policy names")
     else:
-        yield Judgement(
-            rule, "", "broken", f"the run is signed by the key {signer}, which the policy does not name"
-        )
+        yield Judgement(rule, "", "broken", f"the policy does not name the run's signer, the key {signer}")
 
 
 def _age(record: RunRecord, days: float, now: datetime) -> Judgement:

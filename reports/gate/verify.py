@@ -2,8 +2,8 @@
 
 Four questions. Do record, transcripts and pictures have the digests of the run's statement? Does the record agree
 with itself and with its transcripts, whatever can be computed again being so? Do tables and pages follow from the
-record, that is, are they what this fedassay makes of it? Is the statement signed, where a key says by whom? What was
-not written by a run is not looked at.
+record, that is, are they what this fedassay makes of it? Is the statement signed, where a key says by whom? What
+was not written by a run is not looked at.
 """
 
 from __future__ import annotations
@@ -98,6 +98,16 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
             problems.append(_unlike(name, record))
     about = {name: value for name, value in bound(record).items() if name in ("plan", "data", "date")}
     return Verified(len(found.files), tuple(good), found.signature, tuple(problems), found.open, about)
+
+
+def tables_unlike(folder: Path, record: RunRecord) -> list[str]:
+    """Tables of a run that do not follow from its record."""
+    tables = default_name("csv", False)
+    if not (folder / tables).is_dir():
+        return []
+    files = contents(record).csv_files()
+    wrong = (name for name, text in files.items() if not _holds(folder / tables / name, [text]))
+    return [_unlike(f"{tables}/{name}", record) for name in wrong]
 
 
 def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[tuple[str, bool]]:

@@ -362,7 +362,7 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
 )
 @click.option(
-    "--unverified", is_flag=True, help="Decide on a run that nothing vouches for, such as a bare record."
+    "--unverified", is_flag=True, help="Decide although nothing vouches for the run, such as a bare record."
 )
 @click.option("--sarif", type=Output(), help="Also write SARIF here; - for standard output.")
 @click.option("--junit", type=Output(), help="Also write JUnit XML here; - for standard output.")

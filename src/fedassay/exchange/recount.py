@@ -99,7 +99,7 @@ def transcript_of(what: Released) -> Transcript:
     blocks = 0
     try:
         for number, by in enumerate(what.sent):
-            sender = {role: name for name, role in _ROLES.items()}.get(by.role, f"client/{number}")
+            sender = next((name for name, role in _ROLES.items() if role == by.role), f"client/{number}")
             if sum(message.count for message in by.messages) + len(messages) > 40 * limits.MESSAGES:
                 raise DataError("the record says that more messages were sent than are added up again")
             for message in by.messages:

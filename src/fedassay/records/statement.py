@@ -1,11 +1,10 @@
 """What a run, or its evidence, vouches for: an in-toto statement of the SHA-256 of its files.
 
 A run's statement is about its record, transcripts and pictures, and lies in its folder as `statement.json`
-(in-toto Attestation Framework, Statement v1). It says as well
-which plan and data the run had, when it ended, and what was decided. By itself it shows accidents and edits by hand. Against a forger,
-who would write it again, it is signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any
-signer of in-toto statements makes. Tables and pages are not listed: they follow from the record, and are held
-against it.
+(in-toto Attestation Framework, Statement v1). It says as well which plan and data the run had, when it ended, and
+what was decided. By itself it shows accidents and edits by hand. Against a forger, who would write it again, it is
+signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any signer of in-toto statements makes.
+Tables and pages are not listed: they follow from the record, and are held against it.
 """
 
 from __future__ import annotations
