@@ -404,16 +404,21 @@ def load_record(run: Path) -> RunRecord:
         )
     content = read_json(path, follow=named)
     try:
-        return RunRecord.model_validate_json(content)
+        record = RunRecord.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         version = _version(content)
         if version is not None and version > SCHEMA:
-            raise DataError(
-                f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads"
-            ) from None
+            raise _newer(path, version) from None
         raise DataError(f"{path}: {where or 'not a record'}: {problem['msg']}") from None
+    if record.schema_ > SCHEMA:
+        raise _newer(path, record.schema_)
+    return record
+
+
+def _newer(path: Path, version: int) -> DataError:
+    return DataError(f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads")
 
 
 def _version(content: bytes) -> int | None:
