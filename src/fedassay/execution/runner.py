@@ -81,6 +81,8 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     device = _device_here(scenario, options)
     threads = threads_now()
     secret = key_of_digests() if options.redact else None
+    # Of an earlier run in this process: its files may have changed since.
+    _prepared.cache_clear()
     # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
