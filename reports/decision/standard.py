@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from fedassay.records.record import RunRecord
+from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy, load_policy
 
 
@@ -20,3 +21,10 @@ def standard_name(record: RunRecord) -> str:
     """Name of the shipped policy that fits a run."""
     captured = isinstance(record.plan, dict) and "transcript" in record.plan
     return "messages" if captured else "strict"
+
+
+def decision_on(record: RunRecord) -> dict[str, str]:
+    """What the statement of a run says was decided: the policy, by name and digest, and the outcome."""
+    policy = standard_policy(record)
+    outcome = {0: "pass", 1: "broken", 2: "undecided"}[judged(record, policy).exit_code]
+    return {"policy": policy.name, "sha256": policy.digest, "outcome": outcome}

@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from fedassay.records.record import RunRecord
+from fedassay.records.record import RunRecord, load_record
 from fedassay.reports.document.output import write_page
+from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.judging import Outcome, judged
 from fedassay.reports.gate.junit import junit as junit_text
 from fedassay.reports.gate.policy import Policy
+from fedassay.reports.gate.required import required_now
 from fedassay.reports.gate.sarif import sarif as sarif_text
+from fedassay.reports.gate.verify import tables_unlike
+from fedassay.reports.gate.vouching import refuse_contradictions, same_code, vouched
+from fedassay.support.errors import DataError
+from fedassay.support.text import cut
+
+
+def check_run(
+    run: Path,
+    policy: Policy,
+    *,
+    key: Path | None = None,
+    unverified: bool = False,
+    record: RunRecord | None = None,
+    sarif: Path | None = None,
+    junit: Path | None = None,
+) -> Outcome:
+    """Hold a run folder against a policy, trusting nothing that can be computed again.
+
+    A run that lacks what vouches for it cannot be decided, unless that is waived.
+
+    Args:
+        run: The run folder, or a record.json.
+        policy: The policy.
+        key: The public key (PEM) of whoever must have signed the run; None: nobody need have.
+        unverified: Decide on a run that nothing vouches for; what contradicts itself is refused all the same.
+        record: What was read from there before; None: it is read.
+        sarif: As for `check_record`.
+        junit: As for `check_record`.
+
+    Raises:
+        DataError: There is no record, or it is not what was written, or `key` did not sign it.
+        PlanError: The key cannot be read, or a file cannot be written.
+    """
+    held = load_record(run)
+    if record is not None and record != held:
+        raise DataError(f"{run}: its record is no longer the one that was read")
+    found = vouched(run, held, key)
+    folder = run if run.is_dir() else run.parent
+    if found.files and same_code(held):
+        found = replace(found, problems=(*found.problems, *tables_unlike(folder, held)))
+    refuse_contradictions(run, found)
+    outcome = judged(held, policy)
+    judgements = [*outcome.judgements]
+    judgements += required_now(held, policy.requires, found.signer, datetime.now(UTC))
+    lacks = (*found.missing, *found.open)
+    words = f"It is not verified: {cut(lacks[0], 200)}. {found.words}" if lacks else found.words
+    if lacks and not unverified:
+        why = f"{lacks[0]}{f' (and {len(lacks) - 1} more)' if len(lacks) > 1 else ''}"
+        judgements.append(Judgement("verified", "", "undecided", f"{why}; --unverified decides all the same"))
+    return _written(held, replace(outcome, judgements=tuple(judgements), provenance=words), sarif, junit)
 
 
 def check_record(
     record: RunRecord, policy: Policy, sarif: Path | None = None, junit: Path | None = None
 ) -> Outcome:
-    """Hold a run against a policy.
+    """Hold the record of a run that this process made against a policy.
 
     Args:
         record: The run.
@@ -27,6 +81,11 @@ def check_record(
         PlanError: A file cannot be written.
     """
     outcome = judged(record, policy)
+    now = required_now(record, policy.requires, None, datetime.now(UTC))
+    return _written(record, replace(outcome, judgements=(*outcome.judgements, *now)), sarif, junit)
+
+
+def _written(record: RunRecord, outcome: Outcome, sarif: Path | None, junit: Path | None) -> Outcome:
     for path, text in ((sarif, sarif_text), (junit, junit_text)):
         if path is not None:
             write_page(text(record, outcome), path)

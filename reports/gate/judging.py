@@ -16,6 +16,7 @@ from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
 from fedassay.reports.gate.covered import applies, complete, nothing_concluded, relevant, seen_small
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
+from fedassay.reports.gate.required import required
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
@@ -30,6 +31,8 @@ class Outcome:
 
     policy: str
     judgements: tuple[Judgement, ...]
+    provenance: str = ""
+    """What vouches for the run, in one sentence; empty where this process made it."""
 
     @property
     def exit_code(self) -> int:
@@ -52,7 +55,8 @@ class Outcome:
         count = {state: sum(item.state == state for item in self.judgements) for state in ("pass", *marks)}
         counts = f"{count['pass']} passed, {count['broken']} broken, {count['undecided']} undecided"
         end = {0: "the run passes", 1: "the run does not pass", 2: "it could not be decided"}[self.exit_code]
-        lines.append(f"policy {self.policy}: {end} ({counts})")
+        answer = f"policy {self.policy}: {end} ({counts})"
+        lines.append(f"{answer}. {self.provenance}" if self.provenance else answer)
         return "\n".join(map(plain, lines))
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,6 +64,7 @@ class Outcome:
         return {
             "policy": self.policy,
             "exit_code": self.exit_code,
+            **({"provenance": self.provenance} if self.provenance else {}),
             "judgements": [{**asdict(judgement), "sentence": judgement.sentence} for judgement in self.judgements],
         }
 
@@ -78,6 +83,7 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
             yield Judgement("cells", "", "undecided", f"the run has no method entry labelled {label!r}")
     if not cells:
         yield Judgement("cells", "", "undecided", "no cell of the run is in the policy's scope")
+    yield from required(record, policy.requires)
     for error in record.errors:
         yield Judgement("run", error.cell, "undecided", f"{error.stage} failed: {error.message}")
     for cell in cells:

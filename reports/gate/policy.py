@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedassay.contracts.registry import every_audit, metrics
 from fedassay.plan.json_schema import DescribedSchema
 from fedassay.plan.schema import read_yaml
+from fedassay.records.basis import text_digest
 from fedassay.records.record import Verdict
 from fedassay.reports.words.metrics import COMMUNICATION, UTILITY
 from fedassay.support.errors import PlanError
@@ -33,6 +34,10 @@ def demanded_audits() -> tuple[str, ...]:
     return tuple(every_audit())
 
 
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256, in hexadecimal."""
+
+
 class Scope(Frozen):
     """Which cells the rules are put to.
 
@@ -43,6 +48,29 @@ class Scope(Frozen):
 
     labels: tuple[str, ...] = ()
     epsilon: Literal["all", "finite"] = "all"
+
+
+class Requires(Frozen):
+    """What a run must be, so that another one cannot be shown in its place.
+
+    Attributes:
+        plan: Digests of plans, of which it is made from one (`fedassay verify` prints them).
+        data: Digests of the data of a run, of which it has one.
+        days: It ended at most so many days ago.
+        versions: Versions of fedassay, of which one made it.
+        signers: SHA-256 of public keys (DER), of which one signed it; `check` is to be given that key.
+    """
+
+    plan: tuple[Digest, ...] = ()
+    data: tuple[Digest, ...] = ()
+    days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    versions: tuple[str, ...] = ()
+    signers: tuple[Digest, ...] = ()
+
+    @property
+    def demands(self) -> bool:
+        """Whether it demands anything."""
+        return bool(self.plan or self.data or self.versions or self.signers) or self.days is not None
 
 
 class Policy(Frozen):
@@ -63,6 +91,7 @@ class Policy(Frozen):
         limit_of_detection: By audit, the largest leak that it may have missed: where it found none, the smallest
             leak that it would have found must be at most that; above it the policy cannot decide.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
+        requires: What the run must be; age and signer are looked at by `fedassay check` alone.
     """
 
     name: str = Field(min_length=1)
@@ -76,6 +105,12 @@ class Policy(Frozen):
     coverage: Literal["any", "complete"] = "any"
     limit_of_detection: dict[str, float] = Field(default_factory=dict)
     forbidden_verdicts: tuple[Verdict, ...] = ()
+    requires: Requires = Requires()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rules, by which a statement names the policy."""
+        return text_digest(self.model_dump(mode="json"))
 
     @field_validator("maximum", "minimum")
     @classmethod
@@ -116,6 +151,7 @@ class Policy(Frozen):
         rules = (
             *(self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts, self.limit_of_detection),
             self.coverage != "any",
+            self.requires.demands,
         )
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")
@@ -158,6 +194,7 @@ def parse_policy(content: object, where: str) -> Policy:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"]) or "policy"
         if problem["type"] == "extra_forbidden":
-            allowed = Scope.model_fields if problem["loc"][0] == "cells" else Policy.model_fields
+            inner: dict[object, type[Frozen]] = {"cells": Scope, "requires": Requires}
+            allowed = inner.get(problem["loc"][0], Policy).model_fields
             raise PlanError(f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}") from None
         raise PlanError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None

@@ -1,28 +1,28 @@
 """Whether a run is what was written: its files, its pages, and whoever signed it.
 
-Three questions. Do record, transcripts and pictures have the digests of the run's statement? Do tables and pages
-follow from the record, that is, are they what this fedassay makes of it? Is the statement signed, where a key says
-by whom? What was not written by a run is not looked at.
+Four questions. Do record, transcripts and pictures have the digests of the run's statement? Does the record agree
+with itself and with its transcripts, whatever can be computed again being so? Do tables and pages follow from the
+record, that is, are they what this fedassay makes of it? Is the statement signed, where a key says by whom? What
+was not written by a run is not looked at.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedassay import __version__
-from fedassay.records.digests import altered
-from fedassay.records.record import FILE, RunRecord, load_record
+from fedassay.records.record import RunRecord, load_record
 from fedassay.records.redacted import redact
-from fedassay.records.signature import signed_by
-from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, envelope_of, read_statement
+from fedassay.records.statement import bound
 from fedassay.reports import DEFAULT_NAMES, default_name, render
 from fedassay.reports.document.content import contents
 from fedassay.reports.gate.policy import Policy
-from fedassay.support.errors import DataError, PlanError
+from fedassay.reports.gate.vouching import vouched
+from fedassay.support.errors import DataError
 from fedassay.support.reading import read_regular
 
 _FOLDERS = ("csv", "evidence")
@@ -38,12 +38,16 @@ class Verified:
         pages: Names of the tables and pages that follow from the record.
         signature: In words.
         problems: What does not hold, one line each; empty where everything does.
+        open: What could not be computed again, one line each.
+        about: Digests of plan and data, and the date, by which a policy can demand the run.
     """
 
     files: int
     pages: tuple[str, ...]
     signature: str
     problems: tuple[str, ...]
+    open: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
         """A few lines for a terminal."""
@@ -51,6 +55,8 @@ class Verified:
             f"files: {self.files} of the statement compared",
             f"pages: {len(self.pages)} follow from the record",
             f"signature: {self.signature}",
+            *(f"{name}: {value}" for name, value in self.about.items() if value is not None),
+            *(f"not verified: {words}" for words in self.open),
             *(f"does not hold: {problem}" for problem in self.problems),
         ]
         return "\n".join([*lines, "does not hold" if self.problems else "holds"])
@@ -63,6 +69,8 @@ class Verified:
             "pages": list(self.pages),
             "signature": self.signature,
             "problems": list(self.problems),
+            "open": list(self.open),
+            **self.about,
         }
 
 
@@ -78,54 +86,28 @@ def verify(run: Path, key: Path | None = None, policy: Policy | None = None) -> 
         DataError: There is no record, or record, statement or envelope cannot be read.
         PlanError: The key cannot be read.
     """
-    if key is not None and not os.path.lexists(key):
-        raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
     folder = run.parent if run.is_file() else run
     record = load_record(folder)
-    statement = read_statement(folder)
-    problems = []
-    if statement is None:
-        problems.append(f"{STATEMENT} is not there: an older fedassay wrote the run, or it did not end")
-    words, signed, unsigned = _signature(folder, key)
-    problems += unsigned
-    if signed is not None and signed != statement:
-        problems.append(f"{STATEMENT} is not what was signed")
-    vouched = signed or statement
-    expected = {} if vouched is None else vouched.expected()
-    if vouched is not None and FILE not in expected:
-        problems.append(f"{STATEMENT} does not list {FILE}")
-    problems += altered(folder, expected)
-    problems += [] if vouched is None else _unlisted(record, expected)
+    found = vouched(folder, record, key)
+    problems = [*found.missing, *found.problems]
     good = []
     for name, holds in _pages(folder, record, policy):
         if holds:
             good.append(name)
         else:
             problems.append(_unlike(name, record))
-    return Verified(len(expected), tuple(good), words, tuple(problems))
+    about = {name: value for name, value in bound(record).items() if name in ("plan", "data", "date")}
+    return Verified(len(found.files), tuple(good), found.signature, tuple(problems), found.open, about)
 
 
-def _signature(folder: Path, key: Path | None) -> tuple[str, Statement | None, list[str]]:
-    """In words; the statement that was signed; what is wrong with it."""
-    envelope = envelope_of(folder)
-    if envelope is None:
-        words = "none"
-        return words, None, [] if key is None else [f"{ENVELOPE} is not there: nobody signed the run"]
-    if key is None:
-        return "not checked: give the signer's public key with --key", None, []
-    signed = signed_by(folder, envelope, key)
-    if signed is None:
-        return "not by this key", None, [f"{ENVELOPE} is not signed by {key}"]
-    return f"by {key}", signed, []
-
-
-def _unlisted(record: RunRecord, expected: dict[str, str]) -> Iterator[str]:
-    """Pictures that the report shows and nobody vouches for."""
-    for cell in record.cells:
-        for finding in cell.findings:
-            for picture in finding.pictures:
-                if picture.file not in expected:
-                    yield f"{picture.file} is shown, but the statement does not list it"
+def tables_unlike(folder: Path, record: RunRecord) -> list[str]:
+    """Tables of a run that do not follow from its record."""
+    tables = default_name("csv", False)
+    if not (folder / tables).is_dir():
+        return []
+    files = contents(record).csv_files()
+    wrong = (name for name, text in files.items() if not _holds(folder / tables / name, [text]))
+    return [_unlike(f"{tables}/{name}", record) for name in wrong]
 
 
 def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[tuple[str, bool]]:

@@ -358,22 +358,35 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     type=click.Path(path_type=Path),
     help="Policy file (docs/policy.md); strict.yaml, research.yaml and messages.yaml of configs/policies ship.",
 )
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
+)
+@click.option(
+    "--unverified", is_flag=True, help="Decide although nothing vouches for the run, such as a bare record."
+)
 @click.option("--sarif", type=Output(), help="Also write SARIF here; - for standard output.")
 @click.option("--junit", type=Output(), help="Also write JUnit XML here; - for standard output.")
 @_quiet
 @_json
-def check(run: Path, policy: Path, sarif: Path | None, junit: Path | None, quiet: bool, as_json: bool) -> int:
+def check(
+    run: Path,
+    policy: Path,
+    key: Path | None,
+    unverified: bool,
+    sarif: Path | None,
+    junit: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
     """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
     from fedassay.console import policy_file
-    from fedassay.records.record import load_record
-    from fedassay.records.statement import refuse_altered
-    from fedassay.reports.gate.check import check_record
+    from fedassay.reports.gate.check import check_run
     from fedassay.reports.gate.policy import load_policy
 
     _no_json_beside(as_json, sarif, junit)
     _not_the_record(run, sarif, junit)
-    refuse_altered(run)
-    outcome = check_record(load_record(run), load_policy(policy_file(policy)), sarif=sarif, junit=junit)
+    held = load_policy(policy_file(policy))
+    outcome = check_run(run, held, key=key, unverified=unverified, sarif=sarif, junit=junit)
     if as_json:
         say_json(json.dumps(outcome.as_dict(), indent=1))
     elif not quiet:

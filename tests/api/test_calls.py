@@ -141,7 +141,12 @@ def test_check_takes_every_form_of_a_policy(ran: fedassay.Run, tmp_path: Path) -
         for policy in (rules, tmp_path / "mine.yaml", Policy.model_validate(rules))
     ]
     assert {outcome.exit_code for outcome in outcomes} == {1}
-    assert len({outcome.text() for outcome in outcomes}) == 1
+    assert len({outcome.judgements for outcome in outcomes}) == 1
+    # What this process made needs nobody who vouches for it.
+    unsigned = [
+        outcome.text().endswith("whoever can edit this folder could have written it.") for outcome in outcomes
+    ]
+    assert unsigned == [False] * 3 + [True] * 6
     assert ran.recommend("strict").policy == "strict"
     # What a console shows of it is an answer, and not the whole record.
     assert ran.recommend("strict").answer in repr(ran.recommend("strict"))

@@ -140,6 +140,17 @@ def test_the_action_ends_as_check_does(policy: str, repository: Repository) -> N
     assert "fedcgs" in (repository.folder.parent / "summary").read_text()
 
 
+def test_the_action_verifies_a_finished_run(repository: Repository) -> None:
+    assert _run_action(repository, plan="plan.yaml", policy="kept.yaml")[0] == 0
+    assert _run_action(repository, policy="kept.yaml")[0] == 0
+    code, _, said = _run_action(repository, policy="kept.yaml", key="plan.yaml")
+    assert (code, "nobody signed the run" in said) == (1, True)
+    page = repository.folder / "assay" / "report.html"
+    page.write_text(page.read_text().replace("<h1>", "<h1>All is well: "))
+    code, _, said = _run_action(repository, policy="kept.yaml")
+    assert (code, "report.html does not follow from the record" in said) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

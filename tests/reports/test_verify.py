@@ -169,7 +169,7 @@ def test_a_run_that_was_changed(whole: Path, change: Callable[[Path], None], wor
 def test_check_refuses_a_record_that_was_changed(whole: Path, tmp_path: Path) -> None:
     _flip(whole)
     policy = tmp_path / "policy.yaml"
-    policy.write_text("name: any\n")
+    policy.write_text("name: any\nclaims: not_disproved\n")
     with pytest.raises(DataError, match=r"record\.json is not what was written.*fedassay verify"):
         CliRunner().invoke(cli, ["check", str(whole), "--policy", str(policy)], catch_exceptions=False)
 

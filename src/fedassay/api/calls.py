@@ -150,16 +150,26 @@ def load(run: Where) -> Run:
     from fedassay.records.record import load_record
 
     path = Path(run)
-    return Run(load_record(path), path if path.is_dir() else path.parent)
+    return Run(load_record(path), path if path.is_dir() else path.parent, path)
 
 
-def check(run: Where | Run, policy: Where | Mapping[str, Any] | Policy) -> Outcome:
+def check(
+    run: Where | Run,
+    policy: Where | Mapping[str, Any] | Policy,
+    *,
+    key: Where | None = None,
+    unverified: bool = False,
+) -> Outcome:
     """Hold a run against a policy.
 
     Args:
-        run: A run, its folder, or its record.json. Files are refused where they are not what was written.
+        run: A run, its folder, or its record.json. Files are refused where they are not what was written; a run
+            that this process made is taken as it is.
         policy: A file, the name of one that ships (`strict`, `research`, `messages`), the same as a mapping, or a
             `Policy`.
+        key: Public key (PEM) of whoever must have signed the run; None: nobody need have.
+        unverified: Decide on a run that nothing vouches for, such as a bare record.json; without it the outcome is
+            that this could not be decided.
 
     Returns:
         The outcome: `exit_code` is 0 where the run passes, 1 where it breaks the policy, 2 where that could not be
@@ -167,15 +177,10 @@ def check(run: Where | Run, policy: Where | Mapping[str, Any] | Policy) -> Outco
 
     Raises:
         PlanError: The policy is wrong.
-        DataError: There is no record, or it was altered.
+        DataError: There is no record, it was altered, or `key` did not sign it.
     """
-    from fedassay.records.statement import refuse_altered
-
     held = as_policy(policy)
-    if not isinstance(run, Run):
-        refuse_altered(Path(run))
-        run = load(run)
-    return run.check(held)
+    return (run if isinstance(run, Run) else load(run)).check(held, key=key, unverified=unverified)
 
 
 def compare(*runs: Where | Run) -> Comparison:

@@ -31,10 +31,12 @@ class Run:
     Attributes:
         record: The whole record, typed; everything else here follows from it.
         folder: The run folder.
+        source: The run folder or record.json that the run was read from; None: this process made the run.
     """
 
     record: RunRecord
     folder: Path
+    source: Path | None = None
 
     @property
     def errors(self) -> tuple[ErrorRecord, ...]:
@@ -110,15 +112,29 @@ class Run:
 
         return decide(self.record, self._policy(policy))
 
-    def check(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy) -> Outcome:
+    def check(
+        self,
+        policy: str | os.PathLike[str] | Mapping[str, Any] | Policy,
+        *,
+        key: str | os.PathLike[str] | None = None,
+        unverified: bool = False,
+    ) -> Outcome:
         """Hold the run against a policy, rule by rule; see `fedassay.check`.
 
-        Raises:
-            PlanError: The policy is wrong.
-        """
-        from fedassay.reports.gate.judging import judged
+        A run that this process made is taken as it is, unless a key is given.
 
-        return judged(self.record, self._policy(policy))
+        Raises:
+            PlanError: The policy is wrong, or the key cannot be read.
+            DataError: The run was read from files, and they are not what was written.
+        """
+        from fedassay.reports.gate.check import check_record, check_run
+
+        held = self._policy(policy)
+        source = self.source or (None if key is None else self.folder)
+        if source is None:
+            return check_record(self.record, held)
+        pem = None if key is None else Path(key)
+        return check_run(source, held, key=pem, unverified=unverified, record=self.record)
 
     def report(
         self,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedassay.data.images import are_pictures, need_pictures
+from fedassay.support.hashing import digest_arrays
 from fedassay.support.types import Bools, Floats, Images, Ints
 
 
@@ -94,3 +97,18 @@ def joined(name: str, parts: Sequence[Records]) -> Records:
         lambda _images: np.concatenate([part.features for part in parts]),
         np.concatenate(groups) if len(groups) == len(parts) else None,
     )
+
+
+def records_digest(records: Records, features: bool) -> str:
+    """SHA-256 over the images and labels of records, and over whom they are of.
+
+    Args:
+        records: The records.
+        features: Whether their features count as well: where they were not computed of the images here.
+    """
+    arrays: dict[str, NDArray[Any]] = {"images": records.images, "labels": records.labels}
+    if records.groups is not None:
+        arrays["groups"] = records.groups
+    if features:
+        arrays["features"] = records.features
+    return digest_arrays(arrays)

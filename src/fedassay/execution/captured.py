@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.execution import runfolder
+from fedassay.execution.basis import basis_of_messages, key_of_digests
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
 from fedassay.execution.of_transcript import case_of_transcript
@@ -31,6 +32,7 @@ from fedassay.plan.files import check_files
 from fedassay.plan.rates import in_words
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Scenario, parse_plan, read_yaml
+from fedassay.records.basis import keyed
 from fedassay.records.record import RunRecord
 from fedassay.records.redacted import redact
 from fedassay.reports import table_names
@@ -110,6 +112,11 @@ def audit_transcript(
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         if options.infer:
             resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
+        key = key_of_digests() if options.redact else None
+        if key is not None:
+            for about in (resolved["transcript"], *resolved["transcript"].get("again", ())):
+                about["sha256"] = keyed(about["sha256"], key)
+        case = replace(case, basis=basis_of_messages(case, resolved, key))
         with runfolder.claim(
             out, resolved, resume=False, force=options.force, tables=table_names, redact=options.redact
         ):

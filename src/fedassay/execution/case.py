@@ -22,6 +22,7 @@ from fedassay.execution.stages import Stages
 from fedassay.plan.next_run import NextRun
 from fedassay.plan.schema import Component
 from fedassay.privacy.tape import Tape
+from fedassay.records.basis import Basis
 from fedassay.records.record import Finding
 from fedassay.similarity.metrics import Similarity
 from fedassay.support.progress import Progress
@@ -186,6 +187,8 @@ class Case:
         place: Where the work is done.
         warnings: What must be said of the plan.
         another: Another run of the cell, of which it is said what it would take; None where there is no plan.
+        basis: What the cell stands on; None where nobody says.
+        keeps: Whether the run keeps its transcript.
     """
 
     key: str
@@ -201,3 +204,5 @@ class Case:
     place: Place
     warnings: tuple[str, ...] = ()
     another: NextRun | None = None
+    basis: Basis | None = None
+    keeps: bool = False

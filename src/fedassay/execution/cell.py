@@ -24,7 +24,9 @@ from fedassay.data.images import NO_PICTURES
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.ledger import Accounted, account, ledger_rows
+from fedassay.exchange.recount import released
 from fedassay.exchange.release import PrivacyClaim
+from fedassay.exchange.transcript import MANIFEST
 from fedassay.exchange.view import View
 from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
@@ -34,8 +36,10 @@ from fedassay.execution.repeated import run_once
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component
+from fedassay.records.basis import Released
+from fedassay.records.digests import file_digest
 from fedassay.records.manifest import note
-from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow
+from fedassay.records.record import CellPrivacy, CellRecord, Coverage, ErrorRecord, Finding, LedgerRow, Verdict
 from fedassay.support.errors import NothingToReadError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.text import file_name
@@ -76,20 +80,27 @@ class Work:
         asked, transcript = self.case.entry.privacy, produced.outcome.transcript
         rows: tuple[LedgerRow, ...] = ()
         accounted: Accounted | None = None
+        sent: Released | None = None
         with self.stages("accounting"):
             rows = ledger_rows(transcript, asked.adjacency)
             accounted = account(transcript, asked.adjacency, asked.delta, asked.unit)
+            sent = released(transcript, self._manifest())
         if accounted is None or self.stages.errors:
             failed = self.stages.errors[-1]
             findings = self._none_run(f"not tried after a failure: {failed.stage}: {failed.message}")
         else:
             findings = self._audited(produced, accounted)
-        return self._finished(findings, produced, accounted, rows)
+        return self._finished(findings, produced, accounted, rows, sent)
 
     def lost(self, reason: str) -> FinishedCell:
         """The record of a cell that could not be worked on to its end."""
         self.stages.errors.append(ErrorRecord(cell=self.case.key, stage="worker", message=reason))
         return self._finished(self._none_run(reason))
+
+    def _manifest(self) -> str:
+        """SHA-256 of the manifest of the transcript that the run keeps; empty where it keeps none."""
+        name = f"transcripts/{self.case.key}/{MANIFEST}"
+        return (file_digest(self.case.place.folder, name) or "") if self.case.keeps else ""
 
     def _none_run(self, reason: str) -> list[Finding]:
         return [_not_run(audit.name, None, reason) for audit in self.case.audits]
@@ -128,7 +139,9 @@ class Work:
     ) -> list[Finding]:
         with self.stages(stage):
             try:
-                return admitted(audit, assess())
+                # What the plan asks for is in the record, whatever comes of it.
+                found = admitted(audit, assess())
+                return found or [_not_run(audit, attack, "the audit gave no finding")]
             except NotRunError as error:
                 return [_not_run(audit, attack, str(error))]
         return [_not_run(audit, attack, "the audit failed; see errors")]
@@ -257,6 +270,7 @@ class Work:
         produced: Produced | None = None,
         accounted: Accounted | None = None,
         rows: tuple[LedgerRow, ...] = (),
+        sent: Released | None = None,
     ) -> FinishedCell:
         entry = self.case.entry
         record = CellRecord(
@@ -281,10 +295,23 @@ class Work:
                 *(() if produced is None else (*produced.outcome.notes, *produced.outcome.transcript.notes)),
             ),
             seconds={stage: round(value, 3) for stage, value in self.stages.seconds.items()},
+            key=self.case.key,
+            basis=self.case.basis,
+            released=sent,
         )
         return FinishedCell(
             cell=record, errors=tuple(self.stages.errors), out_of_memory=bool(self.stages.out_of_memory)
         )
+
+    def _not_judged(self, produced: Produced | None, verdict: Verdict, reason: str) -> CellPrivacy:
+        """The claim of a cell that failed: of what was sent, else of what the plan asks for; nobody judged it."""
+        claim = (
+            self.case.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
+        )
+        claimed = claim.epsilon if isinstance(claim, PrivacyClaim) else None
+        if claimed is not None:
+            reason = f"the claim of epsilon {claimed:g} was not judged: {reason}"
+        return CellPrivacy(claimed=claimed, accounted=None, verdict=verdict, reason=reason)
 
     def _privacy(
         self, findings: Sequence[Finding], produced: Produced | None, accounted: Accounted | None
@@ -294,7 +321,7 @@ class Work:
         verdict = judged.verdict if judged else "not_run"
         reason = judged.reason if judged else f"the plan has no {claim_audit()} audit"
         if produced is None or accounted is None:
-            return CellPrivacy(claimed=None, accounted=None, verdict=verdict, reason=reason)
+            return self._not_judged(produced, verdict, reason)
         transcript = produced.outcome.transcript
         observed = judged.metrics.get("observed") if judged else None
         smallest = min((len(client) for client in self.case.known.clients), default=0)

@@ -19,6 +19,7 @@ from fedassay.contracts.sizes import Sizes
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
+from fedassay.execution.basis import basis_of
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
@@ -35,7 +36,12 @@ from fedassay.support.seeds import Seeds
 
 
 def case_of_plan(
-    scenario: Scenario, cell: Cell, prepared: Prepared, shared: dict[str, object], place: Place
+    scenario: Scenario,
+    cell: Cell,
+    prepared: Prepared,
+    shared: dict[str, object],
+    place: Place,
+    key: bytes | None = None,
 ) -> Case:
     """What there is to do in a cell of a plan.
 
@@ -45,6 +51,7 @@ def case_of_plan(
         prepared: The records of the cell's seed.
         shared: What the cells of that seed share.
         place: Where the work is done.
+        key: Of the digests of data in a redacted run.
     """
     plan, method = scenario.plan, cell.method
     seeds = _seeds(cell)
@@ -71,6 +78,8 @@ def case_of_plan(
         place=place,
         warnings=scenario.warnings,
         another=NextRun(scenario, cell, _sizes(plan, prepared)),
+        basis=basis_of(scenario, cell, prepared, key),
+        keeps=key is None,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,14 +14,14 @@ from numpy.typing import NDArray
 
 from fedassay.backbones import build
 from fedassay.backbones.base import Backbone, BackboneRequest
-from fedassay.backbones.precomputed import precomputed
+from fedassay.backbones.precomputed import is_precomputed, precomputed
 from fedassay.data.domains import leave_out
 from fedassay.data.evaluation import held_out
 from fedassay.data.images import ImageSet
 from fedassay.data.loading import load
 from fedassay.data.official_roles import official_roles
 from fedassay.data.partition import partition
-from fedassay.data.records import Records
+from fedassay.data.records import Records, records_digest
 from fedassay.data.roles import Role, Roles, split_roles
 from fedassay.plan.own_images import data_seeds, request_of, shares_of
 from fedassay.plan.schema import Plan
@@ -60,6 +62,17 @@ class Prepared:
     classes: int
     backbone: Backbone
     facts: dict[str, Any]
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the records of each role: images, labels, persons, and features that came with them."""
+        own = is_precomputed(self.backbone)
+        private = [records_digest(client, own) for client in self.clients]
+        others = {"test": self.test, "evaluation": self.evaluation, "public": self.public, "control": self.control}
+        others |= {"attacker": self.attacker, "fresh": self.fresh}
+        return {"private": hashlib.sha256(";".join(private).encode()).hexdigest()} | {
+            role: records_digest(records, own) for role, records in others.items() if records is not None
+        }
 
 
 def prepare(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fedassay.records import manifest
+from fedassay.records.basis import plan_digest
 from fedassay.records.digests import altered, digests
 from fedassay.records.manifest import CELLS, PLAN, Tables
 from fedassay.records.record import FILE, CellRecord, ErrorRecord
@@ -77,7 +77,8 @@ def claim(
         PlanError: The folder holds a run, or something in the way of one that no run wrote; another process writes
             to it; or the plan differs.
     """
-    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    # Whoever ran out of memory may give cells more: resources are no part of it.
+    digest = plan_digest(plan)
     if folder.exists() and not folder.is_dir():
         raise PlanError(f"-o {folder}: it is a file; a folder is needed")
     held = [name for name in _OWN if manifest.holds(folder, name)]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fedassay.execution import engines, runfolder
+from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
 from fedassay.execution.of_plan import case_of_plan, similarity_of
@@ -79,6 +80,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     """Run into `folder`; cells work in `work`, which is another folder where nothing private is kept."""
     device = _device_here(scenario, options)
     threads = threads_now()
+    secret = key_of_digests() if options.redact else None
+    # Of an earlier run in this process: its files may have changed since.
+    _prepared.cache_clear()
     # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
@@ -90,9 +94,9 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
                 require_persons([each.name for each in clients], [each.groups for each in clients])
         similarity_of(scenario.plan.similarity.lpips, scenario.base, device)
         with runfolder.claim(
-            folder, _that_counts(scenario), options.resume, options.force, table_names, options.redact
+            folder, scenario.resolved(), options.resume, options.force, table_names, options.redact
         ):
-            done = _run_cells(scenario, work, device, options, progress)
+            done = _run_cells(scenario, work, device, options, progress, secret)
             record = RunRecord(
                 plan=scenario.resolved(),
                 environment={**describe(device, options.command, started), "plan": dict(scenario.source)},
@@ -103,11 +107,6 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
             record = redact(record) if options.redact else record
             write_run(folder, record)
     return record
-
-
-def _that_counts(scenario: Scenario) -> dict[str, Any]:
-    """The plan as far as a resumed run must have the same: whoever ran out of memory may give cells more."""
-    return {key: value for key, value in scenario.resolved().items() if key != "resources"}
 
 
 def _device_here(scenario: Scenario, options: RunOptions) -> str:
@@ -122,62 +121,87 @@ def _device_here(scenario: Scenario, options: RunOptions) -> str:
     return choose_device("cpu" if options.device == "cpu" else "auto")
 
 
+def _kept(
+    scenario: Scenario, folder: Path, device: str, progress: Progress, threads: int
+) -> dict[str, FinishedCell]:
+    """The finished cells of a run that is resumed.
+
+    Raises:
+        PlanError: One was altered, or stands on something else than further ones would.
+    """
+    found = {cell.key: (cell, runfolder.finished(folder, cell.key)) for cell in scenario.cells}
+    done = {key: (cell, kept) for key, (cell, kept) in found.items() if kept is not None}
+    pairs = []
+    for cell, kept in done.values():
+        prepared = _prepared(scenario.plan, scenario.base, cell.seed, device, progress, threads)
+        pairs.append((kept.cell, basis_of(scenario, cell, prepared, None)))
+    refuse_unlike(folder, pairs)
+    return {key: kept for key, (_, kept) in done.items()}
+
+
 def _run_cells(
-    scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress
+    scenario: Scenario, folder: Path, device: str, options: RunOptions, progress: Progress, secret: bytes | None
 ) -> list[FinishedCell]:
-    done = {}
-    for cell in scenario.cells:
-        kept = runfolder.finished(folder, cell.key) if options.resume else None
-        if kept is not None:
-            done[cell.key] = kept
+    done = _kept(scenario, folder, device, progress, threads_now()) if options.resume else {}
     waiting = [cell for cell in scenario.cells if cell.key not in done]
-    keys = [cell.key for cell in waiting]
+    names = [cell.key for cell in waiting]
     # Workers may have another current folder, and those of a cluster another device.
     there = options.device if options.engine == "ray" else device
     threads = threads_now()
-    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=there, threads=threads)
+    elsewhere = partial(run_cell, scenario, folder=folder.resolve(), device=there, threads=threads, secret=secret)
     needs = scenario.plan.resources
     jobs = needs.workers(min(options.jobs, max(1, len(waiting))), device)
     if options.engine == "ray":
-        results = engines.run_ray(keys, elsewhere, options.jobs, needs)
+        results = engines.run_ray(names, elsewhere, options.jobs, needs)
     elif jobs > 1:
-        results = engines.run_local(keys, elsewhere, jobs, needs.threads_of(jobs))
+        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs))
     else:
-        here = partial(run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress)
-        results = engines.run_here(keys, here)
+        here = partial(
+            run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress, secret=secret
+        )
+        results = engines.run_here(names, here)
     with progress.step("cells") as advance:
         advance(0, len(waiting))
-        for number, (key, result) in enumerate(results, 1):
-            done[key] = result or _lost(scenario, key, Place(folder, device, progress), threads)
+        for number, (name, result) in enumerate(results, 1):
+            done[name] = result or _lost(scenario, name, Place(folder, device, progress), threads, secret)
             advance(number, len(waiting))
     return [done[cell.key] for cell in scenario.cells]
 
 
-def _lost(scenario: Scenario, key: str, place: Place, threads: int) -> FinishedCell:
+def _lost(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> FinishedCell:
     """The record of a cell whose worker died twice. It is not stored, so that `--resume` tries it again."""
-    return Work(_case(scenario, key, place, threads)).lost(
+    return Work(_case(scenario, key, place, threads, secret)).lost(
         "its worker process died, and again when the cell ran alone: killed, or out of memory; "
         "--resume tries the cell again"
     )
 
 
 def run_cell(
-    scenario: Scenario, key: str, folder: Path, device: str, threads: int, progress: Progress = SILENT
+    scenario: Scenario,
+    key: str,
+    folder: Path,
+    device: str,
+    threads: int,
+    progress: Progress = SILENT,
+    secret: bytes | None = None,
 ) -> FinishedCell:
-    """Run one cell and store its result in the run folder; `threads` as in `prepare`."""
+    """Run one cell and store its result in the run folder.
+
+    `threads` are as in `prepare`, `secret` is the key of the digests of data in a redacted run.
+    """
     place = Place(folder, choose_device(device), progress)
     runfolder.renew_scratch(folder, key, numerics(place.device))
-    done = Work(_case(scenario, key, place, threads)).run()
+    done = Work(_case(scenario, key, place, threads, secret)).run()
     if not done.out_of_memory:
         runfolder.keep(folder, key, done)
         runfolder.drop_scratch(folder, key)
     return done
 
 
-def _case(scenario: Scenario, key: str, place: Place, threads: int) -> Case:
+def _case(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> Case:
     cell = next(cell for cell in scenario.cells if cell.key == key)
     prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress, threads)
-    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place)
+    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret)
 
 
 @lru_cache(maxsize=4)

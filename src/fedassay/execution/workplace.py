@@ -10,6 +10,7 @@ from fedassay.records import manifest
 from fedassay.records.record import RunRecord
 from fedassay.records.statement import write_statement
 from fedassay.reports import table_names, write_report, write_tables
+from fedassay.reports.decision.standard import decision_on
 from fedassay.support.cache import holds_private, private_elsewhere
 
 
@@ -34,4 +35,4 @@ def write_run(folder: Path, record: RunRecord) -> None:
     write_tables(record, folder / "tables")
     record.save(folder)
     write_report(record, folder, "html", folder / "report.html")
-    write_statement(folder, record)
+    write_statement(folder, record, decision_on(record))

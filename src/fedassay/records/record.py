@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, Field, PlainSerializer, ValidationError, field_validator, model_validator
 
+from fedassay.records.basis import Basis, Released
 from fedassay.records.facts import ControlFact, Harm, Obstacle, Remedy, TestFact, Thing
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.atomic import write_text
@@ -276,7 +277,9 @@ class CellRecord(Frozen):
     """Everything measured on one method entry at one epsilon, delta and seed.
 
     Since schema 2 it holds `tape`, the answers to the questions about what left (empty where none was asked);
-    `unit`, whose privacy it speaks of; and `coverage`, which is empty where nobody computed it.
+    `unit`, whose privacy it speaks of; and `coverage`, which is empty where nobody computed it. `key` names its
+    files in the run folder, `basis` is what it stands on, and `released` what its ledger adds up; older records
+    lack these.
     """
 
     method: str
@@ -297,6 +300,9 @@ class CellRecord(Frozen):
     coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
+    key: str = ""
+    basis: Basis | None = None
+    released: Released | None = None
 
 
 class ErrorRecord(Frozen):
@@ -358,6 +364,24 @@ class RunRecord(Frozen):
                 raise ValueError(f"{name}: given {shown(sections[name])}; must be {words}")
         return plan
 
+    @model_validator(mode="after")
+    def _alike(self) -> Self:
+        """Cells of one record stand on one plan, and those of one seed on the same data and weights."""
+        seen: dict[int | None, CellRecord] = {}
+        for cell in self.cells:
+            if cell.basis is None:
+                continue
+            for other in (seen.setdefault(cell.seed, cell), next(iter(seen.values()))):
+                assert other.basis is not None
+                same = ("data", "weights") if other.seed == cell.seed else ()
+                for name in ("plan", "cells", *same):
+                    if getattr(cell.basis, name) != getattr(other.basis, name):
+                        raise ValueError(
+                            f"the cells {shown(other.key)} and {shown(cell.key)} stand on unlike {name}: they are "
+                            f"of no single run"
+                        )
+        return self
+
     def save(self, folder: Path) -> None:
         """Write record.json into `folder`, whole or not at all."""
         write_text(folder / FILE, self.to_json())
@@ -380,16 +404,21 @@ def load_record(run: Path) -> RunRecord:
         )
     content = read_json(path, follow=named)
     try:
-        return RunRecord.model_validate_json(content)
+        record = RunRecord.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         version = _version(content)
         if version is not None and version > SCHEMA:
-            raise DataError(
-                f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads"
-            ) from None
+            raise _newer(path, version) from None
         raise DataError(f"{path}: {where or 'not a record'}: {problem['msg']}") from None
+    if record.schema_ > SCHEMA:
+        raise _newer(path, record.schema_)
+    return record
+
+
+def _newer(path: Path, version: int) -> DataError:
+    return DataError(f"{path}: schema {version} is newer than {SCHEMA}, the newest this fedassay reads")
 
 
 def _version(content: bytes) -> int | None:

@@ -6,6 +6,7 @@ Whoever signs (securesystemslib itself, in-toto, cosign) writes the envelope; fe
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,20 @@ from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, Statement, signed
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import check_json, read_regular
+
+_MISSING = "--key: securesystemslib is not installed; install fedassay[sign]"
+
+
+def fingerprint(key: Path) -> str:
+    """SHA-256 of a public key (its DER form, SubjectPublicKeyInfo), by which a policy names a signer.
+
+    Raises:
+        PlanError: The key cannot be read, or securesystemslib is not installed.
+    """
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    der = _public(key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
 
 
 def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
@@ -32,20 +47,16 @@ def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
         PlanError: The key cannot be read, or securesystemslib is not installed.
     """
     try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from securesystemslib.dsse import Envelope
         from securesystemslib.exceptions import FormatError
         from securesystemslib.signer import SSlibKey
     except ImportError:
-        raise PlanError("--key: securesystemslib is not installed; install fedassay[sign]") from None
-    content = read_regular(key, limits.KEY_BYTES, error=PlanError)
+        raise PlanError(_MISSING) from None
+    loaded = _public(key)
     try:
-        public = SSlibKey.from_crypto(load_pem_public_key(content))
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise PlanError(
-            f"--key {key}: no public key in it ({str(error).partition(chr(10))[0]}); allowed: a PEM file"
-        ) from None
+        public = SSlibKey.from_crypto(loaded)
+    except ValueError as error:
+        raise _no_key(key, error) from None
     try:
         read = Envelope.from_dict(_content(folder, envelope))
     except (KeyError, TypeError, ValueError, AttributeError, FormatError):
@@ -55,6 +66,24 @@ def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
     if not any(_is_signed(public, signature, read.pae()) for signature in read.signatures.values()):
         return None
     return signed_statement(base64.b64encode(read.payload), folder)
+
+
+def _public(key: Path) -> Any:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError:
+        raise PlanError(_MISSING) from None
+    content = read_regular(key, limits.KEY_BYTES, error=PlanError)
+    try:
+        return load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_key(key, error) from None
+
+
+def _no_key(key: Path, error: Exception) -> PlanError:
+    reason = str(error).partition("\n")[0]
+    return PlanError(f"--key {key}: no public key in it ({reason}); allowed: a PEM file")
 
 
 def _content(folder: Path, envelope: bytes) -> dict[str, Any]:

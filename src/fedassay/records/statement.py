@@ -1,10 +1,10 @@
 """What a run, or its evidence, vouches for: an in-toto statement of the SHA-256 of its files.
 
 A run's statement is about its record, transcripts and pictures, and lies in its folder as `statement.json`
-(in-toto Attestation Framework, Statement v1). By itself it shows accidents and edits by hand. Against a forger,
-who would write it again, it is signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any
-signer of in-toto statements makes. Tables and pages are not listed: they follow from the record, and are held
-against it.
+(in-toto Attestation Framework, Statement v1). It says as well which plan and data the run had, when it ended, and
+what was decided. By itself it shows accidents and edits by hand. Against a forger, who would write it again, it is
+signed: as the payload of a DSSE envelope, `statement.dsse.json`, which any signer of in-toto statements makes.
+Tables and pages are not listed: they follow from the record, and are held against it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError
 
 from fedassay import __version__
 from fedassay.records import manifest
-from fedassay.records.digests import altered, digests
+from fedassay.records.basis import data_digest, plan_digest
+from fedassay.records.digests import digests
 from fedassay.records.record import FILE, RunRecord
 from fedassay.support import limits
 from fedassay.support.atomic import write_text
@@ -77,14 +78,31 @@ def statement_text(about: Literal["run", "evidence"], found: Mapping[str, str], 
     return plain_json(statement.model_dump_json(by_alias=True, indent=1)) + "\n"
 
 
-def write_statement(folder: Path, record: RunRecord) -> None:
-    """Write the statement of a run whose files are all written."""
+def bound(record: RunRecord) -> dict[str, Any]:
+    """What a statement says of a run beside its files: plan, data and date, all of which the record holds."""
+    plan = record.plan if isinstance(record.plan, dict) else {}
+    return {
+        "name": plan.get("name"),
+        "redacted": record.redacted,
+        "plan": plan_digest(record.plan),
+        "data": data_digest((cell.seed, cell.basis) for cell in record.cells),
+        "date": record.environment.get("finished"),
+    }
+
+
+def write_statement(folder: Path, record: RunRecord, decision: Mapping[str, Any] | None = None) -> None:
+    """Write the statement of a run whose files are all written.
+
+    Args:
+        folder: The run folder.
+        record: Its record.
+        decision: Name and digest of the policy that the run was held to, and the outcome; None: to none.
+    """
     names = (name for name in manifest.noted(folder) if name.startswith(("transcripts/", "artifacts/")))
     found = digests(folder, [FILE, *names])
-    plan = record.plan if isinstance(record.plan, dict) else {}
     # What was signed before speaks of another run.
     (folder / ENVELOPE).unlink(missing_ok=True)
-    text = statement_text("run", found, name=plan.get("name"), redacted=record.redacted)
+    text = statement_text("run", found, **bound(record), decision=None if decision is None else dict(decision))
     write_text(folder / STATEMENT, text)
 
 
@@ -124,19 +142,6 @@ def signed_statement(payload: bytes, folder: Path) -> Statement:
         raise DataError(f"{folder / ENVELOPE}: its payload is not base64") from None
     check_json(content, folder / ENVELOPE)
     return _parsed(content, folder / ENVELOPE)
-
-
-def refuse_altered(run: Path) -> None:
-    """Refuse a run whose files are not what its statement says; one without a statement passes.
-
-    Raises:
-        DataError: They are not.
-    """
-    folder = run if run.is_dir() else run.parent
-    statement = read_statement(folder)
-    if statement is not None and (problems := altered(folder, statement.expected())):
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise DataError(f"{run}: {problems[0]}{more}; `fedassay verify {run}` says what it finds")
 
 
 def _parsed(content: bytes, path: Path) -> Statement:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,35 @@ _PACKAGES = (
     "scikit-image",
     "lpips",
 )
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the installed libraries that compute."""
+    known = {name: installed_version(name) for name in _PACKAGES}
+    return {"python": platform.python_version()} | {name: found for name, found in known.items() if found}
+
+
+@cache
+def code_digest(others: tuple[Path, ...] = ()) -> str:
+    """SHA-256 over the sources of fedassay, as they are installed, and over other files.
+
+    Args:
+        others: Sources of components from elsewhere.
+    """
+    whole = hashlib.sha256()
+    root = Path(__file__).resolve().parents[1]
+    # The rooms are links in a checkout and folders in an installed package: the names are the same.
+    found = [
+        Path(folder, name)
+        for folder, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
+    for name, path in sorted((path.relative_to(root).as_posix(), path) for path in found):
+        whole.update(f"{name}:{hashlib.sha256(path.read_bytes()).hexdigest()};".encode())
+    for path in sorted(others):
+        whole.update(f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()};".encode())
+    return whole.hexdigest()
 
 
 def describe(device: str, command: list[str], started: datetime) -> dict[str, Any]:

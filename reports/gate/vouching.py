@@ -1,0 +1,167 @@
+"""What vouches for a run: its statement, its signature, and that nothing in it contradicts.
+
+Nothing is trusted that can be computed again. What contradicts is refused; what is missing leaves the run
+unverified; and without a signature anybody who can edit the folder could have made all of it agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedassay import __version__
+from fedassay.records.digests import altered
+from fedassay.records.record import FILE, RunRecord
+from fedassay.records.signature import fingerprint, signed_by
+from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, bound, envelope_of, read_statement
+from fedassay.reports.decision.standard import decision_on
+from fedassay.reports.gate.recomputed import recomputed
+from fedassay.support.environment import code_digest
+from fedassay.support.errors import DataError, PlanError
+
+ANYBODY = "whoever can edit this folder could have written it"
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """What was found.
+
+    Attributes:
+        problems: What contradicts, one line each: such a run is refused.
+        missing: What a run that ended has and this one lacks: such a run is not verified.
+        open: What could not be computed again.
+        files: SHA-256 of the files that somebody vouches for, by name.
+        signature: In words.
+        signer: SHA-256 of the key whose signature was checked, or None.
+        words: What vouches for the run, in one sentence.
+    """
+
+    problems: tuple[str, ...]
+    missing: tuple[str, ...]
+    open: tuple[str, ...]
+    files: dict[str, str]
+    signature: str
+    signer: str | None
+    words: str
+
+
+def vouched(run: Path, record: RunRecord, key: Path | None = None) -> Vouched:
+    """Find out what vouches for a run.
+
+    Args:
+        run: The run folder, or a record.json, which is vouched for where it lies in a run folder.
+        record: What it holds.
+        key: The public key (PEM) of whoever must have signed; None: nobody need have.
+
+    Raises:
+        DataError: Statement or envelope cannot be read.
+        PlanError: The key cannot be read.
+    """
+    if key is not None and not os.path.lexists(key):
+        raise PlanError(f"--key {key}: no such file; allowed: a PEM file with a public key")
+    folder = run if run.is_dir() else run.parent
+    bare = not run.is_dir() and run.name != FILE
+    statement = None if bare else read_statement(folder)
+    words, signed, problems = ("none", None, []) if bare and key is None else _signature(folder, key)
+    missing: list[str] = []
+    if statement is None:
+        missing.append(f"{STATEMENT} is not there: an older fedassay wrote the run, or it did not end")
+    if signed is not None and signed != statement:
+        problems.append(f"{STATEMENT} is not what was signed")
+    by = signed or statement
+    expected = {} if by is None else by.expected()
+    again = recomputed(record, None if bare else folder)
+    open_ = list(again.open)
+    if by is not None:
+        problems += altered(folder, expected)
+        missing += _unlisted(record, expected)
+        wrong, lacking = _unbound(by, record)
+        problems += wrong
+        (missing if by.predicate.get("fedassay") == __version__ else open_).extend(lacking)
+    problems += again.problems
+    missing += again.missing
+    signer = None if key is None or signed is None else fingerprint(key)
+    return Vouched(
+        tuple(dict.fromkeys(problems)),
+        tuple(dict.fromkeys(missing)),
+        tuple(dict.fromkeys(open_)),
+        expected,
+        words,
+        signer,
+        _words(key, signer, envelope=not bare and os.path.lexists(folder / ENVELOPE)),
+    )
+
+
+def _words(key: Path | None, signer: str | None, envelope: bool) -> str:
+    if signer is not None:
+        return f"It is signed by {key}."
+    if envelope:
+        return f"Its signature was not checked, which takes --key: {ANYBODY}."
+    return f"It is unsigned: {ANYBODY}."
+
+
+def refuse_contradictions(run: Path, found: Vouched) -> None:
+    """Refuse a run that is not what was written.
+
+    Raises:
+        DataError: It is not.
+    """
+    if found.problems:
+        more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
+        raise DataError(f"{run}: {found.problems[0]}{more}; `fedassay verify {run}` says what it finds")
+
+
+def _signature(folder: Path, key: Path | None) -> tuple[str, Statement | None, list[str]]:
+    """In words; the statement that was signed; what is wrong with it."""
+    envelope = envelope_of(folder)
+    if envelope is None:
+        words = "none"
+        return words, None, [] if key is None else [f"{ENVELOPE} is not there: nobody signed the run"]
+    if key is None:
+        return "not checked: give the signer's public key with --key", None, []
+    signed = signed_by(folder, envelope, key)
+    if signed is None:
+        return "not by this key", None, [f"{ENVELOPE} is not signed by {key}"]
+    return f"by {key}", signed, []
+
+
+def _unlisted(record: RunRecord, expected: dict[str, str]) -> Iterator[str]:
+    """What a statement of this record lists, and this one does not."""
+    if FILE not in expected:
+        yield f"{STATEMENT} does not list {FILE}"
+    for cell in record.cells:
+        if cell.released is not None and cell.released.transcript:
+            name = f"transcripts/{cell.key}/transcript.json"
+            if name not in expected:
+                yield f"{STATEMENT} does not list {name}"
+        for finding in cell.findings:
+            for picture in finding.pictures:
+                if picture.file not in expected:
+                    yield f"{picture.file} is shown, but the statement does not list it"
+
+
+def same_code(record: RunRecord) -> bool:
+    """Whether the very code that is installed here made a run, and nothing but it."""
+    return bool(record.cells) and all(cell.basis and cell.basis.code == code_digest() for cell in record.cells)
+
+
+def _unbound(statement: Statement, record: RunRecord) -> tuple[list[str], list[str]]:
+    """What a statement says of its run otherwise than the record does, and what it does not say."""
+    said, wrong, lacking = statement.predicate, [], []
+    expected: dict[str, Any] = bound(record)
+    if "fedassay" in record.environment:
+        expected["fedassay"] = record.environment["fedassay"]
+    # Other code may judge otherwise, and may ship other policies.
+    if same_code(record) and "decision" in said:
+        expected["decision"] = decision_on(record)
+    for name, value in expected.items():
+        if name not in said:
+            lacking.append(f"{STATEMENT} does not say the run's {name}")
+        elif said[name] != value:
+            wrong.append(f"{STATEMENT} says another {name} than the record")
+    if "decision" not in said:
+        lacking.append(f"{STATEMENT} does not say what was decided")
+    return wrong, lacking
