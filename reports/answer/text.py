@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fedassay.reports.answer.answer import Answer
 from fedassay.reports.answer.rows import DASH, AnswerRow
 from fedassay.reports.words.numbers import significant
-from fedassay.support.text import cut, plain
+from fedassay.support.text import plain
 
 WIDTH = 100
 """Columns of a line."""
@@ -37,7 +37,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     if len(found.rows) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:
-        yield cut(plain(f"  {sweep.clause}"), WIDTH)
+        yield _short(plain(f"  {sweep.clause}"), WIDTH)
     if len(found.sweeps) > _SWEEPS:
         yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
     takes = f" ({found.next.takes})" if found.next.takes else ""
@@ -57,10 +57,10 @@ def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
         accuracy = significant(row.measured)
         beside = f" ({row.majority})" if known else ""
         line = (
-            f"{row.mark} {cut(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.answer:<9}"
-            f"{cut(row.brief, 30):<32}{accuracy}{beside}"
+            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.answer:<9}"
+            f"{_short(row.brief, 30):<32}{accuracy}{beside}"
         )
-        yield cut(plain(line), WIDTH)
+        yield _short(plain(line), WIDTH)
     if len(rows) > _ROWS:
         yield f"  {len(rows) - _ROWS} more methods, in the report"
 
@@ -70,6 +70,10 @@ def _wrapped(words: str, before: str, most: int = 3) -> Iterator[str]:
     found = textwrap.wrap(plain(words), WIDTH - len(before), break_long_words=True, max_lines=most, placeholder=" …")
     for number, line in enumerate(found):
         yield f"{before if number == 0 else ' ' * max(2, len(before))}{line}"[: WIDTH + 2]
+
+
+def _short(words: str, most: int) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
 def _capital(words: str) -> str:

@@ -41,11 +41,11 @@ class Outcome:
         states = {judgement.state for judgement in self.judgements}
         return 1 if "broken" in states else 2 if "undecided" in states else 0
 
-    def text(self) -> str:
-        """What is broken, what is undecided, and how many passed; equal reasons are said once."""
+    def text(self, verbose: bool = True) -> str:
+        """How many rules passed, and `verbose` what is broken or undecided; equal reasons are said once."""
         marks: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
         lines = []
-        for state, mark in marks.items():
+        for state, mark in marks.items() if verbose else ():
             alike: dict[str, list[str]] = {}
             for judgement in self.judgements:
                 if judgement.state == state:
