@@ -32,8 +32,8 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.sentences import harm_clause, listed, sentence, silent_clause, who
-from fedassay.reports.words.summary import distinct, silent
+from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
+from fedassay.reports.words.summary import distinct, silence
 
 _MOST = 3
 """Sentences of an answer."""
@@ -228,12 +228,12 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         place = "" if captured or len(decision.everything) == 1 else f"{name}, "
         yield f"{lead}: {place}{first}."
     yield from (sentence(reason) for reason in reasons)
-    if worst_leak(subject) is None and worst_fault(subject) is None and silent(subject.group):
-        yield sentence(silent_clause(silent(subject.group)))
+    if worst_leak(subject) is None and worst_fault(subject) is None:
+        yield from (sentence(words) for words in silence(subject.group))
 
 
 def _unjudged(subject: Option) -> str:
-    return "no attack was run" if not silent(subject.group) else "the policy does not judge releases without noise"
+    return next(silence(subject.group), "the policy does not judge releases without noise")
 
 
 def _reasons(option: Option) -> Iterator[str]:
@@ -285,8 +285,7 @@ def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
 def _missed(subject: Option | None) -> str:
     if subject is None or worst_leak(subject) is not None or any(refuted(cell) for cell in subject.group.cells):
         return ""
-    quiet = silent(subject.group)
-    return sentence(silent_clause(quiet)) if quiet else ""
+    return next((sentence(words) for words in silence(subject.group)), "")
 
 
 def _accuracy(subject: Option | None) -> str:

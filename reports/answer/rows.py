@@ -17,8 +17,8 @@ from fedassay.reports.words.groups import over_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
-from fedassay.reports.words.sentences import harm_clause, silent_clause
-from fedassay.reports.words.summary import silent
+from fedassay.reports.words.sentences import harm_clause
+from fedassay.reports.words.summary import silence, silent
 from fedassay.reports.words.verdicts import Tone
 
 Word = Literal["yes", "no", "not yet"]
@@ -166,8 +166,8 @@ def _worst(option: Option) -> tuple[str, str]:
         return fault_clause(fault), _FAULTS[fault.kind] if fault.refuted else "claim not supported"
     for judgement in decisive(option):
         return judgement.short, _in_few_words(judgement)
-    quiet = silent(option.group)
-    return silent_clause(quiet), "no leak found" if quiet else "no attack was run"
+    words = next(silence(option.group), "no attack was run")
+    return words, "no leak found" if silent(option.group) else "no attack was run"
 
 
 def decisive(option: Option) -> list[Judgement]:

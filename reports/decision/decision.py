@@ -104,11 +104,11 @@ def decide(
     Raises:
         PlanError: The run has no such release.
     """
-    judgements = tuple(judge(record, policy))
+    every = tuple(judge(record, policy))
     asked = asked_for(record, method, epsilon)
-    everything = [_option(record, group, judgements) for group in asked]
+    everything = [_option(record, group, every) for group in asked]
     names = {cell_name(c, several_deltas(record), several_seeds(record)) for g in asked for c in g.cells}
-    judgements = tuple(each for each in judgements if not each.cell or each.cell in names)
+    judgements = tuple(each for each in every if not each.cell or each.cell in names)
     options = tuple(
         _best([option for option in everything if option.group.label == label])
         for label in dict.fromkeys(option.group.label for option in everything)
@@ -127,7 +127,10 @@ def decide(
         options=options,
         everything=tuple(everything),
         standings=standings,
-        steps=(*allowed_epsilon(record, policy, judgements), *open_steps(record)),
+        steps=(
+            *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+            *open_steps(record),
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.plan import rates
@@ -89,7 +89,9 @@ def _changes(record: RunRecord, rows: Sequence[tuple[CellRecord, Coverage]]) -> 
     return (Change(key="attacks", before=", ".join(named), after="standard"),)
 
 
-def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
+def allowed_epsilon(
+    record: RunRecord, policy: Policy, judgements: Sequence[Judgement], labels: Iterable[str]
+) -> tuple[Step, ...]:
     """The largest epsilon that a policy allows, where releases below it are of too little use, or all lie above.
 
     That is said of method entries that were not run at this epsilon, and whose largest epsilon below it breaks
@@ -106,7 +108,7 @@ def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judg
             broken.setdefault(judgement.cell, []).append(judgement)
     rows: list[CellRecord] = []
     sides: set[bool] = set()
-    for label in dict.fromkeys(cell.label for cell in record.cells):
+    for label in labels:
         own = [cell for cell in record.cells if cell.label == label and math.isfinite(cell.epsilon)]
         if not own or any(cell.epsilon == bound for cell in own):
             continue

@@ -27,7 +27,8 @@ def check_record(
         PlanError: A file cannot be written.
     """
     outcome = judged(record, policy)
-    for path, text in ((sarif, sarif_text), (junit, junit_text)):
-        if path is not None:
-            write_page(text(record, outcome), path)
+    if sarif is not None:
+        write_page(sarif_text(record, outcome, policy), sarif)
+    if junit is not None:
+        write_page(junit_text(record, outcome), junit)
     return outcome

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.coverage import not_fully_tested
+from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.words.claims import claim_clause, fault_clause, fault_of, refuted
 from fedassay.reports.words.groups import Group, groups
-from fedassay.reports.words.harms import Leak, leaks, obstacle_of
+from fedassay.reports.words.harms import Leak, kind_sought, leaks, obstacle_of
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause, silent_clause, source_words
 from fedassay.reports.words.verdicts import LOOKS, worst
 
@@ -144,11 +145,7 @@ def _clauses(group: Group) -> Iterator[str]:
     if any(refuted(each) for each in group.cells):
         return
     if not said:
-        yield from dict.fromkeys(_open(group))
-    quiet, attacked = silent(group), any(finding for each in group.cells for finding in attacks_on(each))
-    others = {finding.verdict for each in group.cells for finding in attacks_on(each)}
-    if not said and not others & {"inconclusive"} and (quiet or not attacked):
-        yield silent_clause(quiet)
+        yield from silence(group)
     if fault is None:
         yield claim_clause(cell)
 
@@ -164,9 +161,17 @@ def distinct(found: list[Leak]) -> list[Leak]:
     return [*first.values(), *(leak for leak in kept.values() if leak not in first.values())]
 
 
-def _open(group: Group) -> Iterator[str]:
-    for cell in group.cells:
-        for finding in attacks_on(cell):
-            obstacle = obstacle_of(finding)
-            if obstacle is not None and finding.verdict == "inconclusive":
-                yield open_clause(finding, obstacle)
+def silence(group: Group) -> Iterator[str]:
+    """What it means that no leak was found: what could not be tested, the worst harm first, or what was missed."""
+    findings = [finding for cell in group.cells for finding in attacks_on(cell)]
+    unclear = [
+        (HARMS.index(kind_sought(finding)), open_clause(finding, obstacle))
+        for finding in findings
+        if finding.verdict == "inconclusive" and (obstacle := obstacle_of(finding)) is not None
+    ]
+    if unclear:
+        yield from dict.fromkeys(words for _, words in sorted(unclear, key=lambda each: each[0]))
+    elif silent(group):
+        yield silent_clause(silent(group))
+    elif all(cell.privacy.observed is None for cell in group.cells):
+        yield "no attack was run"
