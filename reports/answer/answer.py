@@ -13,6 +13,7 @@ from typing import Any
 
 from fedassay.contracts.registry import audit_facts, claim_audit
 from fedassay.plan.rates import in_words
+from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.epsilons import Sweep, sweeps
 from fedassay.reports.answer.rows import (
@@ -266,16 +267,20 @@ def _of_run(decision: Decision, word: Word) -> str:
 
 
 def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
-    """The worst leak of every kind of harm in other releases, then the claims that are refuted and leak nothing yet."""
-    found: dict[str, tuple[Leak, Option]] = {}
+    """The worst leak of every kind of harm in other releases; then the refuted claims that leak nothing yet."""
     pairs = [(leak, option) for option in options for leak in leaks(option.group.cells)]
-    for leak, option in sorted(pairs, key=lambda pair: pair[0].order):
-        found.setdefault(leak.harm.kind, (leak, option))
-    for leak, option in found.values():
+    pairs.sort(key=lambda pair: pair[0].order)
+    named: list[Option] = []
+    for kind in HARMS:
+        alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
+        if not alike:
+            continue
+        leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
         yield f"In {who(option.group)}, {harm_clause(leak)}."
         fault = worst_fault(option)
-        if fault is not None and fault.refuted:
+        if option not in named and fault is not None and fault.refuted:
             yield f"{option.group.name} {fault_clause(fault)}."
+        named.append(option)
     for option in options:
         fault = worst_fault(option)
         if fault is not None and fault.refuted and worst_leak(option) is None:

@@ -42,7 +42,8 @@ class Sweep:
         if self.allowed is None:
             return f"{self.name}: useful from ε = {short(self.useful)}, but none that was run is within the limits"
         if self.useful <= self.allowed:
-            return f"{self.name}: ε from {short(self.useful)} to {short(self.allowed)} breaks nothing, but some is open"
+            span = f"{short(self.useful)} to {short(self.allowed)}"
+            return f"{self.name}: ε from {span} breaks nothing, but some rules are open"
         return (
             f"{self.name}: useful from ε = {short(self.useful)}, within the limits up to {short(self.allowed)}; "
             "they do not meet"

@@ -1,4 +1,4 @@
-"""One row a method: at the epsilon that is best under the policy, what was found, what is claimed, what it is worth."""
+"""One row a method, at the epsilon that is best under the policy: what was found, is claimed and is worth."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def row_of(option: Option) -> AnswerRow:
 
 
 def word_of(option: Option) -> Word:
-    """The answer to one release; what the policy does not judge is no where it leaks and open where it does not."""
+    """The answer to one release; one that the policy does not judge is no where it leaks, and open elsewhere."""
     if option.state is not None:
         return WORDS[option.state]
     return "no" if worst_leak(option) is not None else "not yet"

@@ -90,9 +90,7 @@ class Decision:
     steps: tuple[Step, ...] = field(repr=False)
 
 
-def decide(
-    record: RunRecord, policy: Policy, method: str | None = None, epsilon: float | None = None
-) -> Decision:
+def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon: float | None = None) -> Decision:
     """What a policy makes of a run.
 
     Args:

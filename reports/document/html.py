@@ -44,7 +44,6 @@ from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
-
 _ROWS = 6
 """Rows of the figure of epsilons on the first screen."""
 

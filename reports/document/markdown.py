@@ -54,7 +54,10 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
     found = answer(record, policy)
     out = [f"**{found.mark} {escaped(found.headline)}** {' '.join(map(escaped, found.sentences[1:]))}".strip()]
     if found.rows:
-        out += ["", "| Answer | Method | ε | Worst finding | Claimed | Accounted | Observed | Accuracy | Largest class |"]
+        out += [
+            "",
+            "| Answer | Method | ε | Worst finding | Claimed | Accounted | Observed | Accuracy | Majority |",
+        ]
         out.append("|---|---|---:|---|---:|---:|---:|---:|---:|")
         for row in found.rows:
             cells = (row.name, row.shown_epsilon, row.brief, row.claimed, row.accounted, row.observed)
@@ -64,7 +67,7 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += [*grounds(record), f"Held to the policy {found.policy}: {'; '.join(found.decision.rules)}."]
     takes = f" ({found.next.takes})" if found.next.takes else ""
-    step = f"- Next: {escaped(found.next.what.rstrip("."))}{escaped(takes)}. `{found.next.command}`"
+    step = f"- Next: {escaped(found.next.what)}{escaped(takes)} `{found.next.command}`"
     return "\n".join([*out, "", step, *(f"- {escaped(words)}" for words in beside if words)])
 
 

@@ -20,7 +20,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.metrics import ordered
 from fedassay.reports.words.numbers import DASH, significant
-from fedassay.reports.words.sentences import at_epsilon, harm_clause, sentence
+from fedassay.reports.words.sentences import at_epsilon
 from fedassay.reports.words.summary import about
 from fedassay.support import limits
 from fedassay.support.reading import regular_size
@@ -105,7 +105,7 @@ def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
     """
     for leak in leaks(record.cells):
         for picture in leak.finding.pictures:
-            shown = gallery(run, picture, sentence(f"in {_named(leak.cell)}, {harm_clause(leak)}"), "leak")
+            shown = gallery(run, picture, f"The worst leak: {_named(leak.cell)}", "leak")
             if shown.strips:
                 order = sorted(range(len(shown.strips)), key=lambda at: -_nearness(picture.columns[at].metrics))
                 return replace(shown, strips=tuple(shown.strips[at] for at in order[:_FEW]))

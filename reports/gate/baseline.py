@@ -102,7 +102,9 @@ def _differences(new: Group, old: Group) -> Iterator[Difference]:
         change = f"ε went from {short(old.epsilon)} to {short(new.epsilon)}"
         yield Difference(new.epsilon > old.epsilon, f"{new.name}: {change}.")
     elif _accounted(new) > _accounted(old) * _ROUNDING:
-        words = f"what is sent adds up to {significant(_accounted(new))}, and did to {significant(_accounted(old))}"
+        words = (
+            f"what is sent adds up to {significant(_accounted(new))}, and did to {significant(_accounted(old))}"
+        )
         yield Difference(True, f"{name}: {words}.")
     fault, earlier = _fault(new.cells), _fault(old.cells)
     if fault and not earlier:
@@ -116,7 +118,8 @@ def _differences(new: Group, old: Group) -> Iterator[Difference]:
         yield Difference(False, f"{name}: no leak was found, and one was before.")
     lost = _conclusive(old) - _conclusive(new)
     if lost:
-        yield Difference(True, f"{name}: {', '.join(sorted(lost)).replace('_', ' ')} said something before, not now.")
+        names = ", ".join(sorted(lost)).replace("_", " ")
+        yield Difference(True, f"{name}: {names} said something before, not now.")
     yield from _accuracy(name, new.cells[0], old.cells[0])
 
 

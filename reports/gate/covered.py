@@ -72,7 +72,8 @@ def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
         words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
-        brief = f"{row.attack.replace('_', ' ')} {'was inconclusive' if row.status == 'inconclusive' else 'was not run'}"
+        happened = "was inconclusive" if row.status == "inconclusive" else "was not run"
+        brief = f"{row.attack.replace('_', ' ')} {happened}"
         yield Judgement(rule, name, "undecided", words, brief, "coverage")
 
 

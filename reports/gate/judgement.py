@@ -18,7 +18,7 @@ class Judgement:
         state: `pass`, `broken` or `undecided`.
         why: In plain words, without the cell.
         brief: The same in one short clause; empty where `why` is short enough.
-        about: `use`: the rule asks for what a model can do. `coverage`: it asks what was tried. `privacy`: the rest.
+        about: `use`: the rule is on what a model can do. `coverage`: on what was tried. `privacy`: the rest.
         metric: That the rule bounds; empty where it bounds none.
     """
 

@@ -19,9 +19,9 @@ from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
-from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.sentences import harm_clause, open_clause
 from fedassay.reports.words.summary import attacks_on, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS

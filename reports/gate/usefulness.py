@@ -23,8 +23,9 @@ def above_majority(cell: CellRecord, name: str) -> Judgement:
     """Whether the whole interval of a cell's accuracy lies above the share of the largest class."""
     ours, theirs = utility(cell, "accuracy"), majority(cell)
     if ours.value is None or theirs.value is None:
-        what = "no accuracy was measured" if ours.value is None else "the share of the largest class is not on record"
-        return Judgement(_RULE, name, "undecided", what, about="use")
+        what = "the share of the largest class is not on record"
+        words = "no accuracy was measured" if ours.value is None else what
+        return Judgement(_RULE, name, "undecided", words, about="use")
     low = ours.value if ours.low is None else ours.low
     high = ours.value if ours.high is None else ours.high
     shown = f"{significant(ours.value)} {interval(ours, count=False)}".strip()

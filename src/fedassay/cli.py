@@ -407,7 +407,9 @@ def check(
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--method", help="Only this method entry: its label or its name.")
 @click.option("--epsilon", help="Only at this epsilon; inf: without noise.")
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits.")
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
+)
 @_json
 def answer_(run: Path, method: str | None, epsilon: str | None, policy: Path | None, as_json: bool) -> int:
     """Say of RUN, or of a METHOD at an EPSILON, yes, no or not yet: the worst first, and what to do next."""
@@ -428,7 +430,9 @@ def answer_(run: Path, method: str | None, epsilon: str | None, policy: Path | N
 
 @cli.command("next", short_help="Print the plan of RUN with the change that decides most.")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits.")
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
+)
 def next_(run: Path, policy: Path | None) -> int:
     """Print the plan of RUN with the change that decides most: `fedassay next RUN > next.yaml`."""
     from fedassay.console import next_plan

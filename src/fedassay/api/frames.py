@@ -21,7 +21,19 @@ Row = dict[str, Any]
 _KEYS = ("cell", "label", "method", "epsilon", "delta", "seed")
 CELLS = (
     *_KEYS,
-    *("adjacency", "unit", "answer", "worst", "verdict", "claimed", "accounted", "observed", "mu", "exact_fields", "reason"),
+    *(
+        "adjacency",
+        "unit",
+        "answer",
+        "worst",
+        "verdict",
+        "claimed",
+        "accounted",
+        "observed",
+        "mu",
+        "exact_fields",
+        "reason",
+    ),
     *("accuracy", "bytes_up", "bytes_down", "seconds", "params"),
 )
 FINDINGS = (

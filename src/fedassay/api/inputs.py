@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

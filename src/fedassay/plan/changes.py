@@ -70,7 +70,8 @@ def _component(plan: dict[str, Any], key: str, name: str) -> dict[str, Any]:
         if params is not None:
             plan[section][number] = {name: params}
             return params if isinstance(params, dict) else {}
-    raise PlanError(f"{key}: the plan has no {section[:-1]} {name}; allowed: {', '.join(entries_of(plan, section))}")
+    allowed = ", ".join(entries_of(plan, section))
+    raise PlanError(f"{key}: the plan has no {section[:-1]} {name}; allowed: {allowed}")
 
 
 def _plain(value: Any) -> Any:
