@@ -195,6 +195,8 @@ def _word(decision: Decision, subject: Option | None) -> Word:
         return "yes"
     if "undecided" in states or not decision.options:
         return "not yet"
+    if states == {None} and all(worst_leak(option) is None for option in decision.options):
+        return "not yet"
     return "no"
 
 
@@ -211,9 +213,14 @@ def _sentences(record: RunRecord, decision: Decision, subject: Option | None, wo
     rest = list(_elsewhere(others))
     yield from rest[:1]
     if subject is None and word == "not yet":
-        first = next(option for option in decision.options if option.state == "undecided")
-        yield from (sentence(each.short) for each in decisive(first)[:1])
+        unclear = [option for option in decision.options if option.state == "undecided"]
+        yield from (sentence(each.short) for option in unclear[:1] for each in decisive(option)[:1])
     yield from rest[1:]
+    if subject is None and word == "no":
+        judged = [option for option in decision.options if option.state is not None]
+        closest = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)), default=None)
+        if closest is not None:
+            yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
 
 
 def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:
@@ -255,12 +262,14 @@ def _of_run(decision: Decision, word: Word) -> str:
     options = decision.options
     if word == "yes":
         names = listed(option.group.name for option in options if option.state == "pass")
-        return f"Yes: {names} pass the policy {decision.policy}, but their guarantees protect unlike things."
-    if word == "not yet":
+        unlike = "but their guarantees protect unlike things; one privacy.adjacency would make them comparable"
+        return f"Yes: {names} pass the policy {decision.policy}, {unlike}."
+    if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
         return f"Not yet: no method passes the policy {decision.policy}, and {who(first.group)} is still open."
     if all(option.state is None for option in options):
-        return f"No: no release of this run is in the scope of the policy {decision.policy}."
+        lead = "No" if word == "no" else "Not yet"
+        return f"{lead}: no release of this run is in the scope of the policy {decision.policy}."
     fallen = sum(any(refuted(cell) for cell in option.group.cells) for option in decision.everything)
     false = f", and {fallen} claim{'s are' if fallen > 1 else ' is'} refuted" if fallen else ""
     return f"No: none of the {len(options)} methods passes the policy {decision.policy}{false}."

@@ -124,8 +124,8 @@ def allowed_epsilon(
     names = listed(dict.fromkeys(cell.label for cell in rows))
     return (
         Step(
-            what=f"also run ε = {short(bound)} (put {short(bound)} into the list privacy.epsilon) for {names}; it is "
-            "the largest that the policy allows",
+            what=f"also run ε = {short(bound)} (put {short(bound)} into the list privacy.epsilon) for {names}; "
+            "it is the largest that the policy allows",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),

@@ -79,7 +79,7 @@ def fault_of(cell: CellRecord) -> ClaimFault | None:
 
 
 def _on_tape(cell: CellRecord, disproved: bool) -> ClaimFault | None:
-    """A question to the run that failed, or that could not be asked where that is why nothing supports the claim."""
+    """A question to the run that failed, or that could not be asked where nothing else is wrong with the claim."""
     status = "failed" if disproved else "not_asked"
     answers = [answer for answer in cell.tape if answer.status == status]
     if not answers or cell.privacy.claimed is None:

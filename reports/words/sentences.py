@@ -209,8 +209,8 @@ def silent_clause(findings: Sequence[Finding]) -> str:
 def strength(finding: Finding) -> tuple[int, float, int]:
     """Orders findings without a leak by what they would have found, the weakest first.
 
-    Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share is
-    weaker the larger it is.
+    Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share
+    is weaker the larger it is.
     """
     limit, place = finding.limit, HARMS.index(kind_sought(finding))
     if limit is None:
@@ -240,7 +240,7 @@ def missed_clause(finding: Finding) -> str:
 
 
 def _least(limit: Limit) -> str:
-    """The smallest leak that a share stands for, counted in what it is a share of where the record says of what."""
+    """The smallest leak that a share stands for, counted where the record says what it is a share of."""
     if limit.of is None:
         return f"{short(100 * limit.value)} % of the records"
     return f"{math.ceil(limit.value * limit.n):,} of {limit.n:,} {_THINGS[limit.of]}"

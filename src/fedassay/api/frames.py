@@ -74,8 +74,8 @@ def frame(rows: Iterator[Row], columns: Sequence[str], what: str) -> pandas.Data
 def cell_rows(record: RunRecord) -> Iterator[Row]:
     """A row a cell; every measure of utility and communication is a column, such as `accuracy`.
 
-    `answer` is that of the shipped policy which fits, `worst` the heaviest verdict of the cell's findings, `verdict`
-    that on its claim alone.
+    `answer` is that of the shipped policy which fits, `worst` the heaviest verdict of the cell's findings,
+    `verdict` that on its claim alone.
     """
     from fedassay.reports.answer.rows import word_of
     from fedassay.reports.decision.decision import decide
