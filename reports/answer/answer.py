@@ -13,6 +13,7 @@ from typing import Any
 
 from fedassay.contracts.registry import audit_facts, claim_audit
 from fedassay.plan.rates import in_words
+from fedassay.records.coverage import not_fully_tested
 from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.epsilons import Sweep, sweeps
@@ -71,6 +72,7 @@ class Answer:
         policy: Name of the policy.
         sentences: At most three, the worst harm first.
         leak: The worst harm of what was asked for; None where none was found.
+        untested: Attacks that apply and were not conclusive; empty where all were.
         missed: What the weakest audit without a leak may have missed; empty where something leaks.
         accuracy: Against no privacy and against the largest class; empty where none was measured.
         at_risk: How often the one most at risk is told; empty where no audit knows.
@@ -85,6 +87,7 @@ class Answer:
     policy: str
     sentences: tuple[str, ...]
     leak: Leak | None = field(repr=False)
+    untested: str
     missed: str
     accuracy: str
     at_risk: str
@@ -117,6 +120,7 @@ class Answer:
             "policy": self.policy,
             "sentences": list(self.sentences),
             "harm": harm,
+            "untested": self.untested,
             "missed": self.missed,
             "accuracy": self.accuracy,
             "at_risk": self.at_risk,
@@ -169,6 +173,7 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
         policy=decision.policy,
         sentences=said,
         leak=next(iter(leaks(cells)), None),
+        untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
         missed=_missed(subject),
         accuracy=_accuracy(subject),
         at_risk=_at_risk(cells if subject is None else subject.group.cells),
@@ -181,10 +186,10 @@ def answer_of(record: RunRecord, decision: Decision) -> Answer:
 
 
 def _subject(decision: Decision) -> Option | None:
-    """The release that the answer is about: the recommended one, or the only one."""
+    """The release that the answer is about: the recommended one, or the only one; None: it is about all."""
     if decision.recommended is not None:
         return decision.recommended
-    return decision.options[0] if len(decision.options) == 1 else None
+    return decision.options[0] if len(decision.everything) == 1 else None
 
 
 def _word(decision: Decision, subject: Option | None) -> Word:
@@ -231,7 +236,8 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     if word == "yes":
         yield f"Yes: {name} may be deployed under the policy {decision.policy}."
     else:
-        first = reasons.pop(0) if reasons else _unjudged(subject)
+        open_ = not_fully_tested(subject.group.cells)
+        first = reasons.pop(0) if reasons else open_ or _unjudged(subject)
         lead = {"no": "No", "not yet": "Not yet"}[word]
         place = "" if captured or len(decision.everything) == 1 else f"{name}, "
         yield f"{lead}: {place}{first}."
@@ -260,19 +266,24 @@ def _reasons(option: Option) -> Iterator[str]:
 def _of_run(decision: Decision, word: Word) -> str:
     """The answer to several methods, none of which is recommended."""
     options = decision.options
+    several = (
+        f"none of the {len(options)} methods passes" if len(options) > 1 else f"{options[0].group.name} passes"
+    )
+    nowhere = "" if len(options) > 1 else " at no ε that was run"
     if word == "yes":
         names = listed(option.group.name for option in options if option.state == "pass")
         unlike = "but their guarantees protect unlike things; one privacy.adjacency would make them comparable"
         return f"Yes: {names} pass the policy {decision.policy}, {unlike}."
     if word == "not yet" and any(option.state == "undecided" for option in options):
         first = next(option for option in options if option.state == "undecided")
-        return f"Not yet: no method passes the policy {decision.policy}, and {who(first.group)} is still open."
+        none = "no method passes" if len(options) > 1 else several
+        return f"Not yet: {none} the policy {decision.policy}{nowhere}, and {who(first.group)} is still open."
     if all(option.state is None for option in options):
         lead = "No" if word == "no" else "Not yet"
         return f"{lead}: no release of this run is in the scope of the policy {decision.policy}."
     fallen = sum(any(refuted(cell) for cell in option.group.cells) for option in decision.everything)
     false = f", and {fallen} claim{'s are' if fallen > 1 else ' is'} refuted" if fallen else ""
-    return f"No: none of the {len(options)} methods passes the policy {decision.policy}{false}."
+    return f"No: {several} the policy {decision.policy}{nowhere}{false}."
 
 
 def _elsewhere(options: Sequence[Option]) -> Iterator[str]:

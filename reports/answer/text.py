@@ -28,13 +28,13 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
     """
     for number, words in enumerate(found.sentences):
         yield from _wrapped(words, f"{found.mark} " if number == 0 else "  ")
-    for words in (found.missed, found.accuracy, found.at_risk, _capital(found.hides)):
+    for words in (found.untested, found.missed, found.accuracy, found.at_risk, _capital(found.hides)):
         if words and words not in found.sentences:
             yield from _wrapped(words, "  ")
-    if len(found.rows) == 1 and found.rows[0].claimed != "none":
+    if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
         yield f"  Claimed ε {row.claimed}; accounted {row.accounted}; observed at least {row.observed}."
-    if len(found.rows) > 1:
+    if len(found.decision.everything) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:
         yield _short(plain(f"  {sweep.clause}"), WIDTH)

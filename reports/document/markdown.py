@@ -63,7 +63,7 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
             cells = (row.name, row.shown_epsilon, row.brief, row.claimed, row.accounted, row.observed)
             worth = (row.accuracy, row.majority)
             out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
-    beside = [found.missed, found.accuracy, found.at_risk, sentence(found.hides)]
+    beside = [found.untested, found.missed, found.accuracy, found.at_risk, sentence(found.hides)]
     beside += [f"{sweep.clause}." for sweep in found.sweeps]
     beside += [*grounds(record), f"Held to the policy {found.policy}: {'; '.join(found.decision.rules)}."]
     takes = f" ({found.next.takes})" if found.next.takes else ""

@@ -57,6 +57,9 @@ def decided(*cells: CellRecord, policy: Policy = POLICY) -> Decision:
     return decide(record, policy)
 
 
+MUST = Policy(name="x", must_conclude=("reconstruction",))
+
+
 def answered(*cells: CellRecord, policy: Policy = POLICY) -> Answer:
     return answer(RunRecord(plan={"name": "x"}, environment={}, cells=cells), policy)
 
@@ -189,8 +192,9 @@ def test_the_largest_leak_of_the_same_method_without_privacy_is_said() -> None:
     free = cell("fedcgs", math.inf, accuracy=0.9, findings=(leak(0.01), leak(0.0), leak(0.93)))
     said = answered(free, cell("fedcgs", 1.0), cell("fedlog", 1.0))
     assert said.answer == "yes"
-    assert said.sentences[1] == (
-        "In fedcgs without noise, the features of 372 of 400 records were recovered exactly from s0.93."
+    assert said.sentences[1:] == (
+        "No attack was run.",
+        "In fedcgs without noise, the features of 372 of 400 records were recovered exactly from s0.93.",
     )
 
 
