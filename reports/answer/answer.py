@@ -18,7 +18,6 @@ from fedassay.records.facts import HARMS
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.answer.epsilons import Sweep, sweeps
 from fedassay.reports.answer.rows import (
-    DASH,
     MARKS,
     AnswerRow,
     Word,
@@ -33,7 +32,7 @@ from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.claims import fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
 from fedassay.reports.words.summary import distinct, silence
 
@@ -232,16 +231,17 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     """One release: the answer with its first reason, then the others."""
     captured = isinstance(record.plan, dict) and "transcript" in record.plan
     name = "the messages" if captured else who(subject.group)
-    reasons = list(_reasons(subject))
+    reasons = list(dict.fromkeys(_reasons(subject)))
+    first = ""
     if word == "yes":
         yield f"Yes: {name} may be deployed under the policy {decision.policy}."
     else:
         open_ = not_fully_tested(subject.group.cells)
-        first = reasons.pop(0) if reasons else open_ or _unjudged(subject)
+        first = reasons[0] if reasons else open_ or _unjudged(subject)
         lead = {"no": "No", "not yet": "Not yet"}[word]
         place = "" if captured or len(decision.everything) == 1 else f"{name}, "
         yield f"{lead}: {place}{first}."
-    yield from (sentence(reason) for reason in reasons)
+    yield from (sentence(reason) for reason in reasons if reason != first)
     if worst_leak(subject) is None and worst_fault(subject) is None:
         yield from (sentence(words) for words in silence(subject.group))
 
@@ -351,10 +351,13 @@ def _next(record: RunRecord, decision: Decision, subject: Option | None) -> Next
     facts = audit_facts(audit) if audit else None
     if facts is not None and facts.rule is not None:
         return NextStep(facts.rule.help, every)
+    captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
+        what = "Say what each field is (kinds), or let fields be read as what their arrays are."
+        return NextStep(what, "fedassay audit TRANSCRIPT --infer")
     step = next((step for step in decision.steps if step.changes), None) or next(iter(decision.steps), None)
     if step is None:
         return NextStep("See every rule of the policy.", every)
-    captured = isinstance(record.plan, dict) and "transcript" in record.plan
     takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
     if captured:
         return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator
 
 from fedassay.reports.answer.answer import Answer
-from fedassay.reports.answer.rows import DASH, AnswerRow
-from fedassay.reports.words.numbers import significant
+from fedassay.reports.answer.rows import AnswerRow
+from fedassay.reports.words.numbers import DASH, significant
 from fedassay.support.text import plain
 
 WIDTH = 100

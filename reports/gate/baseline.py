@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.words.claims import fault_clause, fault_of
@@ -25,10 +26,12 @@ class Difference:
     Attributes:
         worse: Whether it became worse; else it is only to be known.
         words: What changed, in one sentence.
+        about: Whether it is about a release, or about the version that made the runs.
     """
 
     worse: bool
     words: str
+    about: Literal["release", "version"] = "release"
 
     @property
     def line(self) -> str:
@@ -56,7 +59,7 @@ def differences(record: RunRecord, old: RunRecord) -> list[Difference]:
             found += _differences(new, before)
     found.sort(key=lambda each: not each.worse)
     if ours != theirs:
-        found.insert(0, Difference(False, f"fedassay {theirs} made the earlier run, {ours} this one."))
+        found.insert(0, Difference(False, f"fedassay {theirs} made the earlier run, {ours} this one.", "version"))
     return found
 
 

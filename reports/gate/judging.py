@@ -22,7 +22,7 @@ from fedassay.reports.words.groups import cell_name, several_deltas, several_see
 from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
-from fedassay.reports.words.sentences import harm_clause, open_clause
+from fedassay.reports.words.sentences import harm_clause, listed, open_clause
 from fedassay.reports.words.summary import attacks_on, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
@@ -115,7 +115,8 @@ def _in_scope(cell: CellRecord, scope: Scope) -> bool:
 def _exact(cell: CellRecord, name: str) -> Judgement:
     fields = cell.privacy.exact_fields
     if fields:
-        return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly")
+        brief = f"{listed(fields)} {'are' if len(fields) > 1 else 'is'} sent without noise"
+        return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
     return Judgement("exact_fields", name, "pass", "no field leaves exactly")

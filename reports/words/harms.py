@@ -29,6 +29,12 @@ _BY_THREAT: dict[Threat, HarmKind] = {
 _TOLD: dict[str, Thing] = {"persons_told": "person", "clients_told": "client", "records_told": "record"}
 """Counts of those that are told better than by chance, and of what."""
 
+_LIKENESS = ("ssim", "psnr", "misfit", "feature_cosine")
+"""Metrics of images, those against the private images first."""
+
+_EXACT = 1e-3
+"""Relative error below which a feature counts as recovered exactly."""
+
 _SHOWN = ("ssim_gain", "auc", "auc_swaps", "auc_clients", "worst_record", "heldout_gap", "fraction_recovered")
 """Metrics whose size orders harms of one kind of which no share is known; a larger one is worse."""
 
@@ -122,8 +128,11 @@ def _derived(finding: Finding) -> Harm:
 
 def _pictures(finding: Finding) -> Harm:
     """Images of records: how many were compared, and how near they came."""
-    name = next((name for name in ("ssim", "psnr") if _value(finding, name) is not None), "")
+    name = next((name for name in _LIKENESS if _value(finding, name) is not None), "")
     size = _size(finding, name)
+    if name in ("misfit", "feature_cosine"):
+        # Without the private images nobody can say how near they came: a number of them is all there is.
+        return Harm(kind="pictures", of="record", total=size, mechanism=finding.source or "")
     return Harm(
         kind="pictures",
         of="record",
@@ -173,6 +182,21 @@ def _exact(finding: Finding) -> Harm:
             high=_finite(metric.high),
             metric="fraction_recovered",
             value=share,
+            mechanism=finding.source or "",
+        )
+    agreed = _value(finding, "expected_error")
+    if agreed is not None and agreed < _EXACT and _value(finding, "relative_error") is None:
+        # A median of the vectors says of half of them that they are exact, and an older record no more.
+        vectors = _size(finding, "expected_error")
+        return Harm(
+            kind="exact",
+            of="record",
+            total=vectors,
+            share=0.5,
+            low=0.5,
+            high=1.0,
+            metric="expected_error",
+            value=agreed,
             mechanism=finding.source or "",
         )
     count = _count(finding, "vectors_certain")

@@ -31,6 +31,8 @@ SOURCES = {
     "derivable_counts": "class sums and second moments together",
     "rank": "the rank of second moments",
     "label_histograms": "what is sent",
+    "layer_inputs": "the gradients",
+    "strongest_direction": "the gradients",
     "informed": "messages whose other records are known",
 }
 """Plain words for what was attacked; others are printed as they are."""
@@ -142,6 +144,9 @@ def _exact(harm: Harm, _finding: Finding) -> str:
     if harm.count == 0:
         return f"features close to those of single records follow {_from(harm)}"
     whose = _THINGS[harm.of]
+    if harm.count is None and harm.total is not None and harm.low is not None:
+        least = f"at least {short(100 * harm.low)} % of {harm.total:,}"
+        return f"the features of {least} {whose} were recovered exactly {_from(harm)}"
     many = f"the features of {_of(harm.count, harm.total, alone='single')} {whose}"
     return f"{many} were recovered exactly {_from(harm)}"
 

@@ -312,7 +312,7 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
-    from fedassay.reports.document.compare import write_comparison
+    from fedassay.reports.document.compare import as_dict, write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
@@ -322,7 +322,11 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     records = [(run, load_record(run)) for run in runs]
     if redact:
         records = [(run, redacted(record)) for run, record in records]
-    _written(write_comparison(records, output), quiet, as_json)
+    written = write_comparison(records, output)
+    if as_json and not is_stream(written):
+        say_json(json.dumps({"written": str(written), **as_dict(records)}, indent=1))
+    else:
+        _written(written, quiet, as_json)
     return 0
 
 
