@@ -30,7 +30,7 @@ from fedassay.reports.answer.rows import (
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.claims import fault_clause, refuted
+from fedassay.reports.words.claims import Fault, fault_clause, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
@@ -45,6 +45,15 @@ _AT_RISK = (
     ("worst_record", "record"),
 )
 """Shares of runs in which it is told whether the one most at risk took part, and who that is."""
+
+
+_MEND: dict[Fault, str] = {
+    "noise": "Find out why the declared noise is not added, mend it, and run or capture again.",
+    "sensitivity": "Clip each record to the declared sensitivity, or add the noise that what is sent needs.",
+    "rest": "Add noise to everything that depends on records, or do not send it.",
+    "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",
+}
+"""What to do about a claim that is disproved, by what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +240,7 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     """One release: the answer with its first reason, then the others."""
     captured = isinstance(record.plan, dict) and "transcript" in record.plan
     name = "the messages" if captured else who(subject.group)
-    reasons = list(dict.fromkeys(_reasons(subject)))
+    reasons = list(dict.fromkeys(_reasons(subject, "the system" if captured else subject.group.name)))
     first = ""
     if word == "yes":
         yield f"Yes: {name} may be deployed under the policy {decision.policy}."
@@ -250,13 +259,13 @@ def _unjudged(subject: Option) -> str:
     return next(silence(subject.group), "the policy does not judge releases without noise")
 
 
-def _reasons(option: Option) -> Iterator[str]:
+def _reasons(option: Option, name: str) -> Iterator[str]:
     """Why a release is not to be deployed, the worst first: harms and the claim, then the policy's other rules."""
     found, fault = distinct(leaks(option.group.cells)), worst_fault(option)
     said = [harm_clause(leak) for leak in found]
     yield from said[:1]
     if fault is not None:
-        yield fault_clause(fault)
+        yield f"{name} {fault_clause(fault)}"
     yield from said[1:]
     for judgement in decisive(option):
         if judgement.short not in said and (fault is None or judgement.short != fault_clause(fault)):
@@ -346,7 +355,10 @@ def _next(record: RunRecord, decision: Decision, subject: Option | None) -> Next
     every = f"fedassay check RUN --policy {decision.policy} --verbose"
     leak = None if subject is None else worst_leak(subject)
     audit = leak.finding.audit if leak is not None else ""
-    if not audit and subject is not None and worst_fault(subject) is not None:
+    fault = None if subject is None else worst_fault(subject)
+    if not audit and fault is not None:
+        if fault.refuted and fault.kind in _MEND:
+            return NextStep(_MEND[fault.kind], every)
         audit = claim_audit()
     facts = audit_facts(audit) if audit else None
     if facts is not None and facts.rule is not None:

@@ -100,7 +100,10 @@ def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path
     )
     record = RunRecord(plan={"name": "x"}, environment={}, cells=(refuted_cell(build_cell, silent),))
     found = answer(record)
-    assert found.headline == "No: claims ε = 2 with noise of scale 0.0791, but the messages hold no such noise."
+    assert (
+        found.headline
+        == "No: fedcgs claims ε = 2 with noise of scale 0.0791, but the messages hold no such noise."
+    )
     assert (found.missed, found.hides) == ("", "")
     assert found.rows[0].accounted == "does not hold"
     for name, text in rendered(record, tmp_path).items():

@@ -108,7 +108,7 @@ def test_where_nothing_passes_the_reason_is_the_answer() -> None:
     assert broken.recommended is None
     assert broken.state == "broken"
     assert answered(*cells).headline.startswith("Not yet: no method passes the policy test, and fedlog at ε = 1")
-    assert answered(cells[0]).headline == "No: claims ε = 1, but that is disproved."
+    assert answered(cells[0]).headline == "No: fedcgs claims ε = 1, but that is disproved."
     outside = answered(cell("fedcgs", math.inf), cell("fedlog", math.inf, findings=()))
     assert outside.headline == "Not yet: no release of this run is in the scope of the policy test."
 
