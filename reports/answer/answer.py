@@ -30,7 +30,7 @@ from fedassay.reports.answer.rows import (
 from fedassay.reports.decision.decision import Decision, Option, decide
 from fedassay.reports.decision.standard import standard_policy
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.claims import Fault, fault_clause, refuted
+from fedassay.reports.words.claims import Fault, claim_clause, claims, fault_clause, noise_not_measured, refuted
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.numbers import DASH, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
@@ -240,7 +240,8 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
     """One release: the answer with its first reason, then the others."""
     captured = isinstance(record.plan, dict) and "transcript" in record.plan
     name = "the messages" if captured else who(subject.group)
-    reasons = list(dict.fromkeys(_reasons(subject, "the system" if captured else subject.group.name)))
+    subject_name = "the system" if captured else subject.group.name
+    reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
     first = ""
     if word == "yes":
         yield f"Yes: {name} may be deployed under the policy {decision.policy}."
@@ -249,7 +250,12 @@ def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Wo
         first = reasons[0] if reasons else open_ or _unjudged(subject)
         lead = {"no": "No", "not yet": "Not yet"}[word]
         place = "" if captured or len(decision.everything) == 1 else f"{name}, "
-        yield f"{lead}: {place}{first}."
+        makes = (
+            f"{subject_name} "
+            if first == claim_clause(subject.group.cells[0]) and claims(subject.group.cells[0])
+            else ""
+        )
+        yield f"{lead}: {place}{makes}{first}."
     yield from (sentence(reason) for reason in reasons if reason != first)
     if worst_leak(subject) is None and worst_fault(subject) is None:
         yield from (sentence(words) for words in silence(subject.group))
@@ -364,6 +370,9 @@ def _next(record: RunRecord, decision: Decision, subject: Option | None) -> Next
     if facts is not None and facts.rule is not None:
         return NextStep(facts.rule.help, every)
     captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    if captured and subject is not None and any(noise_not_measured(cell) for cell in subject.group.cells):
+        what = "Capture the same records a second time: only that measures the noise."
+        return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
     if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
         what = "Say what each field is (kinds), or let fields be read as what their arrays are."
         return NextStep(what, "fedassay audit TRANSCRIPT --infer")

@@ -106,6 +106,12 @@ def _missing_noise(cell: CellRecord) -> ClaimFault | None:
     return None
 
 
+def noise_not_measured(cell: CellRecord) -> bool:
+    """Whether captured messages could hold the noise that they declare, and nobody measured whether they do."""
+    found = [finding.metrics for finding in cell.findings if judges_the_claim(finding.audit)]
+    return any("noise_p" in metrics and "noise_measured" not in metrics for metrics in found)
+
+
 def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
     scales = [
         row.noise_scale[0]
@@ -156,6 +162,8 @@ def claim_clause(cell: CellRecord) -> str:
         shown = privacy.observed
         beside = "" if shown is None else f"; an attack shows at least {significant(shown)}"
         return f"the claim of {claimed} was not refuted{beside}"
+    if privacy.verdict == "inconclusive" and noise_not_measured(cell):
+        return f"claims {claimed}, but whether its noise is in the messages was not measured"
     if privacy.verdict == "inconclusive":
         return f"claims {claimed}, which could not be judged"
     return f"claims {claimed}, which no audit tested"

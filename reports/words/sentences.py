@@ -147,6 +147,7 @@ def _exact(harm: Harm, _finding: Finding) -> str:
     if harm.count is None and harm.total is not None and harm.low is not None:
         least = f"at least {short(100 * harm.low)} % of {harm.total:,}"
         return f"the features of {least} {whose} were recovered exactly {_from(harm)}"
+    whose = harm.of.replace("_", " ") if harm.count == 1 and harm.total is None else whose
     many = f"the features of {_of(harm.count, harm.total, alone='single')} {whose}"
     return f"{many} were recovered exactly {_from(harm)}"
 
