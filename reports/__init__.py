@@ -86,7 +86,7 @@ def render(run: Path, record: RunRecord, format: Format, policy: Policy | None =
         from fedassay.reports.gate.judging import judged
         from fedassay.reports.gate.sarif import sarif
 
-        return sarif(record, None if policy is None else judged(record, policy))
+        return sarif(record, None if policy is None else judged(record, policy), policy)
     if format == "junit":
         from fedassay.reports.gate.judging import judged
         from fedassay.reports.gate.junit import junit

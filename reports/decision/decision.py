@@ -19,9 +19,10 @@ from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
 from fedassay.reports.words.metrics import utility
-from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.summary import first_clause, listed
+from fedassay.reports.words.numbers import exact, significant
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import PlanError
+from fedassay.support.text import shown
 
 Standing = tuple[Adjacency, str]
 """What a guarantee speaks of: the adjacency, and the unit of privacy."""
@@ -36,7 +37,7 @@ class Option:
     Attributes:
         group: The entry at this epsilon, over its seeds.
         state: What the policy says of it; None where it is outside the policy's scope.
-        why: What breaks the policy, or leaves it undecided, once each.
+        judgements: What every rule says of it, over its seeds.
         accuracy: On test records, mean over seeds.
         cost: Accuracy that privacy takes, in points.
         bytes_up: Sent by all clients, or None.
@@ -46,12 +47,19 @@ class Option:
 
     group: Group
     state: State | None
-    why: tuple[str, ...]
+    judgements: tuple[Judgement, ...] = field(repr=False)
     accuracy: Metric
     cost: Metric
     bytes_up: float | None
     untested: tuple[tuple[str, str], ...]
     standing: Standing
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """What breaks the policy, or leaves it undecided, a clause each."""
+        if self.state in (None, "pass"):
+            return ()
+        return tuple(dict.fromkeys(each.short for each in self.judgements if each.state == self.state))
 
 
 @dataclass(frozen=True)
@@ -63,34 +71,42 @@ class Decision:
         rules: The policy in words, a clause each.
         state: What the policy says of the whole run.
         recommended: The option to deploy, or None.
-        answer: One sentence: the recommendation, or the reason for none.
         options: One for each method entry, at the best epsilon that passes, or else at the one nearest to it.
+        everything: Every method entry at every epsilon, in the record's order.
         standings: Every way in which the options' guarantees differ in what they speak of; more than one: they
             cannot be compared.
         steps: What could be recommended yet, and what would decide the rest: first what was
             run and said nothing, then what the plan left out.
     """
 
-    # What is printed of it is the answer: the rest is a record's worth of text.
+    # What is printed of it is what is recommended: the rest is a record's worth of text.
     policy: str
     rules: tuple[str, ...] = field(repr=False)
     state: State
-    recommended: Option | None = field(repr=False)
-    answer: str
+    recommended: Option | None
     options: tuple[Option, ...] = field(repr=False)
+    everything: tuple[Option, ...] = field(repr=False)
     standings: tuple[Standing, ...] = field(repr=False)
     steps: tuple[Step, ...] = field(repr=False)
 
 
-def decide(record: RunRecord, policy: Policy) -> Decision:
+def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon: float | None = None) -> Decision:
     """What a policy makes of a run.
 
     Args:
         record: The run.
         policy: What it is held to.
+        method: Only the entries of this label or registered name.
+        epsilon: Only the releases at this epsilon.
+
+    Raises:
+        PlanError: The run has no such release.
     """
-    judgements = tuple(judge(record, policy))
-    everything = [_option(record, group, judgements) for group in groups(record)]
+    every = tuple(judge(record, policy))
+    asked = asked_for(record, method, epsilon)
+    everything = [_option(record, group, every) for group in asked]
+    names = {cell_name(c, several_deltas(record), several_seeds(record)) for g in asked for c in g.cells}
+    judgements = tuple(each for each in every if not each.cell or each.cell in names)
     options = tuple(
         _best([option for option in everything if option.group.label == label])
         for label in dict.fromkeys(option.group.label for option in everything)
@@ -106,11 +122,32 @@ def decide(record: RunRecord, policy: Policy) -> Decision:
         rules=in_words(policy),
         state=max(states, key=_ORDER.__getitem__, default="undecided"),
         recommended=recommended,
-        answer=_answer(recommended, passing, options, standings),
         options=options,
+        everything=tuple(everything),
         standings=standings,
-        steps=(*allowed_epsilon(record, policy, judgements), *open_steps(record)),
+        steps=(
+            *allowed_epsilon(record, policy, every, dict.fromkeys(group.label for group in asked)),
+            *open_steps(record),
+        ),
     )
+
+
+def asked_for(record: RunRecord, method: str | None, epsilon: float | None) -> list[Group]:
+    """The releases of a run that are asked for.
+
+    Raises:
+        PlanError: There is none.
+    """
+    every = list(groups(record))
+    own = [group for group in every if method is None or method in (group.label, group.method)]
+    if every and not own:
+        allowed = ", ".join(dict.fromkeys(group.label for group in every))
+        raise PlanError(f"method: given {shown(method)}; allowed: {allowed}")
+    found = [group for group in own if epsilon is None or group.epsilon == epsilon]
+    if own and not found:
+        allowed = ", ".join(dict.fromkeys(exact(group.epsilon) for group in own))
+        raise PlanError(f"epsilon: given {exact(epsilon or 0.0)}; allowed: {allowed}")
+    return found
 
 
 def _option(record: RunRecord, group: Group, judgements: Sequence[Judgement]) -> Option:
@@ -122,9 +159,7 @@ def _option(record: RunRecord, group: Group, judgements: Sequence[Judgement]) ->
     return Option(
         group=group,
         state=state,
-        why=tuple(
-            dict.fromkeys(judgement.why for judgement in mine if judgement.state == state and state != "pass")
-        ),
+        judgements=tuple(mine),
         accuracy=_accuracy(group.cells),
         cost=accuracy_cost(record, group.cells),
         bytes_up=first.communication.get("bytes_up"),
@@ -169,43 +204,6 @@ def _most_accurate(options: Sequence[Option]) -> Option:
     )
 
 
-def _answer(
-    recommended: Option | None, passing: Sequence[Option], options: Sequence[Option], standings: Sequence[Standing]
-) -> str:
-    if recommended is not None:
-        group = recommended.group
-        words = f"Deploy {group.name} at ε = {short(group.epsilon)}"
-        if recommended.cost.value is not None:
-            words += f": privacy costs it {points(recommended.cost)} of accuracy"
-        others = [option.group.name for option in passing if option is not recommended]
-        return words + (
-            f". It is the most accurate of what passes; {listed(others)} would, too." if others else "."
-        )
-    if passing:
-        kinds = "; ".join(
-            f"{listed(_names(passing, standing))}: {adjacency.replace('_', ' ')}, per {unit}"
-            for standing in standings
-            for adjacency, unit in [standing]
-        )
-        return (
-            f"{listed([option.group.name for option in passing])} pass, but their guarantees speak of unlike "
-            f"neighbours ({kinds}) and cannot be compared; bring them under one with the plan's key "
-            "privacy.adjacency, and run again."
-        )
-    judged = [option for option in options if option.state is not None]
-    if not judged:
-        return "Nothing can be recommended: no release of this run is in the policy's scope."
-    open_ = [option for option in judged if option.state == "undecided"]
-    if open_:
-        first, epsilon = open_[0], short(open_[0].group.epsilon)
-        return (
-            f"Nothing passes yet. {first.group.name} at ε = {epsilon} is undecided: {first_clause(first.why[0])}."
-        )
-    first = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)))
-    closest = "What comes closest is " if judged[1:] else ""
-    return f"Nothing passes. {closest}{first.group.name} at ε = {short(first.group.epsilon)}: {first.why[0]}."
-
-
 def points(cost: Metric) -> str:
     """A difference of accuracies in words, with its interval."""
     if cost.value is None:
@@ -214,7 +212,3 @@ def points(cost: Metric) -> str:
     if cost.low is None or cost.high is None:
         return words
     return f"{words} [{significant(cost.low)}, {significant(cost.high)}]"
-
-
-def _names(options: Iterable[Option], standing: Standing) -> list[str]:
-    return [option.group.name for option in options if option.standing == standing]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedassay.plan import rates
+from fedassay.plan.changes import entries_of
 from fedassay.records.coverage import together
+from fedassay.records.facts import Change
 from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import short
-from fedassay.reports.words.summary import first_clause, listed
+from fedassay.reports.words.sentences import listed
 
-_MINIMUM = ("minimum ",)
-_EPSILONS = ("maximum accounted", "maximum observed")
+_EPSILONS = ("accounted", "observed")
+_STATUS = {"inconclusive": "was inconclusive", "not_run": "was not run"}
 _WHY = {
     True: "at smaller ones every bound on privacy holds, but too little use is left",
     False: "every epsilon that was run is larger, and no other rule is broken",
@@ -34,12 +36,14 @@ class Step:
         cells: Whom it is about.
         seconds: Estimated time of one run that does it for all of them, on one core; None where nobody can
             estimate it.
+        changes: The keys of the plan that do it; empty where a person has to choose.
     """
 
     what: str
     why: str
     cells: tuple[str, ...]
     seconds: float | None
+    changes: tuple[Change, ...] = ()
 
 
 def open_steps(record: RunRecord) -> tuple[Step, ...]:
@@ -56,9 +60,10 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     steps = [
         Step(
             what=what,
-            why=f"{rows[0][1].attack.replace('_', ' ')}: {first_clause(rows[0][1].reason)}",
+            why=f"{rows[0][1].attack.replace('_', ' ')} {_STATUS[rows[0][1].status]}",
             cells=tuple(dict.fromkeys(cell_name(cell, deltas, seeds) for cell, _ in rows)),
             seconds=None if seconds is None else rates.START + seconds,
+            changes=_changes(record, rows),
         )
         for what, rows in found.items()
         for seconds in [together([entry for _, entry in rows])]
@@ -67,7 +72,26 @@ def open_steps(record: RunRecord) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: (step.what not in silent, -len(step.cells))))
 
 
-def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judgement]) -> tuple[Step, ...]:
+def _changes(record: RunRecord, rows: Sequence[tuple[CellRecord, Coverage]]) -> tuple[Change, ...]:
+    """Of the plan: the remedies that findings state, or the attacks that are not part of it."""
+    stated = [
+        finding.remedy
+        for cell, row in rows
+        for finding in cell.findings
+        if row.status == "inconclusive" and finding.attack == row.attack and finding.remedy is not None
+    ]
+    if stated:
+        return stated[0].changes
+    named = entries_of(record.plan, "attacks")
+    missing = [row.attack for _, row in rows if row.status == "not_run" and row.attack not in named]
+    if not missing or not named:
+        return ()
+    return (Change(key="attacks", before=", ".join(named), after="standard"),)
+
+
+def allowed_epsilon(
+    record: RunRecord, policy: Policy, judgements: Sequence[Judgement], labels: Iterable[str]
+) -> tuple[Step, ...]:
     """The largest epsilon that a policy allows, where releases below it are of too little use, or all lie above.
 
     That is said of method entries that were not run at this epsilon, and whose largest epsilon below it breaks
@@ -84,7 +108,7 @@ def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judg
             broken.setdefault(judgement.cell, []).append(judgement)
     rows: list[CellRecord] = []
     sides: set[bool] = set()
-    for label in dict.fromkeys(cell.label for cell in record.cells):
+    for label in labels:
         own = [cell for cell in record.cells if cell.label == label and math.isfinite(cell.epsilon)]
         if not own or any(cell.epsilon == bound for cell in own):
             continue
@@ -92,7 +116,7 @@ def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judg
         place = max(below) if below else min(cell.epsilon for cell in own)
         nearest = [cell for cell in own if cell.epsilon == place]
         why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
-        if why and all(judgement.rule.startswith(_MINIMUM if below else _EPSILONS) for judgement in why):
+        if why and all(judgement.about == "use" if below else judgement.metric in _EPSILONS for judgement in why):
             rows += nearest
             sides.add(bool(below))
     if not rows:
@@ -100,9 +124,11 @@ def allowed_epsilon(record: RunRecord, policy: Policy, judgements: Sequence[Judg
     names = listed(dict.fromkeys(cell.label for cell in rows))
     return (
         Step(
-            what=f"add {short(bound)} to privacy.epsilon: the largest that the policy allows, for {names}",
+            what=f"also run ε = {short(bound)} (put {short(bound)} into the list privacy.epsilon) for {names}; "
+            "it is the largest that the policy allows",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
+            changes=(Change(key="privacy.epsilon", after=bound),),
         ),
     )

@@ -9,13 +9,14 @@ from fedassay.records.record import RunRecord
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.metrics import title
 from fedassay.reports.words.numbers import short
-from fedassay.reports.words.summary import listed
+from fedassay.reports.words.sentences import listed
 from fedassay.support.adjacency import Adjacency
 
 NEIGHBOURS: dict[Adjacency, str] = {
-    "add_remove": "that one {unit} takes part or not",
-    "replace_one": "which {unit} one is, its label too",
-    "replace_one_same_label": "which {unit} of its label one is; how many there are of each label is public",
+    "add_remove": "protects whether one {unit} took part",
+    "replace_one": "protects which {unit} one is, its label too, but not how many there are",
+    "replace_one_same_label": "protects which of the {unit}s with the same label one is, "
+    "but not how many {unit}s have each label",
 }
 """What a guarantee hides, by adjacency."""
 
@@ -29,8 +30,10 @@ def in_words(policy: Policy) -> tuple[str, ...]:
     """The rules of a policy, a clause each."""
     rules = [f"{_inside(title(name))} at most {short(bound)}" for name, bound in policy.maximum.items()]
     rules += [f"{_inside(title(name))} at least {short(bound)}" for name, bound in policy.minimum.items()]
+    if policy.above_majority:
+        rules.append("accuracy above that of always naming the largest class")
     if policy.exact_fields == "forbidden":
-        rules.append("nothing leaves exactly that the adjacency does not make public")
+        rules.append("nothing is sent without noise except what the guarantee declares public")
     if policy.claims in _CLAIMS:
         rules.append(_CLAIMS[policy.claims])
     if policy.must_conclude:
@@ -47,7 +50,7 @@ def _inside(words: str) -> str:
 
 def standing_in_words(adjacency: Adjacency, unit: str) -> str:
     """What a guarantee under an adjacency hides, for a unit of privacy."""
-    return f"it hides {NEIGHBOURS[adjacency].format(unit=unit)} ({adjacency})"
+    return NEIGHBOURS[adjacency].format(unit=unit)
 
 
 def grounds(record: RunRecord) -> tuple[str, ...]:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.records.record import Metric, RunRecord, Verdict
+from fedassay.reports.answer.answer import answer
 from fedassay.reports.document.html import render
 from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.output import write_page
 from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
 from fedassay.reports.document.private import notice
+from fedassay.reports.gate.baseline import differences
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.summary import Line, strip
@@ -24,6 +26,9 @@ Run = tuple[Path, RunRecord]
 Key = tuple[str, str, float, float | None]
 
 _ABSENT = "absent"
+
+_FEW = 3
+"""What became worse, as far as the head of the page has room for it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,32 @@ def write_comparison(runs: Sequence[Run], output: Path) -> Path:
     return output
 
 
+def as_dict(runs: Sequence[Run]) -> dict[str, Any]:
+    """The comparison for JSON: what changed in the plans, what became worse, and every release in every run."""
+    return {
+        "runs": list(run_names(runs)),
+        "answers": [answer(record).as_dict() for _, record in runs],
+        "changes": [
+            {"key": change.key, "values": list(change.values)} for change in changes([r for _, r in runs])
+        ],
+        "differences": [
+            {"worse": each.worse, "words": each.words} for each in differences(runs[-1][1], runs[0][1])
+        ],
+        "releases": [
+            {
+                "name": item.name,
+                "verdicts": [None if line is None else line.verdict for line in item.lines],
+                "said": [None if line is None else line.text for line in item.lines],
+                "measures": {
+                    measure.title: [entry.text for entry in measure.entries] for measure in item.measures
+                },
+                "verdict_changed": item.verdict_changed,
+            }
+            for item in align(runs)
+        ],
+    }
+
+
 def comparison(runs: Sequence[Run]) -> str:
     """Several runs on one HTML page."""
     aligned = align(runs)
@@ -97,7 +128,7 @@ def comparison(runs: Sequence[Run]) -> str:
         runs=[(path, record, facts(record)) for path, record in runs],
         changes=changes([record for _, record in runs]),
         aligned=aligned,
-        lead=_lead(aligned),
+        lead=_lead(aligned, runs),
     )
 
 
@@ -181,7 +212,16 @@ def _moved(first: float | None, value: float, title: str) -> str:
     return f"{'+' if value > first else ''}{significant(value - first)}"
 
 
-def _lead(aligned: Sequence[Aligned]) -> str:
+def _lead(aligned: Sequence[Aligned], runs: Sequence[Run]) -> str:
+    """How many releases there are, and what became worse from the first run to the last; another version first."""
+    changed = differences(runs[-1][1], runs[0][1])
+    versions = [each.words for each in changed if each.about == "version"]
+    worse = [each.words for each in changed if each.worse]
+    more = [f"{len(worse) - _FEW} more became worse."] if len(worse) > _FEW else []
+    return " ".join([*versions, _count(aligned), *worse[:_FEW], *more])
+
+
+def _count(aligned: Sequence[Aligned]) -> str:
     changed = sum(item.verdict_changed for item in aligned)
     shared = sum(None not in item.lines for item in aligned)
     words = f"{len(aligned)} release{'s' if len(aligned) != 1 else ''}, {shared} of them in every run. "

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fedassay.records.record import RunRecord, Verdict
 from fedassay.reports.document.finding_tables import found
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.summary import first_sentence
+from fedassay.reports.words.harms import leaks
+from fedassay.reports.words.sentences import harm_clause
 from fedassay.reports.words.verdicts import LOOKS
 
 _FEW = 6
@@ -20,7 +21,7 @@ class Digest:
 
     Attributes:
         counts: How many findings have each verdict, the heaviest first.
-        leaks: Leaks in words, each with the releases that it was found in.
+        leaks: Leaks in words, the worst first, each with the releases that it was found in.
         further: How many more there are.
     """
 
@@ -34,11 +35,11 @@ def digest(record: RunRecord, audit: str) -> Digest:
     findings = found(record, [audit])
     verdicts = [finding.verdict for _, finding in findings]
     deltas, seeds = several_deltas(record), several_seeds(record)
-    leaks: dict[str, list[str]] = {}
-    for cell, finding in findings:
-        if finding.verdict == "leak":
-            leaks.setdefault(first_sentence(finding.reason), []).append(cell_name(cell, deltas, seeds))
-    said = tuple((words, "; ".join(dict.fromkeys(cells))) for words, cells in leaks.items())
+    named: dict[str, list[str]] = {}
+    for leak in leaks(record.cells):
+        if leak.finding.audit == audit:
+            named.setdefault(harm_clause(leak), []).append(cell_name(leak.cell, deltas, seeds))
+    said = tuple((words, "; ".join(dict.fromkeys(cells))) for words, cells in named.items())
     return Digest(
         counts=tuple((verdict, verdicts.count(verdict)) for verdict in LOOKS if verdict in verdicts),
         leaks=said[:_FEW],

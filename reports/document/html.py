@@ -12,15 +12,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedassay.records.record import RunRecord
-from fedassay.reports.decision.decision import decide
-from fedassay.reports.decision.screen import MARKS, screen
-from fedassay.reports.decision.standard import standard_policy
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.answer.rows import MARKS
+from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.audits import image_audit
 from fedassay.reports.document.content import contents, section_five
 from fedassay.reports.document.digest import digest
+from fedassay.reports.document.figures.epsilons import epsilons
 from fedassay.reports.document.finding_figures import folded_of
 from fedassay.reports.document.finding_tables import controls_sentence
-from fedassay.reports.document.pictures import galleries
+from fedassay.reports.document.pictures import galleries, headline_picture
 from fedassay.reports.document.plan_notes import (
     absent,
     assumptions,
@@ -38,10 +39,13 @@ from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import several_deltas
 from fedassay.reports.words.naming import slug
-from fedassay.reports.words.numbers import short
+from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
+
+_ROWS = 6
+"""Rows of the figure of epsilons on the first screen."""
 
 
 def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
@@ -52,7 +56,7 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         record: What to report.
         policy: What the decision holds it to; None: the shipped one that fits.
     """
-    content = contents(record)
+    content, found = contents(record), answer(record, policy)
     pictures = {
         name: galleries(run, record, name) for name in (image_audit(), *(n for n, _ in section_five(record)))
     }
@@ -72,7 +76,10 @@ def page(run: Path, record: RunRecord, policy: Policy | None = None) -> str:
         record=record,
         plan=record.plan if isinstance(record.plan, dict) else {},
         facts=facts(record),
-        decision=screen(record, decide(record, policy or standard_policy(record))),
+        answer=found,
+        picture=headline_picture(run, record),
+        claims=epsilons(record, [option.group for option in found.decision.options][:_ROWS], "claims"),
+        grounds=grounds(record),
         lead=lead(record),
         lines=strip(record),
         deltas=several_deltas(record),
@@ -121,8 +128,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tones = {state: tone for state, (_, _, tone, _) in MARKS.items()}
-    environment.globals.update(looks=LOOKS, tones=tones, short=short, zip=zip)
+    tones = {word: tone for word, (_, tone, _) in MARKS.items()}
+    environment.globals.update(looks=LOOKS, tones=tones, short=short, number=significant, zip=zip)
     environment.filters["markup"] = Markup
     return environment
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from fedassay.records.record import Metric, RunRecord
-from fedassay.reports.decision.decision import decide
-from fedassay.reports.decision.screen import MARKS, screen
-from fedassay.reports.decision.standard import standard_policy
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.decision.words import grounds
 from fedassay.reports.document.finding_tables import controls_sentence
 from fedassay.reports.document.leakage import MEASURES
 from fedassay.reports.document.plan_notes import facts, name_of, rerun
@@ -16,14 +15,15 @@ from fedassay.reports.document.tables import as_metric
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
 
 def markdown(record: RunRecord, policy: Policy | None = None) -> str:
-    """The decision, verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
-    parts = [f"## Privacy assay: {escaped(name_of(record))}", _decision(record, policy), escaped(lead(record))]
+    """The answer, verdicts, key numbers, controls and errors as GitHub-flavoured Markdown."""
+    parts = [f"## Privacy assay: {escaped(name_of(record))}", _answer(record, policy), escaped(lead(record))]
     if record.errors:
         items = [
             f"- {escaped(error.cell)}, {escaped(error.stage)}: {escaped(error.message)}" for error in record.errors
@@ -49,23 +49,26 @@ def escaped(words: str) -> str:
     return _SPECIAL.sub(lambda m: f"`{m[0]}`" if m["links"] else f"\\{m[0]}", " ".join(words.split()))
 
 
-def _decision(record: RunRecord, policy: Policy | None) -> str:
-    """The first screen: the answer, a row a method, what would decide the rest, what it rests on."""
-    shown = screen(record, decide(record, policy or standard_policy(record)))
-    lines = [f"**{escaped(shown.answer)}**", ""]
-    lines.append(f"Held to the policy {escaped(shown.policy)}: {escaped('; '.join(shown.rules))}.")
-    if shown.rows:
-        lines += ["", "| Policy | Method | ε | Accuracy | Cost of privacy | Sends | Not tested |"]
-        lines.append("|---|---|---:|---:|---:|---:|---|")
-        for row in shown.rows:
-            cells = (row.name, row.epsilon, row.accuracy, row.cost, row.sends, row.untested)
-            lines.append(f"| {MARKS[row.state][0]} **{row.word}** | " + " | ".join(map(escaped, cells)) + " |")
-    why = [f"- {escaped(row.name)}: {escaped(reason)}" for row in shown.rows for reason in row.why]
-    why += [f"- {escaped(row.name)} without privacy: {escaped(row.bare)}" for row in shown.rows if row.bare]
-    steps = [
-        f"- Next: {escaped(what)}" + (f" ({escaped(takes)})" if takes else "") for what, _, takes in shown.steps
-    ]
-    return "\n".join([*lines, "", *why, *steps, *(f"- {escaped(ground)}" for ground in shown.grounds)])
+def _answer(record: RunRecord, policy: Policy | None) -> str:
+    """The answer, a row a method, what comes next, what it rests on."""
+    found = answer(record, policy)
+    out = [f"**{found.mark} {escaped(found.headline)}** {' '.join(map(escaped, found.sentences[1:]))}".strip()]
+    if found.rows:
+        out += [
+            "",
+            "| Answer | Method | ε | Worst finding | Claimed | Accounted | Observed | Accuracy | Majority |",
+        ]
+        out.append("|---|---|---:|---|---:|---:|---:|---:|---:|")
+        for row in found.rows:
+            cells = (row.name, row.shown_epsilon, row.brief, row.claimed, row.accounted, row.observed)
+            worth = (row.accuracy, row.majority)
+            out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
+    beside = [found.untested, found.missed, found.accuracy, found.at_risk, sentence(found.hides)]
+    beside += [f"{sweep.clause}." for sweep in found.sweeps]
+    beside += [*grounds(record), f"Held to the policy {found.policy}: {'; '.join(found.decision.rules)}."]
+    takes = f" ({found.next.takes})" if found.next.takes else ""
+    step = f"- Next: {escaped(found.next.what)}{escaped(takes)} `{found.next.command}`"
+    return "\n".join([*out, "", step, *(f"- {escaped(words)}" for words in beside if words)])
 
 
 def _verdicts(record: RunRecord) -> str:

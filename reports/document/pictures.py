@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from PIL import Image, UnidentifiedImageError
 
-from fedassay.records.record import Finding, Picture, RunRecord, Verdict
+from fedassay.records.record import CellRecord, Finding, Picture, RunRecord, Verdict
 from fedassay.reports.document.finding_tables import found
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.harms import leaks
 from fedassay.reports.words.metrics import ordered
 from fedassay.reports.words.numbers import DASH, significant
+from fedassay.reports.words.sentences import at_epsilon
 from fedassay.reports.words.summary import about
 from fedassay.support import limits
 from fedassay.support.reading import regular_size
 from fedassay.support.text import cut
+
+_FEW = 4
+"""Columns of the picture on the first screen."""
 
 _SHORT = {"psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "relative_error": "error", "score": "score"}
 
@@ -88,6 +94,32 @@ def galleries(run: Path, record: RunRecord, audit: str) -> tuple[Gallery, ...]:
         for cell, finding in findings
         for picture in finding.pictures
     )
+
+
+def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
+    """The pictures of the worst leak that has any: the few columns that came closest; None where there are none.
+
+    Args:
+        run: The run folder.
+        record: Its record.
+    """
+    for leak in leaks(record.cells):
+        for picture in leak.finding.pictures:
+            shown = gallery(run, picture, f"The worst leak: {_named(leak.cell)}", "leak")
+            if shown.strips:
+                order = sorted(range(len(shown.strips)), key=lambda at: -_nearness(picture.columns[at].metrics))
+                return replace(shown, strips=tuple(shown.strips[at] for at in order[:_FEW]))
+    return None
+
+
+def _named(cell: CellRecord) -> str:
+    return f"{cell.label} {at_epsilon(cell.epsilon)}"
+
+
+def _nearness(metrics: Mapping[str, float | None]) -> float:
+    """How close a picture came, by the first measure that it has."""
+    known = (metrics.get(name) for name in ("ssim", "psnr", "feature_cosine"))
+    return next((value for value in known if value is not None), 0.0)
 
 
 def _untitled(picture: Picture, finding: Finding) -> Picture:

@@ -13,6 +13,7 @@ from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
 from fedassay.reports.document.leakage import MEASURES, leakage
 from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
+from fedassay.reports.words.claims import refuted
 from fedassay.reports.words.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.words.metrics import hint, title, utility, utility_names
 from fedassay.reports.words.numbers import short, significant
@@ -46,6 +47,9 @@ def verdicts_table(record: RunRecord) -> Table:
     return Table("verdicts", "Verdicts", columns, rows)
 
 
+_FALLEN = "it does not hold: the claim is disproved"
+
+
 def claims_table(record: RunRecord) -> Table:
     """Claimed, accounted and observed epsilon of every cell."""
     columns = (
@@ -71,14 +75,18 @@ def claims_table(record: RunRecord) -> Table:
         why = privacy.reason or "not measured"
         claimed = privacy.claimed
         claims = claimed is not None and math.isfinite(claimed)
+        fallen = refuted(cell)
         values: tuple[Value, ...] = (
             *cell_values(cell),
             Ruling(privacy.verdict, privacy.reason),
             Metric(value=claimed) if claims else Metric(value=None, reason="nothing is claimed"),
-            _or_reason(privacy.accounted, why),
+            _or_reason(None if fallen else privacy.accounted, _FALLEN if fallen else why),
             _or_reason(privacy.observed, _observed_reason(cell)),
             _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
-            _or_reason(ceiling(privacy.mu), "a closed form exists for Gaussian releases only"),
+            _or_reason(
+                None if fallen else ceiling(privacy.mu),
+                _FALLEN if fallen else "a closed form exists for Gaussian releases only",
+            ),
             _or_reason(privacy.accounted_stated, "the source states no sensitivity of its own"),
             ", ".join(privacy.exact_fields),
             privacy.reason,

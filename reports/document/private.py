@@ -23,7 +23,7 @@ def notice(records: Iterable[RunRecord], shown: Iterable[Gallery]) -> str:
     tiles = sum(len(strip.tiles) for gallery in shown for strip in gallery.strips)
     if tiles:
         return (
-            f"This page contains private images: {tiles} pictures of clients' records and what attacks made of "
-            "them. Pass it on as you would the images themselves, or make it again with --redact."
+            f"This page contains private images: {tiles} pictures. Pass it on as you would these, or make it "
+            "again with --redact."
         )
     return REDACTED if any(record.redacted for record in records) else ""

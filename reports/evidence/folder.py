@@ -9,6 +9,7 @@ from typing import Any
 
 from fedassay.records.record import FILE, RunRecord
 from fedassay.records.statement import STATEMENT, statement_text
+from fedassay.reports.answer.answer import answer
 from fedassay.reports.document.markdown import escaped
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.evidence.crosswalk import crosswalk
@@ -34,6 +35,7 @@ def write_evidence(record: RunRecord, folder: Path) -> list[Path]:
         FILE: record.to_json(),
         "registry.json": _json(entries(record)),
         "crosswalk.md": _page(record),
+        "answer.json": _json(answer(record).as_dict()),
     }
     digests = {name: _digest(text.encode("utf-8")) for name, text in files.items()}
     files[STATEMENT] = statement_text(
@@ -57,6 +59,7 @@ def _json(content: Any) -> str:
 def _page(record: RunRecord) -> str:
     parts = [
         f"# Evidence: {escaped(name_of(record))}",
+        f"**{escaped(answer(record).text)}**",
         "Every answer names the places in record.json that it is made of (JSON pointers), or is left to a person.",
     ]
     for source, lines in crosswalk(record).items():

@@ -63,7 +63,8 @@ def check_run(
     if lacks and not unverified:
         why = f"{lacks[0]}{f' (and {len(lacks) - 1} more)' if len(lacks) > 1 else ''}"
         judgements.append(Judgement("verified", "", "undecided", f"{why}; --unverified decides all the same"))
-    return _written(held, replace(outcome, judgements=tuple(judgements), provenance=words), sarif, junit)
+    outcome = replace(outcome, judgements=tuple(judgements), provenance=words)
+    return _written(held, outcome, policy, sarif, junit)
 
 
 def check_record(
@@ -82,11 +83,14 @@ def check_record(
     """
     outcome = judged(record, policy)
     now = required_now(record, policy.requires, None, datetime.now(UTC))
-    return _written(record, replace(outcome, judgements=(*outcome.judgements, *now)), sarif, junit)
+    return _written(record, replace(outcome, judgements=(*outcome.judgements, *now)), policy, sarif, junit)
 
 
-def _written(record: RunRecord, outcome: Outcome, sarif: Path | None, junit: Path | None) -> Outcome:
-    for path, text in ((sarif, sarif_text), (junit, junit_text)):
-        if path is not None:
-            write_page(text(record, outcome), path)
+def _written(
+    record: RunRecord, outcome: Outcome, policy: Policy, sarif: Path | None, junit: Path | None
+) -> Outcome:
+    if sarif is not None:
+        write_page(sarif_text(record, outcome, policy), sarif)
+    if junit is not None:
+        write_page(junit_text(record, outcome), junit)
     return outcome

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from fedassay.contracts.registry import attack_facts, audit_facts
 from fedassay.records.record import CellRecord, Finding
 from fedassay.reports.gate.judgement import Judgement
+from fedassay.reports.words.harms import obstacle_of
 from fedassay.reports.words.numbers import significant
+from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.errors import PlanError
 
@@ -53,22 +55,26 @@ def nothing_concluded(cell: CellRecord, name: str) -> Iterator[Judgement]:
     if claim or any(conclusive(finding) for finding in cell.findings):
         return
     reason = next((f"{finding.audit}: {finding.reason}" for finding in cell.findings), "no audit was run")
-    yield Judgement("anything concluded", name, "undecided", f"no audit reached a verdict ({reason})")
+    words = f"no audit reached a verdict ({reason})"
+    yield Judgement("anything concluded", name, "undecided", words, "no audit reached a verdict", "coverage")
 
 
 def complete(cell: CellRecord, name: str) -> Iterator[Judgement]:
     """Every attack that applies was conclusive."""
     if not cell.coverage:
         words = "the record does not say which attacks apply, or none of those installed does"
-        yield Judgement("coverage", name, "undecided", words)
+        yield Judgement("coverage", name, "undecided", words, about="coverage")
     for row in cell.coverage:
         rule = f"coverage {row.attack}"
         if row.status == "conclusive":
-            yield Judgement(rule, name, "pass", f"{row.attack} was conclusive")
+            yield Judgement(rule, name, "pass", f"{row.attack} was conclusive", about="coverage")
             continue
         would = f"; what would decide: {row.would_decide}" if row.would_decide else ""
         status = LOOKS[row.status].word.lower()
-        yield Judgement(rule, name, "undecided", f"not fully tested: {row.attack} {status}: {row.reason}{would}")
+        words = f"not fully tested: {row.attack} {status}: {row.reason}{would}"
+        happened = "was inconclusive" if row.status == "inconclusive" else "was not run"
+        brief = f"{row.attack.replace('_', ' ')} {happened}"
+        yield Judgement(rule, name, "undecided", words, brief, "coverage")
 
 
 def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iterator[Judgement]:
@@ -91,19 +97,22 @@ def _limited(rule: str, name: str, finding: Finding, bound: float) -> Judgement:
     where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
     if finding.verdict in ("inconclusive", "not_run"):
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
-        return Judgement(rule, name, "undecided", words)
+        obstacle = obstacle_of(finding)
+        brief = "" if obstacle is None else open_clause(finding, obstacle)
+        return Judgement(rule, name, "undecided", words, brief, "coverage")
     if finding.verdict not in ("no_leak_found", "sound"):
         return Judgement(rule, name, "pass", f"{where} is not silent")
     limit = finding.limit
     if limit is None:
-        return Judgement(rule, name, "undecided", f"{where} says no smallest leak that it would have found")
+        words = f"{where} says no smallest leak that it would have found"
+        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
     if limit.metric == "shift":
         words = f"{where} bounds no share of the records, but how much closer all would have to be: {limit.words}"
-        return Judgement(rule, name, "undecided", words)
+        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
     smallest = (
         f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({limit.metric})"
     )
     if limit.value > bound:
         words = f"{smallest}, above the bound of {significant(bound)}; more records would lower it"
-        return Judgement(rule, name, "undecided", words)
+        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
     return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

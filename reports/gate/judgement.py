@@ -17,12 +17,23 @@ class Judgement:
         cell: The cell, in words; empty where the rule is about the run.
         state: `pass`, `broken` or `undecided`.
         why: In plain words, without the cell.
+        brief: The same in one short clause; empty where `why` is short enough.
+        about: `use`: the rule is on what a model can do. `coverage`: on what was tried. `privacy`: the rest.
+        metric: That the rule bounds; empty where it bounds none.
     """
 
     rule: str
     cell: str
     state: State
     why: str
+    brief: str = ""
+    about: Literal["privacy", "coverage", "use"] = "privacy"
+    metric: str = ""
+
+    @property
+    def short(self) -> str:
+        """Why, in one clause."""
+        return self.brief or self.why
 
     @property
     def sentence(self) -> str:

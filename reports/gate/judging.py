@@ -17,9 +17,13 @@ from fedassay.reports.gate.covered import applies, complete, nothing_concluded, 
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
+from fedassay.reports.gate.usefulness import above_majority
+from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
+from fedassay.reports.words.harms import leaks, obstacle_of
 from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
+from fedassay.reports.words.sentences import harm_clause, listed, open_clause
 from fedassay.reports.words.summary import attacks_on, verdicts_of
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain
@@ -40,11 +44,11 @@ class Outcome:
         states = {judgement.state for judgement in self.judgements}
         return 1 if "broken" in states else 2 if "undecided" in states else 0
 
-    def text(self) -> str:
-        """What is broken, what is undecided, and how many passed; equal reasons are said once."""
+    def text(self, verbose: bool = True) -> str:
+        """How many rules passed, and `verbose` what is broken or undecided; equal reasons are said once."""
         marks: dict[State, str] = {"broken": "✖ broken", "undecided": "? undecided"}
         lines = []
-        for state, mark in marks.items():
+        for state, mark in marks.items() if verbose else ():
             alike: dict[str, list[str]] = {}
             for judgement in self.judgements:
                 if judgement.state == state:
@@ -93,6 +97,8 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
             yield _bounded(cell, name, metric, bound, "maximum")
         for metric, bound in policy.minimum.items():
             yield _bounded(cell, name, metric, bound, "minimum")
+        if policy.above_majority:
+            yield above_majority(cell, name)
         if policy.exact_fields == "forbidden":
             yield _exact(cell, name)
         if policy.claims != "any":
@@ -115,7 +121,8 @@ def _in_scope(cell: CellRecord, scope: Scope) -> bool:
 def _exact(cell: CellRecord, name: str) -> Judgement:
     fields = cell.privacy.exact_fields
     if fields:
-        return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly")
+        brief = f"{listed(fields)} {'are' if len(fields) > 1 else 'is'} sent without noise"
+        return Judgement("exact_fields", name, "broken", f"{', '.join(fields)} leave the clients exactly", brief)
     if not cell.ledger:
         return Judgement("exact_fields", name, "undecided", "the record holds no ledger")
     return Judgement("exact_fields", name, "pass", "no field leaves exactly")
@@ -125,12 +132,13 @@ def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
     verdict, reason = cell.privacy.verdict, cell.privacy.reason
     claimed = cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
     words = f"the claim is {LOOKS[verdict].word.lower()}" + (f": {reason}" if reason else "")
+    brief = claim_clause(cell)
     if verdict in {"unsound", "unsupported"}:
-        return Judgement("claims", name, "broken", words)
+        return Judgement("claims", name, "broken", words, brief)
     if not claimed:
         state: State = "broken" if wanted == "sound" else "pass"
-        return Judgement("claims", name, state, "makes no claim")
-    return Judgement("claims", name, "pass" if verdict == "sound" else "undecided", words)
+        return Judgement("claims", name, state, "makes no claim", brief)
+    return Judgement("claims", name, "pass" if verdict == "sound" else "undecided", words, brief)
 
 
 def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
@@ -144,7 +152,9 @@ def _concluded(cell: CellRecord, name: str, audit: str) -> Judgement:
         for finding in findings:
             if finding.verdict == verdict:
                 words = f"{audit} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
-                return Judgement(rule, name, "undecided", words)
+                obstacle = obstacle_of(finding)
+                brief = "" if obstacle is None else open_clause(finding, obstacle)
+                return Judgement(rule, name, "undecided", words, brief, "coverage")
     return Judgement(rule, name, "pass", f"{audit} reached a verdict")
 
 
@@ -154,7 +164,8 @@ def _verdicts(cell: CellRecord, name: str, forbidden: tuple[Verdict, ...]) -> Ju
         return Judgement("forbidden_verdicts", name, "pass", "no forbidden verdict")
     reason = next((f.reason for f in attacks_on(cell) if f.verdict == found[0]), cell.privacy.reason)
     word = LOOKS[found[0]].word.lower()
-    return Judgement("forbidden_verdicts", name, "broken", f"{word}: {reason}")
+    worst = next((harm_clause(leak) for leak in leaks([cell])), "") if found != ["unsound"] else ""
+    return Judgement("forbidden_verdicts", name, "broken", f"{word}: {reason}", worst or claim_clause(cell))
 
 
 def _bounded(
@@ -162,6 +173,8 @@ def _bounded(
 ) -> Judgement:
     """Put a bound to every place of a cell that holds the metric; the worst state counts."""
     rule = f"{side} {metric}"
+    about: Literal["privacy", "use"] = "use" if metric in UTILITY else "privacy"
+    brief = claim_clause(cell) if metric in PRIVACY and (refuted(cell) or not claims(cell)) else ""
     measured, doubts = _measured(cell, metric)
     states = [(*_state(value, bound, side), where) for where, value in measured]
     order: dict[State, int] = {"broken": 0, "undecided": 1, "pass": 2}
@@ -169,7 +182,7 @@ def _bounded(
     if states:
         state, words, where = min(states, key=lambda item: order[item[0]])
         if state == "broken" or not doubts:
-            return Judgement(rule, name, state, f"{where}{title(metric)} {words} {limit}")
+            return Judgement(rule, name, state, f"{where}{title(metric)} {words} {limit}", brief, about, metric)
     judges = [
         audit for audit, facts in every_audit().items() if any(item.name == metric for item in facts.metrics)
     ]
@@ -177,7 +190,8 @@ def _bounded(
         return Judgement(rule, name, "pass", f"{' and '.join(judges)} do not apply to what is sent")
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
-    return Judgement(rule, name, "undecided", f"{title(metric)} may be {where} {short(bound)}, for {reason}")
+    may = f"{title(metric)} may be {where} {short(bound)}"
+    return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric)
 
 
 def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:

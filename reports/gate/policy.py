@@ -82,6 +82,8 @@ class Policy(Frozen):
         cells: Which cells the rules are put to.
         maximum: Highest allowed value by metric; over a cell's findings the worst counts.
         minimum: Lowest allowed value by metric; likewise.
+        above_majority: Whether accuracy must lie above the share of the largest class of the test records, which a
+            model reaches that learned nothing.
         exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
         claims: `sound`: every cell makes a claim and it is sound. `not_disproved`: no claim is unsound
             or unsupported; a cell without a claim passes. `any`: no rule.
@@ -99,6 +101,7 @@ class Policy(Frozen):
     cells: Scope = Scope()
     maximum: dict[str, Extended] = Field(default_factory=dict)
     minimum: dict[str, Extended] = Field(default_factory=dict)
+    above_majority: bool = False
     exact_fields: Literal["allowed", "forbidden"] = "allowed"
     claims: Literal["sound", "not_disproved", "any"] = "any"
     must_conclude: tuple[str, ...] = ()
@@ -152,6 +155,7 @@ class Policy(Frozen):
             *(self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts, self.limit_of_detection),
             self.coverage != "any",
             self.requires.demands,
+            self.above_majority,
         )
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")

@@ -22,8 +22,10 @@ from fedassay import __version__
 from fedassay.contracts.facts import SarifRule
 from fedassay.contracts.registry import audit_facts, claim_audit, judges_the_claim
 from fedassay.records.record import FILE, CellRecord, Finding, RunRecord, Verdict
+from fedassay.reports.answer.answer import answer
 from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.gate.places import Place, cell_places, errors_place
+from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.numbers import interval, short, significant
 from fedassay.reports.words.verdicts import LOOKS
@@ -42,6 +44,12 @@ RULES: Mapping[str, SarifRule] = {
         taxa=(),
         help="Mend what failed, and continue with --resume.",
         severity=5.0,
+    ),
+    "answer": SarifRule(
+        "Whether the release may be deployed.",
+        taxa=(),
+        help="Do what the message names next.",
+        severity=8.5,
     ),
     "policy": SarifRule(
         "A run must keep the policy it is held against.",
@@ -71,14 +79,15 @@ _KINDS: Mapping[Verdict, tuple[str, str]] = {
 }
 
 
-def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
+def sarif(record: RunRecord, outcome: Outcome | None = None, policy: Policy | None = None) -> str:
     """A run as a SARIF log.
 
     Args:
         record: The run.
         outcome: What a policy said about it, if it was held against one.
+        policy: That policy; None: the answer is that of the shipped one that fits.
     """
-    results: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = [_answer(record, policy)]
     deltas, seeds = several_deltas(record), several_seeds(record)
     cells: dict[str, Place] = {}
     for cell, (place, findings) in zip(record.cells, cell_places(record), strict=True):
@@ -96,7 +105,8 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
     if outcome is not None:
         # The policy decides what is an error; what it lets pass must not fail the job that asks it.
         for result in results:
-            result["level"] = "note" if result["kind"] == "fail" else result["level"]
+            if result["ruleId"] != "answer":
+                result["level"] = "note" if result["kind"] == "fail" else result["level"]
     for judgement in outcome.judgements if outcome is not None else ():
         kind, level = {"broken": ("fail", "error"), "undecided": ("open", "none"), "pass": ("pass", "none")}[
             judgement.state
@@ -129,6 +139,15 @@ def sarif(record: RunRecord, outcome: Outcome | None = None) -> str:
     }
     # A viewer may print what the escapes of JSON stand for.
     return json.dumps(plain_tree(log), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _answer(record: RunRecord, policy: Policy | None) -> dict[str, Any]:
+    """The answer, as every other format gives it: an error where it is no and somebody asked by a policy."""
+    found = answer(record, policy)
+    kind = {"yes": "pass", "no": "fail", "not yet": "open"}[found.answer]
+    level = "none" if kind != "fail" else "warning" if policy is None else "error"
+    place = errors_place(record)
+    return _result("answer", kind, level, f"{found.text} Next: {found.next.what}", place, "answer")
 
 
 def _rule(name: str) -> dict[str, Any]:

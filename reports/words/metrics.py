@@ -8,7 +8,7 @@ from fedassay.contracts.metrics import CLAIM
 from fedassay.contracts.registry import metrics
 from fedassay.records.record import CellRecord, Metric
 
-UTILITY = ("accuracy", "personalized_accuracy")
+UTILITY = ("accuracy", "personalized_accuracy", "balanced_accuracy", "sensitivity", "specificity")
 COMMUNICATION = ("bytes_up", "bytes_down")
 PRIVACY = tuple(metric.name for metric in CLAIM)
 

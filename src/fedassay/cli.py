@@ -312,7 +312,7 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     """Put several RUNS on one page, side by side."""
     from fedassay.records.record import load_record
     from fedassay.records.redacted import redact as redacted
-    from fedassay.reports.document.compare import write_comparison
+    from fedassay.reports.document.compare import as_dict, write_comparison
 
     if len(runs) < 2:
         raise click.UsageError("compare needs at least two runs")
@@ -322,7 +322,11 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     records = [(run, load_record(run)) for run in runs]
     if redact:
         records = [(run, redacted(record)) for run, record in records]
-    _written(write_comparison(records, output), quiet, as_json)
+    written = write_comparison(records, output)
+    if as_json and not is_stream(written):
+        say_json(json.dumps({"written": str(written), **as_dict(records)}, indent=1))
+    else:
+        _written(written, quiet, as_json)
     return 0
 
 
@@ -356,7 +360,10 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
     "--policy",
     required=True,
     type=click.Path(path_type=Path),
-    help="Policy file (docs/policy.md); strict.yaml, research.yaml and messages.yaml of configs/policies ship.",
+    help="Policy: strict, research or messages, which ship, or a file (docs/policy.md).",
+)
+@click.option(
+    "--baseline", type=click.Path(path_type=Path), help="An earlier run: exit 1 where anything became worse."
 )
 @click.option(
     "--key", type=click.Path(path_type=Path), help="Public key (PEM) of whoever must have signed the run."
@@ -366,20 +373,26 @@ def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_jso
 )
 @click.option("--sarif", type=Output(), help="Also write SARIF here; - for standard output.")
 @click.option("--junit", type=Output(), help="Also write JUnit XML here; - for standard output.")
+@click.option("--verbose", is_flag=True, help="Print what every rule says of every release.")
 @_quiet
 @_json
 def check(
     run: Path,
     policy: Path,
+    baseline: Path | None,
     key: Path | None,
     unverified: bool,
     sarif: Path | None,
     junit: Path | None,
+    verbose: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Hold RUN against a policy: exit 0 pass, 1 policy broken, 2 could not decide."""
-    from fedassay.console import policy_file
+    """Hold RUN against a policy: exit 0 pass, 1 policy broken or worse than the baseline, 2 could not decide."""
+    from fedassay.console import policy_file, print_answer
+    from fedassay.records.record import load_record
+    from fedassay.reports.answer.answer import answer as answer_to
+    from fedassay.reports.gate.baseline import differences
     from fedassay.reports.gate.check import check_run
     from fedassay.reports.gate.policy import load_policy
 
@@ -387,12 +400,56 @@ def check(
     _not_the_record(run, sarif, junit)
     held = load_policy(policy_file(policy))
     outcome = check_run(run, held, key=key, unverified=unverified, sarif=sarif, junit=junit)
+    record = load_record(run)
+    changed = [] if baseline is None else differences(record, load_record(baseline))
+    found = answer_to(record, held)
     if as_json:
-        say_json(json.dumps(outcome.as_dict(), indent=1))
+        beside = {} if baseline is None else {"baseline": [{"worse": d.worse, "words": d.words} for d in changed]}
+        say_json(json.dumps({**outcome.as_dict(), "answer": found.as_dict(), **beside}, indent=1))
     elif not quiet:
         # A page that goes to standard output is all that stands there.
-        say_lines(outcome.text(), err=is_stream(sarif) or is_stream(junit))
-    return outcome.exit_code
+        aside = is_stream(sarif) or is_stream(junit)
+        print_answer(found, run, err=aside)
+        say_lines("\n".join([*(each.line for each in changed), outcome.text(verbose)]), err=aside)
+    return 1 if any(each.worse for each in changed) else outcome.exit_code
+
+
+@cli.command("answer", short_help="Whether a method of RUN may be deployed, and why not.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--method", help="Only this method entry: its label or its name.")
+@click.option("--epsilon", help="Only at this epsilon; inf: without noise.")
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
+)
+@_json
+def answer_(run: Path, method: str | None, epsilon: str | None, policy: Path | None, as_json: bool) -> int:
+    """Say of RUN, or of a METHOD at an EPSILON, yes, no or not yet: the worst first, and what to do next."""
+    from fedassay.console import policy_file, print_answer
+    from fedassay.records.record import load_record
+    from fedassay.reports.answer.answer import answer as answer_to
+    from fedassay.reports.gate.policy import load_policy
+
+    held = None if policy is None else load_policy(policy_file(policy))
+    asked = None if epsilon is None else _epsilon(epsilon)
+    found = answer_to(load_record(run), held, method, asked)
+    if as_json:
+        say_json(json.dumps(found.as_dict(), indent=1))
+    else:
+        print_answer(found, run)
+    return 0
+
+
+@cli.command("next", short_help="Print the plan of RUN with the change that decides most.")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
+)
+def next_(run: Path, policy: Path | None) -> int:
+    """Print the plan of RUN with the change that decides most: `fedassay next RUN > next.yaml`."""
+    from fedassay.console import next_plan
+
+    say_lines(next_plan(run, policy).removesuffix("\n"))
+    return 0
 
 
 @cli.command("list", short_help="List what a plan can name, and its keys.")
@@ -530,6 +587,21 @@ def completion(shell: str) -> int:
     assert made is not None
     say_lines(made(cli, {}, "fedassay", "_FEDASSAY_COMPLETE").source())
     return 0
+
+
+def _epsilon(words: str) -> float:
+    """An epsilon as it is typed.
+
+    Raises:
+        PlanError: It is no number above 0.
+    """
+    try:
+        value = float(words)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise PlanError(f"--epsilon: given {words!r}; allowed: a number above 0, or inf")
+    return value
 
 
 def _no_json_beside(as_json: bool, *outputs: Path | None) -> None:

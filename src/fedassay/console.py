@@ -8,7 +8,7 @@ import shutil
 import textwrap
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedassay.contracts.registry import component, problems, summary, usable
 from fedassay.plan.keys import Key, entry_keys, every_key
@@ -19,6 +19,9 @@ from fedassay.support.errors import FedassayError, PlanError
 from fedassay.support.registry import Kind
 from fedassay.support.terminal import Styled, say, say_json, say_lines
 
+if TYPE_CHECKING:
+    from fedassay.reports.answer.answer import Answer
+
 _KINDS: dict[str, Kind] = {
     "methods": "method",
     "attacks": "attack",
@@ -26,18 +29,7 @@ _KINDS: dict[str, Kind] = {
     "datasets": "dataset",
     "backbones": "backbone",
 }
-_WIDE = 200
-"""Characters of a sentence on the console; the report has all of it."""
-
-_COLOURS = {
-    "sound": "green",
-    "no_leak_found": "green",
-    "unsupported": "yellow",
-    "inconclusive": "yellow",
-    "not_run": None,
-    "leak": "red",
-    "unsound": "red",
-}
+_COLOURS = {"yes": "green", "not yet": "yellow", "no": "red"}
 
 
 def listing(what: str) -> list[tuple[str, str]]:
@@ -167,38 +159,46 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
 
 
 def print_summary(record: RunRecord, folder: Path) -> None:
-    """The decision, the verdicts of a run, and where the report is."""
-    from fedassay.reports.decision.decision import decide
-    from fedassay.reports.decision.screen import decision_text, screen
-    from fedassay.reports.decision.standard import standard_name, standard_policy
-    from fedassay.reports.words.groups import several_deltas
-    from fedassay.reports.words.summary import strip
+    """The answer of a run, what failed, and where the report is."""
+    from fedassay.reports.answer.answer import answer
 
-    for line in decision_text(screen(record, decide(record, standard_policy(record)))):
-        say(line)
-    deltas = several_deltas(record)
-    for release in strip(record):
-        group = release.group
-        delta = f", delta {group.delta:g}" if deltas and math.isfinite(group.epsilon) else ""
-        verdict = Styled(f"{release.verdict:<14}", _COLOURS[release.verdict], bold=True)
-        seeds = f" (on {release.seeds})" if release.seeds else ""
-        # What was not tested must not be what is cut.
-        said, open_, rest = release.text.partition("; not fully tested")
-        words = textwrap.shorten(said, _WIDE, placeholder=" …") + open_ + rest
-        say(verdict, f" {group.name}, epsilon {_exact(group.epsilon)}{delta}: {words}{seeds}")
-    warned = sum(len(cell.privacy.warnings) for cell in record.cells)
-    if warned:
-        say(Styled("warnings", "yellow"), f"       {warned}, in the report")
+    found = answer(record)
+    print_answer(found, folder)
     for error in record.errors:
         say(Styled(f"error in {error.cell}, {error.stage}: {error.message}", "red"), err=True)
-    say(f"every finding with its controls: {folder / 'report.html'}")
-    name = standard_name(record)
-    say(f"hold it to a policy: fedassay check {folder} --policy configs/policies/{name}.yaml")
+    say(f"Report: {folder / 'report.html'}")
 
 
-def _exact(value: float) -> str:
-    """A number as somebody would write it, with every digit that it has."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+def print_answer(found: Answer, folder: Path, err: bool = False) -> None:
+    """An answer, its first line in the colour of the answer."""
+    from fedassay.reports.answer.text import lines
+
+    for number, line in enumerate(lines(found, str(folder))):
+        say(Styled(line, _COLOURS[found.answer], bold=True) if number == 0 else line, err=err)
+
+
+def next_plan(run: Path, policy: Path | None) -> str:
+    """The plan of a run with the changes that decide most, as YAML.
+
+    Raises:
+        PlanError: Nothing is known to change, or the run is of captured messages and has no plan.
+    """
+    from fedassay.plan.changes import changed_plan
+    from fedassay.records.record import load_record
+    from fedassay.reports.decision.decision import decide
+    from fedassay.reports.decision.standard import standard_policy
+    from fedassay.reports.document.plan_notes import plan_of, plan_yaml
+    from fedassay.reports.gate.policy import load_policy
+
+    record = load_record(run)
+    if "transcript" in plan_of(record):
+        raise PlanError(f"{run}: it audits captured messages, which have no plan; allowed: the run of a plan")
+    held = standard_policy(record) if policy is None else load_policy(policy_file(policy))
+    step = next((step for step in decide(record, held).steps if step.changes), None)
+    if step is None:
+        raise PlanError(f"{run}: no change of its plan is known to decide more under the policy {held.name}")
+    changed = record.model_copy(update={"plan": changed_plan(record.plan, step.changes)})
+    return f"# {step.what[:1].upper()}{step.what[1:]}.\n{plan_yaml(changed)}"
 
 
 def plan_file(path: Path) -> Path:
@@ -211,15 +211,15 @@ def plan_file(path: Path) -> Path:
 
 
 def policy_file(path: Path) -> Path:
-    """The policy at `path`, or the one of that name that ships with fedassay.
+    """The policy at `path`, or the one of that name that ships with fedassay, such as `strict`.
 
     Raises:
         PlanError: There is no such file.
     """
-    return _file(
-        path,
-        "these ship: configs/policies/strict.yaml, configs/policies/research.yaml, configs/policies/messages.yaml",
-    )
+    named = Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{path.name}.yaml"
+    if not path.exists() and len(path.parts) == 1 and not path.suffix and named.is_file():
+        return named
+    return _file(path, "these ship: strict, research and messages (configs/policies/)")
 
 
 def _file(path: Path, instead: str) -> Path:

@@ -83,7 +83,7 @@ def test_small_shares_of_small_classes_add_up() -> None:
 
 
 def test_only_what_is_given_a_role_has_one() -> None:
-    """The cache keeps what is computed of `public` records as public, so that nothing else may say it of itself."""
+    """What is computed of `public` records is kept as public, so that nothing else may say that of itself."""
     data = LoadedData(_images(np.arange(60), np.arange(60) % 3), None, "test")
     assert data.train.role is None
     roles = split_roles(data, {**_SHARES, "test": 0.1, "control": 0.1}, np.random.default_rng(0))

@@ -86,7 +86,7 @@ def test_sections_are_there_and_shown(browser: Any, report: Path) -> None:
     heights = browser.evaluate(f"{SECTIONS}.map(id => document.getElementById(id).getBoundingClientRect().height)")
     assert len(heights) == 7
     assert min(heights) > 100
-    assert browser.evaluate("document.querySelectorAll('main > section').length") == 7
+    assert browser.evaluate("document.querySelectorAll('main > section').length") == 8
 
 
 def test_tables_sort_by_number_with_what_was_not_measured_last(browser: Any, report: Path) -> None:

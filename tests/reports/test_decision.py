@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from fedassay.records.record import CellPrivacy, CellRecord, Coverage, Finding, Metric, RunRecord
+from fedassay.records.record import (
+    CellPrivacy,
+    CellRecord,
+    Controls,
+    Coverage,
+    Finding,
+    Metric,
+    NegativeControl,
+    PositiveControl,
+    RunRecord,
+)
+from fedassay.reports.answer.answer import Answer, answer
 from fedassay.reports.decision.decision import Decision, decide
-from fedassay.reports.decision.screen import decision_text, screen
 from fedassay.reports.decision.words import grounds, in_words
 from fedassay.reports.gate.policy import Policy
 
@@ -47,9 +57,17 @@ def decided(*cells: CellRecord, policy: Policy = POLICY) -> Decision:
     return decide(record, policy)
 
 
+MUST = Policy(name="x", must_conclude=("reconstruction",))
+
+
+def answered(*cells: CellRecord, policy: Policy = POLICY) -> Answer:
+    return answer(RunRecord(plan={"name": "x"}, environment={}, cells=cells), policy)
+
+
 def test_the_most_accurate_of_what_passes_is_recommended() -> None:
     free, weak = cell("fedcgs", math.inf, accuracy=0.9), cell("fedcgs", 8.0, accuracy=0.85)
-    found = decided(free, weak, cell("fedcgs", 1.0, accuracy=0.6), cell("fedlog", 1.0, accuracy=0.7))
+    cells = (free, weak, cell("fedcgs", 1.0, accuracy=0.6), cell("fedlog", 1.0, accuracy=0.7))
+    found = decided(*cells)
     assert found.state == "pass"
     assert found.recommended is not None
     assert (found.recommended.group.label, found.recommended.group.epsilon) == ("fedcgs", 8.0)
@@ -58,51 +76,60 @@ def test_the_most_accurate_of_what_passes_is_recommended() -> None:
     assert cost.low is not None
     assert cost.high is not None
     assert cost.low == pytest.approx(100 * (0.05 - math.hypot(0.03, 0.03)))
-    assert "Deploy fedcgs at ε = 8: privacy costs it 5.00 points" in found.answer
-    assert "fedlog would, too" in found.answer
+    said = answered(*cells)
+    assert said.headline == "Yes: fedcgs at ε = 8 may be deployed under the policy test."
+    assert said.accuracy.startswith("Accuracy 0.850 [0.820, 0.880]; 0.900 without privacy")
+    assert [row.answer for row in said.rows] == ["yes", "yes"]
 
 
 def test_a_cost_without_a_run_without_privacy_is_not_measured() -> None:
     found = decided(cell("fedcgs", 1.0))
     assert found.options[0].cost.value is None
     assert "no cell of this method without privacy" in str(found.options[0].cost.reason)
-    assert "costs" not in found.answer
+    assert "without privacy" not in answered(cell("fedcgs", 1.0)).accuracy
 
 
 def test_options_under_unlike_neighbours_are_not_held_against_each_other() -> None:
-    found = decided(cell("fedcgs", 1.0), cell("fedpft", 1.0, adjacency="replace_one_same_label"))
+    cells = (cell("fedcgs", 1.0), cell("fedpft", 1.0, adjacency="replace_one_same_label"))
+    found = decided(*cells)
     assert found.recommended is None
     assert len(found.standings) == 2
-    assert "privacy.adjacency" in found.answer
-    assert "fedpft: replace one same label, per record" in found.answer
+    said = answered(*cells)
+    assert said.answer == "yes"
+    assert "fedcgs and fedpft pass" in said.headline
+    assert "privacy.adjacency" in said.headline
     person = decided(cell("fedcgs", 1.0), cell("fedlog", 1.0, unit="person"))
     assert person.recommended is None
 
 
 def test_where_nothing_passes_the_reason_is_the_answer() -> None:
-    broken = decided(cell("fedcgs", 1.0, "unsound"), cell("fedlog", 1.0, "inconclusive"))
+    cells = (cell("fedcgs", 1.0, "unsound"), cell("fedlog", 1.0, "inconclusive"))
+    broken = decided(*cells)
     assert broken.recommended is None
     assert broken.state == "broken"
-    assert broken.answer.startswith("Nothing passes yet. fedlog at ε = 1 is undecided")
-    alone = decided(cell("fedcgs", 1.0, "unsound"))
-    assert alone.answer.startswith("Nothing passes. fedcgs at ε = 1:")
-    outside = decided(cell("fedcgs", math.inf))
-    assert "no release of this run is in the policy's scope" in outside.answer
+    assert answered(*cells).headline.startswith("Not yet: no method passes the policy test, and fedlog at ε = 1")
+    assert answered(cells[0]).headline == "No: fedcgs claims ε = 1, but that is disproved."
+    outside = answered(cell("fedcgs", math.inf), cell("fedlog", math.inf, findings=()))
+    assert outside.headline == "Not yet: no release of this run is in the scope of the policy test."
 
 
-def test_why_something_is_open_is_said_in_one_clause() -> None:
+def test_why_something_is_open_is_said_in_one_clause_and_not_by_its_reason() -> None:
     words = "the control was not caught (+0.1 (p = 0.2)): too weak here; 0.8 against 0.9 (n = 4); more may decide"
-    finding = Finding(audit="dp_claim", verdict="inconclusive", reason=words)
-    clear = Finding(audit="message", verdict="no_leak_found", reason="nothing came back")
-    privacy = CellPrivacy(claimed=1.0, accounted=1.0, verdict="inconclusive", reason=words)
-    record = RunRecord(
-        plan={"name": "x"},
-        environment={},
-        cells=(cell("fedlog", 1.0, findings=(finding, clear), privacy=privacy),),
+    missed = PositiveControl(release="r", caught=False)
+    finding = Finding(
+        audit="reconstruction",
+        source="raw",
+        verdict="inconclusive",
+        reason=words,
+        controls=Controls(positive=missed, negative=NegativeControl(release="n", flagged=False)),
     )
-    shown = screen(record, decide(record, Policy(name="x", must_conclude=("dp_claim",))))
-    assert shown.answer.endswith("the control was not caught: too weak here.")
-    assert shown.rows[0].why[0].endswith("the control was not caught: too weak here")
+    said = answered(
+        cell("fedlog", 1.0, findings=(finding,)), policy=Policy(name="x", must_conclude=("reconstruction",))
+    )
+    assert said.headline == (
+        "Not yet: we cannot say yet whether raw features give away rebuilt images: the attack failed even on "
+        "messages that leak on purpose."
+    )
 
 
 def test_what_was_run_and_said_nothing_is_decided_before_what_the_plan_left_out() -> None:
@@ -118,8 +145,8 @@ def test_what_was_run_and_said_nothing_is_decided_before_what_the_plan_left_out(
     found = decided(cell("fedcgs", 1.0, coverage=(absent, silent)), cell("fedlog", 1.0, coverage=(absent,)))
     assert [step.what for step in found.steps] == ["a stronger one", "add it"]
     assert [step.why for step in found.steps] == [
-        "gram factorization: too weak",
-        "membership: it is not part of the plan",
+        "gram factorization was inconclusive",
+        "membership was not run",
     ]
 
 
@@ -155,19 +182,20 @@ def test_what_was_not_tested_and_what_would_decide_it_are_said() -> None:
     assert step.seconds == pytest.approx(60.0), "starting, what is shared once, and each cell"
 
 
-def test_a_row_says_the_largest_leak_of_the_same_method_without_privacy() -> None:
+def test_the_largest_leak_of_the_same_method_without_privacy_is_said() -> None:
     def leak(share: float) -> Finding:
         metrics = {"fraction_recovered": Metric(value=share, n=400)}
         return Finding(
             audit="message", verdict="leak", source=f"s{share}", reason=f"{share:.0%} recovered", metrics=metrics
         )
 
-    images = Finding(audit="reconstruction", verdict="leak", reason="images come back")
-    free = cell("fedcgs", math.inf, accuracy=0.9, findings=(leak(0.01), leak(0.0), leak(0.93), images))
-    record = RunRecord(plan={"name": "x"}, environment={}, cells=(free, cell("fedcgs", 1.0), cell("fedlog", 1.0)))
-    shown = screen(record, decide(record, POLICY))
-    assert [row.bare for row in shown.rows] == ["93% recovered; images come back", ""]
-    assert any("without privacy: 93% recovered" in line for line in decision_text(shown))
+    free = cell("fedcgs", math.inf, accuracy=0.9, findings=(leak(0.01), leak(0.0), leak(0.93)))
+    said = answered(free, cell("fedcgs", 1.0), cell("fedlog", 1.0))
+    assert said.answer == "yes"
+    assert said.sentences[1:] == (
+        "No attack was run.",
+        "In fedcgs without noise, the features of 372 of 400 records were recovered exactly from s0.93.",
+    )
 
 
 USEFUL = POLICY.model_copy(update={"maximum": {"accounted": 3.0}, "minimum": {"accuracy": 0.5}})
@@ -177,23 +205,25 @@ def test_where_nothing_but_use_is_missing_the_largest_epsilon_is_the_next_step()
     weak = cell("fedcgs", 1.0, accuracy=0.3, seconds={"method": 7.0})
     strong = cell("fedcgs", 8.0, accuracy=0.7)
     (step,) = decided(weak, strong, policy=USEFUL).steps
-    assert step.what.startswith("add 3 to privacy.epsilon")
-    assert step.what.endswith("for fedcgs")
+    assert step.what.startswith("also run ε = 3 (put 3 into the list privacy.epsilon)")
+    assert "for fedcgs;" in step.what
+    assert [(change.key, change.after) for change in step.changes] == [("privacy.epsilon", 3.0)]
     assert step.seconds == pytest.approx(17.0)
 
 
 def test_where_everything_lies_above_the_bound_it_is_the_next_step() -> None:
     found = decided(cell("fedcgs", 8.0, accuracy=0.9), cell("fedcgs", 5.0, accuracy=0.9), policy=USEFUL)
     (step,) = found.steps
-    assert step.what.startswith("add 3 to privacy.epsilon")
+    assert step.what.startswith("also run ε = 3 (put 3 into the list privacy.epsilon)")
     assert step.cells == ("fedcgs, ε = 5",)
     assert "larger" in step.why
 
 
 def test_of_several_that_do_not_pass_the_one_with_the_fewest_reasons_is_named() -> None:
     worse = cell("fedpft", 8.0, accuracy=0.1)
-    found = decided(worse, cell("fedcgs", 8.0, accuracy=0.9), policy=USEFUL)
-    assert found.answer.startswith("Nothing passes. What comes closest is fedcgs at ε = 8:")
+    said = answered(worse, cell("fedcgs", 8.0, accuracy=0.9), policy=USEFUL)
+    assert said.answer == "no"
+    assert said.sentences[-1].startswith("What comes closest is fedcgs at ε = 8: Accounted ε 8.00 is above")
 
 
 def test_the_policy_in_words_keeps_acronyms() -> None:

@@ -92,7 +92,7 @@ def test_the_folder_holds_what_its_digests_say(tmp_path: Path, record: RunRecord
     listed = dict(
         reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     )
-    assert set(listed) == {"record.json", "registry.json", "crosswalk.md"}
+    assert set(listed) == {"record.json", "registry.json", "crosswalk.md", "answer.json"}
     statement = json.loads((folder / "statement.json").read_text(encoding="utf-8"))
     for subject in statement["subject"]:
         content = (folder / subject["name"]).read_bytes()

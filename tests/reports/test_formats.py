@@ -112,7 +112,7 @@ def test_sarif_has_a_result_for_every_verdict(record: RunRecord, results: list[d
         "not_run": ("notApplicable", "none"),
     }
     findings = [finding for cell in record.cells for finding in cell.findings if finding.audit != "dp_claim"]
-    listed = [r for r in results if r["ruleId"] not in {"dp_claim", "exact_field", "run"}]
+    listed = [r for r in results if r["ruleId"] not in {"dp_claim", "exact_field", "run", "answer"}]
     assert [(r["ruleId"], r["kind"], r["level"]) for r in listed] == [
         (f.audit, *kinds[f.verdict]) for f in findings
     ]
@@ -208,18 +208,22 @@ def test_markdown_is_one_table_of_verdicts_and_one_of_numbers(run: Path, record:
     rows = [line for line in text.splitlines() if line.startswith("|")]
     # The decision has a row a method, verdicts and numbers one a method and epsilon.
     assert len(rows) == (2 + 7) + 2 * (2 + 12)
-    assert "| ▲ **Unsupported** | fedlog | 1 | Claims ε = 1, but what leaves is unbounded" in text
+    assert (
+        "| ▲ **Unsupported** | fedlog | 1 | Claims ε = 1, but counts and statistics are sent without noise" in text
+    )
     assert "| dp | 10 | 0.906" in text
     assert "52 of 58 controls came out as they must." in text
-    assert len(text) < 6000
+    assert len(text) < 8000
 
 
 def test_markdown_cannot_be_broken_out_of(build_cell: Any) -> None:
-    finding = Finding(audit="message", verdict="leak", reason="a | b\n# head <img src=x> [x](http://e) @team")
+    finding = Finding(
+        audit="message", verdict="leak", reason="r", source="a | b\n# head <img src=x> [x](http://e) @team"
+    )
     cell = build_cell(None, "fedpft", "fedpft", math.inf, 0, findings=(finding,))
     text = render(Path(), RunRecord(plan={"name": "p"}, environment={}, cells=(cell,)), "md")
     (row,) = [line for line in text.splitlines() if "Leak" in line and line.startswith("|")]
-    assert r"A \| b \# head \<img src=x\> \[x\](`http://`e) `@`team" in row
+    assert r"from a \| b \# head \<img src=x\> \[x\](`http://`e) `@`team" in row
 
 
 def test_json_is_the_record(run: Path, record: RunRecord, tmp_path: Path) -> None:

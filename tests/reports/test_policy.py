@@ -227,7 +227,7 @@ def test_every_rule_of_sarif_says_what_it_is_of_and_what_to_do(record: RunRecord
         assert rule["help"]["text"]
         assert 0 < float(rule["properties"]["security-severity"]) <= 10
         taxa = [each["target"]["id"] for each in rule["relationships"]]
-        assert bool(taxa) == (rule["id"] not in {"run", "policy"}), rule["id"]
+        assert bool(taxa) == (rule["id"] not in {"run", "policy", "answer"}), rule["id"]
         if "CWE-359" in taxa:
             assert rule["helpUri"] == "https://cwe.mitre.org/data/definitions/359.html"
 
@@ -244,8 +244,14 @@ def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
     claim = Finding(audit="dp_claim", verdict="sound", reason="tight", metrics={"observed": Metric(value=0.8)})
     images = gain(-0.02).model_copy(update={"limit": Limit(metric="share", value=0.1, n=100)})
     bare = build_cell(None, "fedcgs", "fedcgs", 1.0, 0, observed=0.8, findings=(claim, images))
-    good = bare.model_copy(update={"coverage": (Coverage(attack="feature_diffusion", status="conclusive"),)})
+    worth = {**bare.utility, "majority_share": 0.2}
+    covered = (Coverage(attack="feature_diffusion", status="conclusive"),)
+    good = bare.model_copy(update={"coverage": covered, "utility": worth})
     assert check_record(run_of(good), strict).exit_code == 0
+    # Accuracy that always naming the largest class reaches, too, is none; of an old record nobody knows.
+    idle = good.model_copy(update={"utility": {**worth, "majority_share": 0.99}})
+    assert check_record(run_of(idle), strict).exit_code == 1
+    assert check_record(run_of(good.model_copy(update={"utility": bare.utility})), strict).exit_code == 2
 
 
 def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:

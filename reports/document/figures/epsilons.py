@@ -25,6 +25,7 @@ from fedassay.reports.document.figures.svg import (
     tag,
     text,
 )
+from fedassay.reports.words.claims import refuted
 from fedassay.reports.words.groups import Group, by_standing, groups, several_deltas
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.verdicts import LOOKS, worst
@@ -53,9 +54,15 @@ class Walls:
         return ceiling(self.mu)
 
 
-def epsilons(record: RunRecord) -> Figure | None:
-    """The epsilon plot of a run; None where no cell claims, accounts or observes anything finite."""
-    panels = _panels([_walls(group) for group in groups(record)])
+def epsilons(record: RunRecord, chosen: Sequence[Group] | None = None, name: str = "epsilons") -> Figure | None:
+    """The epsilon plot of a run; None where no cell claims, accounts or observes anything finite.
+
+    Args:
+        record: The run.
+        chosen: Only these of its groups; None: all.
+        name: Of the figure.
+    """
+    panels = _panels([_walls(group) for group in (groups(record) if chosen is None else chosen)])
     rows = [row for _, alike in panels for row in alike]
     if not _finite(rows):
         return None
@@ -63,8 +70,8 @@ def epsilons(record: RunRecord) -> Figure | None:
     deltas = several_deltas(record)
     described = " ".join(_described(row, deltas) for row in rows)
     drawn = [
-        drawing(name, width, _height(panels, row) + 40, title, described, _body(panels, width, deltas))
-        for name, width, row in (("epsilons", 860.0, _ROW), ("epsilons-narrow", 350.0, _ROW_NARROW))
+        drawing(part, width, _height(panels, row) + 40, title, described, _body(panels, width, deltas))
+        for part, width, row in ((name, 860.0, _ROW), (f"{name}-narrow", 350.0, _ROW_NARROW))
     ]
     ceilings = any(row.ceiling is not None for row in rows)
     note = (
@@ -106,7 +113,7 @@ def epsilons(record: RunRecord) -> Figure | None:
         "adjacency",
         "unit",
     )
-    return Figure("epsilons", title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
+    return Figure(name, title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
 def _finite(rows: Sequence[Walls]) -> list[float]:
@@ -151,19 +158,21 @@ def _walls(group: Group) -> Walls:
         return max((value for value in values if value is not None), default=None)
 
     claimed = largest("claimed")
+    # What a disproved claim adds up to bounds nothing, and no ceiling follows from it.
+    stands = not any(refuted(cell) for cell in group.cells)
     return Walls(
         group,
         None if claimed is None or math.isinf(claimed) else claimed,
-        largest("accounted"),
+        largest("accounted") if stands else None,
         largest("observed"),
-        largest("mu"),
+        largest("mu") if stands else None,
         worst(cell.privacy.verdict for cell in group.cells),
     )
 
 
 def _described(row: Walls, deltas: bool) -> str:
     claimed = "nothing claimed" if row.claimed is None else f"claimed {short(row.claimed)}"
-    accounted = "not accounted"
+    accounted = "not accounted" if row.verdict != "unsound" else "what is accounted does not hold"
     if row.accounted is not None:
         accounted = "unbounded" if math.isinf(row.accounted) else f"accounted {significant(row.accounted)}"
     observed = "nothing observed" if row.observed is None else f"observed at least {significant(row.observed)}"

@@ -29,7 +29,7 @@ from fedassay.reports.document.leakage import MEASURES, Measure
 from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility_over_seeds
 from fedassay.reports.words.groups import Group, groups, labels
 from fedassay.reports.words.numbers import short, significant
-from fedassay.reports.words.summary import first_clause, listed
+from fedassay.reports.words.sentences import listed
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,11 @@ def privacy_utility(record: RunRecord) -> tuple[Figure, ...]:
 
 def _against(record: RunRecord, measure: Measure) -> Figure | None:
     measured: list[tuple[Group, Metric, Metric]] = []
-    absent: dict[str, list[str]] = {}
+    absent: list[str] = []
     for group in groups(record):
         leak, accuracy = leakage_over_seeds(group, measure.name), utility_over_seeds(group, "accuracy")
         if leak.value is None or accuracy.value is None or not math.isfinite(leak.value):
-            why = _in_short(leak.reason or accuracy.reason)
-            absent.setdefault(why, []).append(f"{group.label} {short(group.epsilon)}")
+            absent.append(f"{group.label} {short(group.epsilon)}")
         else:
             measured.append((group, leak, accuracy))
     if not measured:
@@ -88,7 +87,7 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
     told = "; ".join(map(_words, points))
     note = measure.definition
     if absent:
-        note += f" Not placed: {'; '.join(f'{listed(cells, limit=6)} ({why})' for why, cells in absent.items())}."
+        note += f" Not placed, since not measured or unbounded (the table says why): {listed(absent, limit=6)}."
     rows: tuple[tuple[Datum, ...], ...] = tuple(
         (
             p.group.label,
@@ -121,16 +120,6 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
     description = f"{told}. On the Pareto front: {best}."
     svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure))
     return Figure(name, title, description, svg, columns, rows, note=note)
-
-
-def _in_short(reason: str) -> str:
-    """A reason without its numbers and advice, which the table's footnotes hold.
-
-    Example:
-        >>> _in_short("a run of this size cannot tell: of 200, 4 were found; more images may decide")
-        'a run of this size cannot tell'
-    """
-    return first_clause(reason).partition(": ")[0]
 
 
 def _words(point: Point) -> str:

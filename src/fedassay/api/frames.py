@@ -21,7 +21,19 @@ Row = dict[str, Any]
 _KEYS = ("cell", "label", "method", "epsilon", "delta", "seed")
 CELLS = (
     *_KEYS,
-    *("adjacency", "unit", "verdict", "claimed", "accounted", "observed", "mu", "exact_fields", "reason"),
+    *(
+        "adjacency",
+        "unit",
+        "answer",
+        "worst",
+        "verdict",
+        "claimed",
+        "accounted",
+        "observed",
+        "mu",
+        "exact_fields",
+        "reason",
+    ),
     *("accuracy", "bytes_up", "bytes_down", "seconds", "params"),
 )
 FINDINGS = (
@@ -60,13 +72,30 @@ def frame(rows: Iterator[Row], columns: Sequence[str], what: str) -> pandas.Data
 
 
 def cell_rows(record: RunRecord) -> Iterator[Row]:
-    """A row a cell; every measure of utility and communication is a column, such as `accuracy`."""
+    """A row a cell; every measure of utility and communication is a column, such as `accuracy`.
+
+    `answer` is that of the shipped policy which fits, `worst` the heaviest verdict of the cell's findings,
+    `verdict` that on its claim alone.
+    """
+    from fedassay.reports.answer.rows import word_of
+    from fedassay.reports.decision.decision import decide
+    from fedassay.reports.decision.standard import standard_policy
+    from fedassay.reports.words.summary import verdicts_of
+    from fedassay.reports.words.verdicts import worst
+
+    words = {
+        id(cell): word_of(option)
+        for option in decide(record, standard_policy(record)).everything
+        for cell in option.group.cells
+    }
     for number, cell in enumerate(record.cells):
-        privacy = cell.privacy
+        privacy, word = cell.privacy, words[id(cell)]
         yield {
             **_keys(number, cell),
             "adjacency": cell.adjacency,
             "unit": cell.unit,
+            "answer": word,
+            "worst": worst(verdicts_of(cell)),
             "verdict": privacy.verdict,
             "claimed": _number(privacy.claimed),
             "accounted": _number(privacy.accounted),

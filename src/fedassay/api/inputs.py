@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +89,4 @@ def as_policy(policy: str | os.PathLike[str] | Mapping[str, Any] | Policy) -> Po
         return policy
     if isinstance(policy, Mapping):
         return parse_policy(dict(policy), "a policy")
-    path = Path(policy)
-    shipped = Path(str(resources.files("fedassay"))) / "configs" / "policies" / f"{path.name}.yaml"
-    if path.parent == Path() and not path.suffix and not path.exists() and shipped.is_file():
-        path = shipped
-    return load_policy(policy_file(path))
+    return load_policy(policy_file(Path(policy)))

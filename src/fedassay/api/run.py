@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from fedassay.api.plots import Plots
+    from fedassay.reports.answer.answer import Answer
     from fedassay.reports.decision.decision import Decision
     from fedassay.reports.gate.judging import Outcome
     from fedassay.reports.gate.policy import Policy
@@ -99,8 +100,28 @@ class Run:
 
         return draw(self.record, self.folder, audit, label)
 
+    def answer(
+        self,
+        method: str | None = None,
+        epsilon: float | None = None,
+        policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None,
+    ) -> Answer:
+        """Whether it may be deployed: `answer` is yes, no or not yet, `sentences` say why, `next` what to do.
+
+        Args:
+            method: Only the entries of this label or registered name.
+            epsilon: Only the releases at this epsilon.
+            policy: As in `recommend`.
+
+        Raises:
+            PlanError: The policy is wrong, or the run has no such release.
+        """
+        from fedassay.reports.answer.answer import answer
+
+        return answer(self.record, self._policy(policy), method, epsilon)
+
     def recommend(self, policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None) -> Decision:
-        """What a policy makes of the run: `answer` in a sentence, `recommended`, `options`, `steps`.
+        """What a policy makes of the run: `recommended`, `options`, `steps`; `Run.answer` says it in words.
 
         Args:
             policy: As in `fedassay.check`; None: the one that ships and fits, `strict` for the run of a plan.
@@ -206,10 +227,10 @@ class Run:
         """One line: how much there is, and the decision."""
         cells = len(self.record.cells)
         failed = f", {len(self.errors)} failed" if self.errors else ""
-        return f"Run({str(self.folder)!r}: {cells} cell{'s'[: cells != 1]}{failed}. {self.recommend().answer})"
+        return f"Run({str(self.folder)!r}: {cells} cell{'s'[: cells != 1]}{failed}. {self.answer().headline})"
 
     def _repr_html_(self) -> str:
         """The decision, for notebooks."""
         from fedassay.reports.document.fragment import fragment
 
-        return fragment(self.record, self.recommend(), self.folder)
+        return fragment(self.record, self.answer(), self.folder)

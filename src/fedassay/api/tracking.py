@@ -74,14 +74,14 @@ class _Sink:
 
     def run(self, record: RunRecord, folder: Path, policy: Policy, experiment: str, name: str | None) -> str:
         """The whole run, its cells below it."""
-        from fedassay.reports.decision.decision import decide
+        from fedassay.reports.answer.answer import answer
 
         known = self._client.get_experiment_by_name(experiment)
         place = known.experiment_id if known else self._client.create_experiment(experiment)
         tags = {
             "fedassay.version": record.environment.get("fedassay"),
             "fedassay.policy": policy.name,
-            "fedassay.decision": decide(record, policy).answer,
+            "fedassay.decision": answer(record, policy).text,
             "fedassay.errors": len(record.errors),
             "fedassay.redacted": record.redacted,
         }

@@ -54,6 +54,29 @@ def held_out(
     return kept, aside
 
 
+def against_chance(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[str, float]:
+    """What an accuracy is worth: the largest class's share, and the mean of the classes' own accuracies.
+
+    Args:
+        hits: Which records were classified rightly, shape (n,).
+        labels: Their true classes, shape (n,).
+
+    Returns:
+        `majority_share`, the accuracy of always naming the largest class; `balanced_accuracy`, the mean over the
+        classes that occur; and of two classes `sensitivity`, the accuracy on the class of the higher number, and
+        `specificity`, that on the other.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    of_class = [float(hits[labels == label].mean()) for label in classes]
+    found = {
+        "majority_share": float(counts.max(initial=0) / max(len(labels), 1)),
+        "balanced_accuracy": float(np.mean(of_class)) if of_class else 0.0,
+    }
+    if len(of_class) == 2:
+        found |= {"specificity": of_class[0], "sensitivity": of_class[1]}
+    return found
+
+
 def _drawn(
     private: ImageSet, part: NDArray[np.int64], share: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:

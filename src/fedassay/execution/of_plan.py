@@ -16,6 +16,7 @@ from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
 from fedassay.contracts.sizes import Sizes
+from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
@@ -225,7 +226,8 @@ def _told(outcome: Outcome, prepared: Prepared) -> Outcome:
 def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     if outcome.model is None:
         return {}
-    hits = outcome.model.predict(test) == test.labels
+    predicted = outcome.model.predict(test)
+    hits = predicted == test.labels
     correct = int(hits.sum())
     low, high = wilson(correct, len(test)) if test.groups is None else share_interval(hits, test.groups)
     return {
@@ -233,4 +235,5 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
         "accuracy_low": float(low),
         "accuracy_high": float(high),
         "accuracy_n": float(len(test)),
+        **against_chance(hits, test.labels),
     }

@@ -1,0 +1,386 @@
+"""May it be deployed? Yes, no or not yet, in at most three sentences, the worst harm first, and what to do next.
+
+A pure function of a record and a policy. Console, page, Markdown, `check`, SARIF, evidence and Python print this
+object and add nothing to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedassay.contracts.registry import audit_facts, claim_audit
+from fedassay.plan.rates import in_words
+from fedassay.records.coverage import not_fully_tested
+from fedassay.records.facts import HARMS
+from fedassay.records.record import CellRecord, RunRecord
+from fedassay.reports.answer.epsilons import Sweep, sweeps
+from fedassay.reports.answer.rows import (
+    MARKS,
+    AnswerRow,
+    Word,
+    decisive,
+    row_of,
+    word_of,
+    worst_fault,
+    worst_leak,
+)
+from fedassay.reports.decision.decision import Decision, Option, decide
+from fedassay.reports.decision.standard import standard_policy
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.claims import Fault, claim_clause, claims, fault_clause, noise_not_measured, refuted
+from fedassay.reports.words.harms import Leak, leaks
+from fedassay.reports.words.numbers import DASH, short, significant
+from fedassay.reports.words.sentences import harm_clause, listed, sentence, who
+from fedassay.reports.words.summary import distinct, silence
+
+_MOST = 3
+"""Sentences of an answer."""
+
+_AT_RISK = (
+    ("worst_person_told", "person"),
+    ("worst_client_told", "client"),
+    ("worst_record", "record"),
+)
+"""Shares of runs in which it is told whether the one most at risk took part, and who that is."""
+
+
+_MEND: dict[Fault, str] = {
+    "noise": "Find out why the declared noise is not added, mend it, and run or capture again.",
+    "sensitivity": "Clip each record to the declared sensitivity, or add the noise that what is sent needs.",
+    "rest": "Add noise to everything that depends on records, or do not send it.",
+    "exact": "Add noise to the fields that are named, or claim an adjacency that makes them public.",
+}
+"""What to do about a claim that is disproved, by what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What to do next.
+
+    Attributes:
+        what: In one sentence.
+        command: To be typed, with RUN for the run folder.
+        takes: Estimated time; empty where nobody can estimate it.
+    """
+
+    what: str
+    command: str
+    takes: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a run, to a method at an epsilon, or to captured messages.
+
+    Attributes:
+        answer: Yes, no, or not yet.
+        policy: Name of the policy.
+        sentences: At most three, the worst harm first.
+        leak: The worst harm of what was asked for; None where none was found.
+        untested: Attacks that apply and were not conclusive; empty where all were.
+        missed: What the weakest audit without a leak may have missed; empty where something leaks.
+        accuracy: Against no privacy and against the largest class; empty where none was measured.
+        at_risk: How often the one most at risk is told; empty where no audit knows.
+        hides: What the guarantee protects; empty where none holds.
+        next: What to do next.
+        rows: One a method, at its best epsilon, or at the one asked for.
+        sweeps: Which epsilon, of methods that were run at several.
+        decision: What the policy makes of every release, rule by rule.
+    """
+
+    answer: Word
+    policy: str
+    sentences: tuple[str, ...]
+    leak: Leak | None = field(repr=False)
+    untested: str
+    missed: str
+    accuracy: str
+    at_risk: str
+    hides: str
+    next: NextStep
+    rows: tuple[AnswerRow, ...] = field(repr=False)
+    sweeps: tuple[Sweep, ...] = field(repr=False)
+    decision: Decision = field(repr=False)
+
+    @property
+    def headline(self) -> str:
+        """The first sentence."""
+        return self.sentences[0]
+
+    @property
+    def text(self) -> str:
+        """All sentences."""
+        return " ".join(self.sentences)
+
+    @property
+    def mark(self) -> str:
+        """A character for the answer."""
+        return MARKS[self.answer][0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer for JSON."""
+        harm = None if self.leak is None else self.leak.harm.model_dump(mode="json")
+        return {
+            "answer": self.answer,
+            "policy": self.policy,
+            "sentences": list(self.sentences),
+            "harm": harm,
+            "untested": self.untested,
+            "missed": self.missed,
+            "accuracy": self.accuracy,
+            "at_risk": self.at_risk,
+            "hides": self.hides,
+            "next": {"what": self.next.what, "command": self.next.command, "takes": self.next.takes},
+            "methods": [
+                {
+                    "answer": row.answer,
+                    "method": row.name,
+                    "epsilon": "inf" if math.isinf(row.epsilon) else row.epsilon,
+                    "finding": row.finding,
+                    "claimed": row.claimed,
+                    "accounted": row.accounted,
+                    "observed": row.observed,
+                    "accuracy": row.accuracy,
+                    "majority": row.majority,
+                }
+                for row in self.rows
+            ],
+            "epsilons": [sweep.clause for sweep in self.sweeps],
+        }
+
+
+def answer(
+    record: RunRecord, policy: Policy | None = None, method: str | None = None, epsilon: float | None = None
+) -> Answer:
+    """The answer to a run.
+
+    Args:
+        record: The run.
+        policy: What it is held to; None: the shipped one that fits.
+        method: Only the entries of this label or registered name.
+        epsilon: Only the releases at this epsilon.
+
+    Raises:
+        PlanError: The run has no such release.
+    """
+    held = policy or standard_policy(record)
+    return answer_of(record, decide(record, held, method, epsilon))
+
+
+def answer_of(record: RunRecord, decision: Decision) -> Answer:
+    """The answer that a decision comes to."""
+    subject = _subject(decision)
+    word = _word(decision, subject)
+    cells = [cell for option in decision.everything for cell in option.group.cells]
+    said = tuple(dict.fromkeys(_sentences(record, decision, subject, word)))[:_MOST]
+    return Answer(
+        answer=word,
+        policy=decision.policy,
+        sentences=said,
+        leak=next(iter(leaks(cells)), None),
+        untested="" if subject is None else sentence(not_fully_tested(subject.group.cells)),
+        missed=_missed(subject),
+        accuracy=_accuracy(subject),
+        at_risk=_at_risk(cells if subject is None else subject.group.cells),
+        hides="" if subject is None else row_of(subject).hides,
+        next=_next(record, decision, subject),
+        rows=tuple(row_of(option) for option in decision.options),
+        sweeps=sweeps(decision),
+        decision=decision,
+    )
+
+
+def _subject(decision: Decision) -> Option | None:
+    """The release that the answer is about: the recommended one, or the only one; None: it is about all."""
+    if decision.recommended is not None:
+        return decision.recommended
+    return decision.options[0] if len(decision.everything) == 1 else None
+
+
+def _word(decision: Decision, subject: Option | None) -> Word:
+    if subject is not None:
+        return word_of(subject)
+    states = {option.state for option in decision.options}
+    if "pass" in states:
+        return "yes"
+    if "undecided" in states or not decision.options:
+        return "not yet"
+    if states == {None} and all(worst_leak(option) is None for option in decision.options):
+        return "not yet"
+    return "no"
+
+
+def _sentences(record: RunRecord, decision: Decision, subject: Option | None, word: Word) -> Iterator[str]:
+    """What there is to say, the most important first; the caller takes as many as there is room for."""
+    if not decision.everything:
+        yield "Not yet: the run has no release to judge."
+        return
+    if subject is not None:
+        yield from _of_release(record, decision, subject, word)
+    else:
+        yield _of_run(decision, word)
+    others = [option for option in decision.everything if subject is None or option.group != subject.group]
+    rest = list(_elsewhere(others))
+    yield from rest[:1]
+    if subject is None and word == "not yet":
+        unclear = [option for option in decision.options if option.state == "undecided"]
+        yield from (sentence(each.short) for option in unclear[:1] for each in decisive(option)[:1])
+    yield from rest[1:]
+    if subject is None and word == "no":
+        judged = [option for option in decision.options if option.state is not None]
+        closest = min(judged, key=lambda option: (len(option.why), -(option.accuracy.value or 0.0)), default=None)
+        if closest is not None:
+            yield f"What comes closest is {who(closest.group)}: {decisive(closest)[0].short}."
+
+
+def _of_release(record: RunRecord, decision: Decision, subject: Option, word: Word) -> Iterator[str]:
+    """One release: the answer with its first reason, then the others."""
+    captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    name = "the messages" if captured else who(subject.group)
+    subject_name = "the system" if captured else subject.group.name
+    reasons = list(dict.fromkeys(_reasons(subject, subject_name)))
+    first = ""
+    if word == "yes":
+        yield f"Yes: {name} may be deployed under the policy {decision.policy}."
+    else:
+        open_ = not_fully_tested(subject.group.cells)
+        first = reasons[0] if reasons else open_ or _unjudged(subject)
+        lead = {"no": "No", "not yet": "Not yet"}[word]
+        place = "" if captured or len(decision.everything) == 1 else f"{name}, "
+        makes = (
+            f"{subject_name} "
+            if first == claim_clause(subject.group.cells[0]) and claims(subject.group.cells[0])
+            else ""
+        )
+        yield f"{lead}: {place}{makes}{first}."
+    yield from (sentence(reason) for reason in reasons if reason != first)
+    if worst_leak(subject) is None and worst_fault(subject) is None:
+        yield from (sentence(words) for words in silence(subject.group))
+
+
+def _unjudged(subject: Option) -> str:
+    return next(silence(subject.group), "the policy does not judge releases without noise")
+
+
+def _reasons(option: Option, name: str) -> Iterator[str]:
+    """Why a release is not to be deployed, the worst first: harms and the claim, then the policy's other rules."""
+    found, fault = distinct(leaks(option.group.cells)), worst_fault(option)
+    said = [harm_clause(leak) for leak in found]
+    yield from said[:1]
+    if fault is not None:
+        yield f"{name} {fault_clause(fault)}"
+    yield from said[1:]
+    for judgement in decisive(option):
+        if judgement.short not in said and (fault is None or judgement.short != fault_clause(fault)):
+            yield judgement.short
+
+
+def _of_run(decision: Decision, word: Word) -> str:
+    """The answer to several methods, none of which is recommended."""
+    options = decision.options
+    several = (
+        f"none of the {len(options)} methods passes" if len(options) > 1 else f"{options[0].group.name} passes"
+    )
+    nowhere = "" if len(options) > 1 else " at no ε that was run"
+    if word == "yes":
+        names = listed(option.group.name for option in options if option.state == "pass")
+        unlike = "but their guarantees protect unlike things; one privacy.adjacency would make them comparable"
+        return f"Yes: {names} pass the policy {decision.policy}, {unlike}."
+    if word == "not yet" and any(option.state == "undecided" for option in options):
+        first = next(option for option in options if option.state == "undecided")
+        none = "no method passes" if len(options) > 1 else several
+        return f"Not yet: {none} the policy {decision.policy}{nowhere}, and {who(first.group)} is still open."
+    if all(option.state is None for option in options):
+        lead = "No" if word == "no" else "Not yet"
+        return f"{lead}: no release of this run is in the scope of the policy {decision.policy}."
+    fallen = sum(any(refuted(cell) for cell in option.group.cells) for option in decision.everything)
+    false = f", and {fallen} claim{'s are' if fallen > 1 else ' is'} refuted" if fallen else ""
+    return f"No: {several} the policy {decision.policy}{nowhere}{false}."
+
+
+def _elsewhere(options: Sequence[Option]) -> Iterator[str]:
+    """The worst leak of every kind of harm in other releases; then the refuted claims that leak nothing yet."""
+    pairs = [(leak, option) for option in options for leak in leaks(option.group.cells)]
+    pairs.sort(key=lambda pair: pair[0].order)
+    named: list[Option] = []
+    for kind in HARMS:
+        alike = [(leak, option) for leak, option in pairs if leak.harm.kind == kind]
+        if not alike:
+            continue
+        leak, option = next((pair for pair in alike if pair[1] not in named), alike[0])
+        yield f"In {who(option.group)}, {harm_clause(leak)}."
+        fault = worst_fault(option)
+        if option not in named and fault is not None and fault.refuted:
+            yield f"{option.group.name} {fault_clause(fault)}."
+        named.append(option)
+    for option in options:
+        fault = worst_fault(option)
+        if fault is not None and fault.refuted and worst_leak(option) is None:
+            yield f"{option.group.name} {fault_clause(fault)}."
+
+
+def _missed(subject: Option | None) -> str:
+    if subject is None or worst_leak(subject) is not None or any(refuted(cell) for cell in subject.group.cells):
+        return ""
+    return next((sentence(words) for words in silence(subject.group)), "")
+
+
+def _accuracy(subject: Option | None) -> str:
+    """What a model is worth, against none of privacy and against naming the largest class."""
+    if subject is None or subject.accuracy.value is None:
+        return ""
+    row = row_of(subject)
+    beside = [f"{row.majority} by always naming the largest class"] if row.majority != DASH else []
+    if subject.cost.value is not None and math.isfinite(subject.group.epsilon):
+        beside.insert(0, f"{significant(subject.accuracy.value + subject.cost.value / 100)} without privacy")
+    return f"Accuracy {row.accuracy}" + (f"; {', '.join(beside)}." if beside else ".")
+
+
+def _at_risk(cells: Sequence[CellRecord]) -> str:
+    """How often it is told whether the one most at risk took part."""
+    for name, whose in _AT_RISK:
+        known = [
+            metric.value
+            for cell in cells
+            for finding in cell.findings
+            if (metric := finding.metrics.get(name)) is not None and metric.value is not None
+        ]
+        if known:
+            share = short(100 * max(known))
+            return f"The {whose} most at risk is told to be in or out in {share} % of runs; 50 % is guessing."
+    return ""
+
+
+def _next(record: RunRecord, decision: Decision, subject: Option | None) -> NextStep:
+    """One step: what stops the leak or mends the claim, what decides the rest, or where every rule stands."""
+    if decision.recommended is not None:
+        return NextStep("Keep the evidence for whoever signs.", "fedassay report RUN --format evidence")
+    every = f"fedassay check RUN --policy {decision.policy} --verbose"
+    leak = None if subject is None else worst_leak(subject)
+    audit = leak.finding.audit if leak is not None else ""
+    fault = None if subject is None else worst_fault(subject)
+    if not audit and fault is not None:
+        if fault.refuted and fault.kind in _MEND:
+            return NextStep(_MEND[fault.kind], every)
+        audit = claim_audit()
+    facts = audit_facts(audit) if audit else None
+    if facts is not None and facts.rule is not None:
+        return NextStep(facts.rule.help, every)
+    captured = isinstance(record.plan, dict) and "transcript" in record.plan
+    if captured and subject is not None and any(noise_not_measured(cell) for cell in subject.group.cells):
+        what = "Capture the same records a second time: only that measures the noise."
+        return NextStep(what, "fedassay audit TRANSCRIPT --again SECOND")
+    if captured and subject is not None and not any(cell.coverage for cell in subject.group.cells):
+        what = "Say what each field is (kinds), or let fields be read as what their arrays are."
+        return NextStep(what, "fedassay audit TRANSCRIPT --infer")
+    step = next((step for step in decision.steps if step.changes), None) or next(iter(decision.steps), None)
+    if step is None:
+        return NextStep("See every rule of the policy.", every)
+    takes = "" if step.seconds is None else f"about {in_words(step.seconds)}"
+    if captured:
+        return NextStep(sentence(step.what), "fedassay audit TRANSCRIPT --plan PLAN", takes)
+    command = "fedassay next RUN > next.yaml && fedassay run next.yaml" if step.changes else every
+    return NextStep(sentence(step.what), command, takes)

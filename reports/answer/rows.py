@@ -1,0 +1,208 @@
+"""One row a method, at the epsilon that is best under the policy: what was found, is claimed and is worth."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedassay.records.facts import HarmKind
+from fedassay.records.record import CellRecord
+from fedassay.reports.decision.decision import Option, points
+from fedassay.reports.decision.words import standing_in_words
+from fedassay.reports.gate.judgement import Judgement, State
+from fedassay.reports.gate.usefulness import majority
+from fedassay.reports.words.claims import ClaimFault, claims, fault_clause, fault_of, refuted
+from fedassay.reports.words.groups import over_seeds
+from fedassay.reports.words.harms import Leak, leaks
+from fedassay.reports.words.metrics import title
+from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.sentences import harm_clause
+from fedassay.reports.words.summary import silence, silent
+from fedassay.reports.words.verdicts import Tone
+
+Word = Literal["yes", "no", "not yet"]
+
+WORDS: dict[State, Word] = {"pass": "yes", "broken": "no", "undecided": "not yet"}
+
+MARKS: dict[Word, tuple[str, Tone, str]] = {
+    "yes": ("✔", "good", "check"),
+    "no": ("✖", "bad", "octagon"),
+    "not yet": ("?", "unsure", "question"),
+}
+"""How each answer is shown: a character, a colour, an icon."""
+
+DOES_NOT_HOLD = "does not hold"
+"""What stands for the accounted epsilon of a claim that is disproved."""
+
+_FOUND: dict[HarmKind, str] = {
+    "pictures": "images rebuilt",
+    "exact": "records exact",
+    "named": "named",
+    "members": "members told from others",
+    "attributes": "labels told",
+    "counts": "record counts told",
+}
+
+_FAULTS = {
+    "noise": "claim refuted: noise missing",
+    "sensitivity": "claim refuted: noise too small",
+    "rest": "claim refuted: not all is noised",
+    "exact": "claim refuted: sent without noise",
+    "observed": "claim refuted by an attack",
+    "accounted": "claim refuted: ε adds up to more",
+    "unstated": "claim refuted",
+}
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """A method entry at one epsilon, in words.
+
+    Attributes:
+        answer: Of the policy.
+        name: The method entry.
+        epsilon: It asks for; infinite where nothing is noised.
+        finding: The worst finding as a clause.
+        brief: The same in at most five words.
+        claimed: Claimed epsilon.
+        accounted: What is sent adds up to; `does not hold` below a claim that is disproved.
+        observed: What an attack shows at least.
+        accuracy: With its interval.
+        measured: The accuracy as a number; None where it was not measured.
+        majority: Accuracy of always naming the largest class.
+        cost: Accuracy that privacy takes, in points.
+        sends: Bytes up.
+        hides: What the guarantee protects; empty where it does not hold or nothing is claimed.
+    """
+
+    answer: Word
+    name: str
+    epsilon: float
+    finding: str
+    brief: str
+    claimed: str
+    accounted: str
+    observed: str
+    accuracy: str
+    measured: float | None
+    majority: str
+    cost: str
+    sends: str
+    hides: str
+
+    @property
+    def shown_epsilon(self) -> str:
+        """Its epsilon, as a table prints it."""
+        return "no noise" if math.isinf(self.epsilon) else short(self.epsilon)
+
+    @property
+    def mark(self) -> str:
+        """A character for the answer."""
+        return MARKS[self.answer][0]
+
+    @property
+    def tone(self) -> Tone:
+        """The colour of the answer."""
+        return MARKS[self.answer][1]
+
+    @property
+    def icon(self) -> str:
+        """The icon of the answer."""
+        return MARKS[self.answer][2]
+
+
+def row_of(option: Option) -> AnswerRow:
+    """The row of a method entry at one epsilon."""
+    cells, group = option.group.cells, option.group
+    finding, brief = _worst(option)
+    fallen = any(refuted(cell) for cell in cells)
+    holds = any(claims(cell) for cell in cells) and not fallen
+    largest = over_seeds(cells, lambda cell: majority(cell).value, "not on record")
+    return AnswerRow(
+        answer=word_of(option),
+        name=group.name,
+        epsilon=group.epsilon,
+        finding=finding,
+        brief=brief,
+        claimed=_largest(option, "claimed") if any(claims(cell) for cell in cells) else "none",
+        accounted=DOES_NOT_HOLD if fallen else _largest(option, "accounted"),
+        observed=_largest(option, "observed"),
+        accuracy=DASH
+        if option.accuracy.value is None
+        else f"{significant(option.accuracy.value)} {interval(option.accuracy, count=False)}".strip(),
+        measured=option.accuracy.value,
+        majority=significant(largest.value),
+        cost=points(option.cost) if math.isfinite(group.epsilon) else "",
+        sends=DASH if option.bytes_up is None else size(option.bytes_up),
+        hides=standing_in_words(*option.standing) if holds else "",
+    )
+
+
+def word_of(option: Option) -> Word:
+    """The answer to one release; one that the policy does not judge is no where it leaks, and open elsewhere."""
+    if option.state is not None:
+        return WORDS[option.state]
+    return "no" if worst_leak(option) is not None else "not yet"
+
+
+def worst_leak(option: Option) -> Leak | None:
+    """The worst harm of a release, over its seeds."""
+    return next(iter(leaks(option.group.cells)), None)
+
+
+def worst_fault(option: Option) -> ClaimFault | None:
+    """Why its claim does not stand, over its seeds; None where it does."""
+    faults = [fault for cell in option.group.cells if (fault := fault_of(cell)) is not None]
+    return min(faults, key=lambda fault: not fault.refuted, default=None)
+
+
+def _worst(option: Option) -> tuple[str, str]:
+    """The worst finding of a release, as a clause and in few words."""
+    leak, fault = worst_leak(option), worst_fault(option)
+    if leak is not None:
+        return harm_clause(leak), _brief(leak)
+    if fault is not None:
+        return fault_clause(fault), _FAULTS[fault.kind] if fault.refuted else "claim not supported"
+    for judgement in decisive(option):
+        return judgement.short, _in_few_words(judgement)
+    words = next(silence(option.group), "no attack was run")
+    return words, "no leak found" if silent(option.group) else "no attack was run"
+
+
+def decisive(option: Option) -> list[Judgement]:
+    """What breaks the policy or leaves it open, what is broken for privacy first; nothing where it passes."""
+    if option.state in (None, "pass"):
+        return []
+    found = [each for each in option.judgements if each.state == option.state]
+    first = ("privacy", "coverage", "use") if option.state == "broken" else ("coverage", "privacy", "use")
+    return sorted(found, key=lambda each: first.index(each.about))
+
+
+def _in_few_words(judgement: Judgement) -> str:
+    if judgement.about == "use":
+        return "too little accuracy" if judgement.state == "broken" else "accuracy not certain"
+    if judgement.about == "coverage":
+        return judgement.short if len(judgement.short) <= 40 else "not all was tested"
+    what = title(judgement.metric) if judgement.metric else "a privacy rule"
+    return f"{what} {'breaks the limit' if judgement.state == 'broken' else 'not certain'}"
+
+
+def _brief(leak: Leak) -> str:
+    harm, words = leak.harm, _FOUND[leak.harm.kind]
+    if harm.count and harm.total and harm.kind in ("exact", "named", "pictures"):
+        return f"{harm.count:,} of {harm.total:,} {words}"
+    if harm.count and harm.kind in ("exact", "named"):
+        return f"{harm.count:,} {words}"
+    return words
+
+
+def _largest(option: Option, field: str) -> str:
+    values = [_of(cell, field) for cell in option.group.cells]
+    known = [value for value in values if value is not None]
+    return significant(max(known)) if known else DASH
+
+
+def _of(cell: CellRecord, field: str) -> float | None:
+    value: float | None = getattr(cell.privacy, field)
+    return value

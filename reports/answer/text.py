@@ -1,0 +1,80 @@
+"""An answer as plain text: what the console and `check` print."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from fedassay.reports.answer.answer import Answer
+from fedassay.reports.answer.rows import AnswerRow
+from fedassay.reports.words.numbers import DASH, significant
+from fedassay.support.text import plain
+
+WIDTH = 100
+"""Columns of a line."""
+
+_ROWS = 8
+"""Methods that a screen has room for."""
+
+_SWEEPS = 2
+
+
+def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
+    """An answer in at most 25 lines of at most 100 columns.
+
+    Args:
+        found: The answer.
+        run: The run folder, in the command that comes next.
+    """
+    for number, words in enumerate(found.sentences):
+        yield from _wrapped(words, f"{found.mark} " if number == 0 else "  ")
+    for words in (found.untested, found.missed, found.accuracy, found.at_risk, _capital(found.hides)):
+        if words and words not in found.sentences:
+            yield from _wrapped(words, "  ")
+    if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
+        row = found.rows[0]
+        yield f"  Claimed ε {row.claimed}; accounted {row.accounted}; observed at least {row.observed}."
+    if len(found.decision.everything) > 1:
+        yield from _table(found.rows)
+    for sweep in found.sweeps[:_SWEEPS]:
+        yield _short(plain(f"  {sweep.clause}"), WIDTH)
+    if len(found.sweeps) > _SWEEPS:
+        yield f"  {len(found.sweeps) - _SWEEPS} more on epsilon, in the report"
+    takes = f" ({found.next.takes})" if found.next.takes else ""
+    yield from _wrapped(f"Next: {found.next.what.rstrip('.')}{takes}.", "", most=2)
+    yield f"  {plain(found.next.command).replace('RUN', run)}"
+
+
+def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
+    """One line a method."""
+    widest = min(26, max(len(row.name) for row in rows[:_ROWS]))
+    known = any(row.majority != DASH for row in rows)
+    yield (
+        f"  {'method':<{widest + 2}}{'ε':<10}{'answer':<9}{'worst finding':<32}accuracy"
+        + (" (of largest class)" if known else "")
+    )
+    for row in rows[:_ROWS]:
+        accuracy = significant(row.measured)
+        beside = f" ({row.majority})" if known else ""
+        line = (
+            f"{row.mark} {_short(plain(row.name), widest):<{widest + 2}}{row.shown_epsilon:<10}{row.answer:<9}"
+            f"{_short(row.brief, 30):<32}{accuracy}{beside}"
+        )
+        yield _short(plain(line), WIDTH)
+    if len(rows) > _ROWS:
+        yield f"  {len(rows) - _ROWS} more methods, in the report"
+
+
+def _wrapped(words: str, before: str, most: int = 3) -> Iterator[str]:
+    """Words on lines of `WIDTH`, those after the first indented."""
+    found = textwrap.wrap(plain(words), WIDTH - len(before), max_lines=most, placeholder=" …")
+    for number, line in enumerate(found):
+        yield f"{before if number == 0 else ' ' * max(2, len(before))}{line}"[: WIDTH + 2]
+
+
+def _short(words: str, most: int) -> str:
+    return words if len(words) <= most else f"{words[: most - 1]}…"
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else ""

@@ -1,0 +1,169 @@
+"""What is wrong with a claim of privacy, and why, by facts alone.
+
+The true reason comes first: noise that is not in the messages, a record that moves a statistic farther than its
+noise was sized for, something that is sent beside the ledger. Only then what adds up, or what an attack shows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedassay.contracts.registry import judges_the_claim
+from fedassay.records.record import CellRecord
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.sentences import listed
+
+_NOISE_LEVEL = 1e-3
+"""p-value up to which captured messages refute that their noise is there."""
+
+Fault = Literal["noise", "sensitivity", "rest", "exact", "observed", "accounted", "unstated"]
+
+_ROUNDING = 1 + 1e-6
+
+
+@dataclass(frozen=True)
+class ClaimFault:
+    """Why a claim does not stand.
+
+    Attributes:
+        kind: `noise`: it is missing. `sensitivity`: a record moves more than is declared. `rest`: something else
+            depends on records. `exact`: fields are sent without noise. `observed`: an attack shows more.
+            `accounted`: what is sent adds up to more. `unstated`: only the record's sentence says.
+        refuted: Whether the claim is disproved; it is only unsupported otherwise.
+        claimed: Its epsilon.
+        fields: Names of the fields that it is about.
+        value: What was observed or accounted, or the share of the noise that was found; None where unknown.
+        scale: Declared scale of the missing noise, the smallest.
+    """
+
+    kind: Fault
+    refuted: bool
+    claimed: float
+    fields: tuple[str, ...] = ()
+    value: float | None = None
+    scale: float | None = None
+
+
+def claims(cell: CellRecord) -> bool:
+    """Whether a cell claims a finite epsilon."""
+    return cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
+
+
+def refuted(cell: CellRecord) -> bool:
+    """Whether its claim is disproved: nothing below may be drawn from it then."""
+    return claims(cell) and cell.privacy.verdict == "unsound"
+
+
+def fault_of(cell: CellRecord) -> ClaimFault | None:
+    """Why a cell's claim does not stand; None where it makes none, or it was not shown to be wrong."""
+    privacy = cell.privacy
+    if not claims(cell) or privacy.claimed is None:
+        return None
+    over = privacy.accounted is not None and privacy.accounted > privacy.claimed * _ROUNDING
+    if privacy.verdict not in ("unsound", "unsupported") and not (privacy.verdict == "not_run" and over):
+        return None
+    disproved = privacy.verdict == "unsound"
+    found = _on_tape(cell, disproved) or (_missing_noise(cell) if disproved else None)
+    if found is not None:
+        return found
+    claimed = privacy.claimed
+    if privacy.exact_fields and privacy.accounted is not None and math.isinf(privacy.accounted):
+        return ClaimFault("exact", disproved, claimed, privacy.exact_fields)
+    if disproved and privacy.observed is not None and privacy.observed > claimed:
+        return ClaimFault("observed", disproved, claimed, value=privacy.observed)
+    if over:
+        return ClaimFault("accounted", disproved, claimed, value=privacy.accounted)
+    return ClaimFault("unstated", disproved, claimed)
+
+
+def _on_tape(cell: CellRecord, disproved: bool) -> ClaimFault | None:
+    """A question to the run that failed, or that could not be asked where nothing else is wrong with the claim."""
+    status = "failed" if disproved else "not_asked"
+    answers = [answer for answer in cell.tape if answer.status == status]
+    if not answers or cell.privacy.claimed is None:
+        return None
+    if not disproved and (cell.privacy.accounted or 0.0) > cell.privacy.claimed * _ROUNDING:
+        return None
+    first = min(answers, key=lambda answer: ("noise", "sensitivity", "rest").index(answer.question))
+    fields = tuple(dict.fromkeys(a.field for a in answers if a.question == first.question and a.field))
+    scale = _scale(cell, fields) if first.question == "noise" else None
+    return ClaimFault(first.question, disproved, cell.privacy.claimed, fields, scale=scale)
+
+
+def _missing_noise(cell: CellRecord) -> ClaimFault | None:
+    """What captured messages say of the noise that they declare: it is not there, or there is less of it."""
+    for finding in cell.findings:
+        if not judges_the_claim(finding.audit):
+            continue
+        absent, measured = finding.metrics.get("noise_p"), finding.metrics.get("noise_measured")
+        less = measured is not None and measured.high is not None and measured.high < 1
+        if less or (absent is not None and absent.value is not None and absent.value <= _NOISE_LEVEL):
+            share = measured.value if measured is not None and less else None
+            assert cell.privacy.claimed is not None
+            return ClaimFault("noise", True, cell.privacy.claimed, value=share, scale=_scale(cell, ()))
+    return None
+
+
+def noise_not_measured(cell: CellRecord) -> bool:
+    """Whether captured messages could hold the noise that they declare, and nobody measured whether they do."""
+    found = [finding.metrics for finding in cell.findings if judges_the_claim(finding.audit)]
+    return any("noise_p" in metrics and "noise_measured" not in metrics for metrics in found)
+
+
+def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
+    scales = [
+        row.noise_scale[0]
+        for row in cell.ledger
+        if row.noise_scale is not None and (not fields or row.field in fields)
+    ]
+    return min(scales, default=None)
+
+
+def fault_clause(fault: ClaimFault) -> str:
+    """A claim and why it does not stand, in one clause."""
+    claim = f"claims ε = {short(fault.claimed)}"
+    named = f" in {listed(name.replace('_', ' ') for name in fault.fields)}" if fault.fields else ""
+    if fault.kind == "noise":
+        sized = "" if fault.scale is None else f" with noise of scale {short(fault.scale)}"
+        if not fault.refuted:
+            return f"{claim}{sized}, but whether the noise{named} was added could not be checked"
+        if fault.value is not None and fault.value > 0.1:
+            return f"{claim}{sized}, but the messages hold only {short(100 * fault.value)} % of that noise"
+        return f"{claim}{sized}, but the messages hold no such noise{named}"
+    if fault.kind == "sensitivity":
+        why = "one record moves the statistics farther than the noise was sized for"
+        return f"{claim}, but {why}{named}" if fault.refuted else f"{claim}, but how far one moves was not checked"
+    if fault.kind == "rest":
+        why = "something is sent that depends on records and has no noise"
+        return f"{claim}, but {why}{named}" if fault.refuted else f"{claim}, but not all that is sent was checked"
+    if fault.kind == "exact":
+        fields = listed(name.replace("_", " ") for name in fault.fields)
+        return f"{claim}, but {fields} {'are' if len(fault.fields) > 1 else 'is'} sent without noise"
+    if fault.kind == "observed":
+        return f"{claim}, but an attack shows at least {significant(fault.value)} (95 % bound)"
+    if fault.kind == "accounted":
+        if fault.value is not None and math.isinf(fault.value):
+            return f"{claim}, but no finite ε holds for what is sent"
+        return f"{claim}, but what is sent adds up to {significant(fault.value)}"
+    return f"{claim}, but that is {'disproved' if fault.refuted else 'not supported'}"
+
+
+def claim_clause(cell: CellRecord) -> str:
+    """What a cell claims, and what became of it."""
+    fault, privacy = fault_of(cell), cell.privacy
+    if fault is not None:
+        return fault_clause(fault)
+    if not claims(cell):
+        return "no privacy is claimed"
+    claimed = f"ε = {short(privacy.claimed)}"
+    if privacy.verdict == "sound":
+        shown = privacy.observed
+        beside = "" if shown is None else f"; an attack shows at least {significant(shown)}"
+        return f"the claim of {claimed} was not refuted{beside}"
+    if privacy.verdict == "inconclusive" and noise_not_measured(cell):
+        return f"claims {claimed}, but whether its noise is in the messages was not measured"
+    if privacy.verdict == "inconclusive":
+        return f"claims {claimed}, which could not be judged"
+    return f"claims {claimed}, which no audit tested"

@@ -1,0 +1,262 @@
+"""Which harm a finding shows, by facts alone, and which of a release's is the worst.
+
+Findings state their harm since schema 3. That of an older record, or of a third party's audit, is derived here and
+nowhere else: from what the audit declares and from the finding's metrics and counts, never from its sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fedassay.contracts.facts import Threat
+from fedassay.contracts.registry import audit_facts, judges_the_claim
+from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, Thing, rank
+from fedassay.records.record import CellRecord, Finding, Metric
+
+_IMAGES = {"reconstructions", "inversions"}
+"""Kinds of attack results that are images."""
+
+_BY_THREAT: dict[Threat, HarmKind] = {
+    "model_inversion": "pictures",
+    "regurgitation": "pictures",
+    "data_reconstruction": "exact",
+    "membership_inference": "members",
+}
+"""What an audit looks for, by the first threat that it declares to test."""
+
+_TOLD: dict[str, Thing] = {"persons_told": "person", "clients_told": "client", "records_told": "record"}
+"""Counts of those that are told better than by chance, and of what."""
+
+_LIKENESS = ("ssim", "psnr", "misfit", "feature_cosine")
+"""Metrics of images, those against the private images first."""
+
+_EXACT = 1e-3
+"""Relative error below which a feature counts as recovered exactly."""
+
+_SHOWN = ("ssim_gain", "auc", "auc_swaps", "auc_clients", "worst_record", "heldout_gap", "fraction_recovered")
+"""Metrics whose size orders harms of one kind of which no share is known; a larger one is worse."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A finding that shows a harm, with the cell that it was found in.
+
+    Attributes:
+        harm: What was taken.
+        finding: Who shows it.
+        cell: Where.
+    """
+
+    harm: Harm
+    finding: Finding = field(repr=False)
+    cell: CellRecord = field(repr=False)
+
+    @property
+    def order(self) -> tuple[int, float, float, float]:
+        """Sorts leaks, the worst first: by kind, by share, by how many there are, and last by the effect."""
+        shown = (_value(self.finding, name) for name in _SHOWN)
+        effect = next((value for value in shown if value is not None), 0.0)
+        return *rank(self.harm), -float(self.harm.count or self.harm.total or 0), -effect
+
+
+def leaks(cells: Iterable[CellRecord]) -> list[Leak]:
+    """Every harm that the findings of some cells show, the worst first."""
+    found = [
+        Leak(harm, finding, cell)
+        for cell in cells
+        for finding in cell.findings
+        if not judges_the_claim(finding.audit) and (harm := harm_of(finding)) is not None
+    ]
+    return sorted(found, key=lambda leak: leak.order)
+
+
+def harm_of(finding: Finding) -> Harm | None:
+    """The harm that a finding shows: as stated, or derived where it states none; None where nothing leaks."""
+    if finding.verdict not in ("leak", "unsound"):
+        return None
+    return finding.harm or _derived(finding)
+
+
+def kind_sought(finding: Finding) -> HarmKind:
+    """The harm that a finding looked for, whether it found it or not."""
+    if finding.harm is not None:
+        return finding.harm.kind
+    facts, metrics = audit_facts(finding.audit), finding.metrics
+    if facts is not None and _IMAGES & set(facts.judges):
+        return "pictures"
+    if "senders_told" in metrics or "total_variation" in metrics:
+        return "attributes"
+    if "rules_met" in metrics:
+        return "counts"
+    threats = () if facts is None else facts.threats
+    if "membership_inference" in threats and finding.selection == "property":
+        return "attributes"
+    return next((_BY_THREAT[threat] for threat in threats), "attributes")
+
+
+def obstacle_of(finding: Finding) -> Obstacle | None:
+    """Why a finding says nothing: as stated, or read off its controls; None where it says something."""
+    if finding.verdict not in ("inconclusive", "not_run"):
+        return None
+    if finding.obstacle is not None:
+        return finding.obstacle
+    positive, negative = finding.controls.positive, finding.controls.negative
+    if negative is not None and negative.flagged:
+        return Obstacle(kind="control_flagged")
+    if positive is not None and not positive.caught:
+        return Obstacle(kind="control_missed")
+    return Obstacle(kind="unstated")
+
+
+def _derived(finding: Finding) -> Harm:
+    kind, source = kind_sought(finding), finding.source or ""
+    facts = audit_facts(finding.audit)
+    if kind == "pictures":
+        if facts is not None and "generator" in facts.needs:
+            return _copies(finding)
+        return _pictures(finding)
+    if kind == "exact":
+        return _exact(finding)
+    if kind == "members":
+        return _members(finding)
+    told, total = _count(finding, "senders_told"), _size(finding, "senders_told")
+    of: Thing = "client" if kind == "attributes" else "release"
+    return Harm(kind=kind, of=of, count=told, total=total, share=_share(told, total), mechanism=source)
+
+
+def _pictures(finding: Finding) -> Harm:
+    """Images of records: how many were compared, and how near they came."""
+    name = next((name for name in _LIKENESS if _value(finding, name) is not None), "")
+    size = _size(finding, name)
+    if name in ("misfit", "feature_cosine"):
+        # Without the private images nobody can say how near they came: a number of them is all there is.
+        return Harm(kind="pictures", of="record", total=size, mechanism=finding.source or "")
+    return Harm(
+        kind="pictures",
+        of="record",
+        total=size,
+        metric=name,
+        value=_value(finding, name),
+        mechanism=finding.source or "",
+    )
+
+
+def _copies(finding: Finding) -> Harm:
+    """Images of a generator: copies where it gives records back, or else records that it tells from others."""
+    copied, count = finding.metrics.get("copied"), _count(finding, "under_threshold")
+    if count and (copied is None or (copied.low is not None and copied.low > 0)):
+        total = _size(finding, "under_threshold")
+        return Harm(
+            kind="pictures",
+            of="training_record",
+            count=count,
+            total=total,
+            share=_share(count, total),
+            metric="under_threshold",
+            value=float(count),
+            mechanism=finding.source or "",
+        )
+    return Harm(
+        kind="members",
+        of="training_record",
+        metric="heldout_gap",
+        value=_value(finding, "heldout_gap"),
+        mechanism=finding.source or "",
+    )
+
+
+def _exact(finding: Finding) -> Harm:
+    """Features or records that follow by arithmetic, with their share where it was measured."""
+    share, total = _value(finding, "fraction_recovered"), _size(finding, "fraction_recovered")
+    if share is not None and total is not None:
+        metric = finding.metrics["fraction_recovered"]
+        return Harm(
+            kind="exact",
+            of="record",
+            count=round(share * total),
+            total=total,
+            share=share,
+            low=_finite(metric.low),
+            high=_finite(metric.high),
+            metric="fraction_recovered",
+            value=share,
+            mechanism=finding.source or "",
+        )
+    agreed = _value(finding, "expected_error")
+    if agreed is not None and agreed < _EXACT and _value(finding, "relative_error") is None:
+        # A median of the vectors says of half of them that they are exact, and an older record no more.
+        vectors = _size(finding, "expected_error")
+        return Harm(
+            kind="exact",
+            of="record",
+            total=vectors,
+            share=0.5,
+            low=0.5,
+            high=1.0,
+            metric="expected_error",
+            value=agreed,
+            mechanism=finding.source or "",
+        )
+    count = _count(finding, "vectors_certain")
+    count = _size(finding, "relative_error") if count is None else count
+    return Harm(
+        kind="exact",
+        of="record",
+        count=count,
+        metric="relative_error",
+        value=_value(finding, "relative_error"),
+        mechanism=finding.source or "",
+    )
+
+
+def _members(finding: Finding) -> Harm:
+    """Who took part: named where single ones are told, or else likelier than chance."""
+    for name, of in _TOLD.items():
+        if count := _count(finding, name):
+            total = _size(finding, name)
+            return Harm(
+                kind="named",
+                of=of,
+                count=count,
+                total=total,
+                share=_share(count, total),
+                metric=name,
+                value=float(count),
+                mechanism=finding.source or "",
+            )
+    name = next((name for name in _SHOWN if _value(finding, name) is not None), "")
+    return Harm(
+        kind="members", of="record", metric=name, value=_value(finding, name), mechanism=finding.source or ""
+    )
+
+
+def _metric(finding: Finding, name: str) -> Metric | None:
+    return finding.metrics.get(name)
+
+
+def _value(finding: Finding, name: str) -> float | None:
+    metric = _metric(finding, name)
+    return None if metric is None else _finite(metric.value)
+
+
+def _count(finding: Finding, name: str) -> int | None:
+    value = _value(finding, name)
+    return None if value is None else round(value)
+
+
+def _size(finding: Finding, name: str) -> int | None:
+    metric = _metric(finding, name)
+    return None if metric is None or metric.value is None else metric.n
+
+
+def _share(count: int | None, total: int | None) -> float | None:
+    return count / total if count is not None and total else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+assert set(_BY_THREAT.values()) <= set(HARMS)

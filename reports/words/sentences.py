@@ -1,0 +1,265 @@
+"""Facts of a finding, a claim or a limit as sentences; every report says them in these words and no others.
+
+A clause has a subject, a verb and an object, no full stop, and starts small; `sentence` makes a sentence of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
+from fedassay.reports.words.harms import Leak, kind_sought
+from fedassay.reports.words.numbers import short, significant
+from fedassay.support.registry import entries
+
+if TYPE_CHECKING:
+    from fedassay.records.record import Finding, Limit
+    from fedassay.reports.words.groups import Group
+
+SOURCES = {
+    "raw": "raw features",
+    "mixture_samples": "features sampled from the mixtures",
+    "class_means": "class means",
+    "class_sums": "class sums",
+    "gram_factorization": "second moments",
+    "second_moment": "second moments",
+    "singletons": "sums over a single record",
+    "collapsed_components": "mixture components of a single record",
+    "exact_counts": "record counts, which are sent as they are",
+    "derivable_counts": "class sums and second moments together",
+    "rank": "the rank of second moments",
+    "label_histograms": "what is sent",
+    "layer_inputs": "the gradients",
+    "strongest_direction": "the gradients",
+    "informed": "messages whose other records are known",
+}
+"""Plain words for what was attacked; others are printed as they are."""
+
+_FAULTS = {
+    "redundant_field": "the noise of a field can be averaged away with another field",
+    "missing_noise": "declared noise is visibly absent from a field",
+    "unprotected_field": "a field without noise stands beside noised ones",
+}
+"""Faults of a message that give something away, by their mechanism."""
+
+_THINGS: dict[Thing, str] = {
+    "record": "records",
+    "person": "persons",
+    "client": "clients",
+    "message": "messages",
+    "canary": "canaries",
+    "training_record": "training images",
+    "class": "classes",
+    "release": "releases",
+}
+
+_SOUGHT: dict[HarmKind, str] = {
+    "pictures": "rebuilt images",
+    "exact": "exact features or records",
+    "named": "persons named",
+    "members": "signs of membership",
+    "attributes": "labels and attributes",
+    "counts": "record counts",
+}
+"""What was looked for, as an object."""
+
+_OBSTACLES: dict[ObstacleKind, str] = {
+    "records_missing": "too few records were at hand for its controls",
+    "control_missed": "the attack failed even on messages that leak on purpose",
+    "control_faint": "the attack gains too little even on messages that leak on purpose",
+    "control_flagged": "the test also fires where nothing leaks",
+    "confounded": "other records explain the result as well",
+    "worse_than_baseline": "the attack did worse than showing the attacker's own images",
+    "between_levels": "a leak is likely but not proven: significant alone, not after correcting for all tests",
+    "no_power": "this run would have missed even a total leak",
+    "nothing_to_read": "the messages hold nothing that the attack reads",
+    "not_in_plan": "the plan leaves the attack out",
+    "not_judged": "no audit of the plan judges the attack",
+    "signed_features": "the attack needs features without negative values",
+    "too_large": "the messages are too large for the attack",
+    "not_possible": "this kind of message cannot be tested",
+    "crashed": "the attack crashed",
+    "unstated": "the test was not conclusive",
+}
+
+
+def sentence(clause: str) -> str:
+    """A clause as a sentence."""
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+
+
+def source_words(source: str | None) -> str:
+    """What was attacked, in plain words."""
+    if source in SOURCES:
+        return SOURCES[source]
+    words = (source or "what is sent").replace("_", " ")
+    # What an attack recovered is named after the attack.
+    return f"features recovered by {words}" if source in entries("attack") else words
+
+
+def who(group: Group) -> str:
+    """A method entry at one epsilon, as a sentence names it."""
+    return f"{group.name} {at_epsilon(group.epsilon)}"
+
+
+def at_epsilon(epsilon: float) -> str:
+    """An epsilon behind a name."""
+    return "without noise" if math.isinf(epsilon) else f"at ε = {short(epsilon)}"
+
+
+def harm_clause(leak: Leak) -> str:
+    """What a leak gives away."""
+    harm = leak.harm
+    say = {
+        "pictures": _pictures,
+        "exact": _exact,
+        "named": _named,
+        "members": _members,
+        "attributes": _attributes,
+        "counts": _counts,
+    }
+    return say[harm.kind](harm, leak.finding)
+
+
+def _pictures(harm: Harm, finding: Finding) -> str:
+    if harm.of == "training_record":
+        made = "generated images" if harm.count is None else f"{_of(harm.count, harm.total)} generated images"
+        return f"{made} are copies of training images"
+    source = _from(harm)
+    if harm.count is not None:
+        return f"{_of(harm.count, harm.total)} private images were rebuilt {source}"
+    words = f"private images were rebuilt {source}"
+    theirs = finding.baseline.get(harm.metric)
+    if harm.metric and harm.value is not None:
+        unit = " dB" if harm.metric == "psnr" else ""
+        words += f": {harm.metric.upper()} {significant(harm.value)}{unit}"
+        if theirs is not None and theirs.value is not None:
+            words += f", {significant(theirs.value)} for the attacker's best look-alikes"
+    return words if harm.total is None else f"{words} ({harm.total:,} images)"
+
+
+def _exact(harm: Harm, _finding: Finding) -> str:
+    if harm.count == 0:
+        return f"features close to those of single records follow {_from(harm)}"
+    whose = _THINGS[harm.of]
+    if harm.count is None and harm.total is not None and harm.low is not None:
+        least = f"at least {short(100 * harm.low)} % of {harm.total:,}"
+        return f"the features of {least} {whose} were recovered exactly {_from(harm)}"
+    whose = harm.of.replace("_", " ") if harm.count == 1 and harm.total is None else whose
+    many = f"the features of {_of(harm.count, harm.total, alone='single')} {whose}"
+    return f"{many} were recovered exactly {_from(harm)}"
+
+
+def _named(harm: Harm, _finding: Finding) -> str:
+    who = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
+    return f"an attacker names {who} that took part"
+
+
+def _members(harm: Harm, _finding: Finding) -> str:
+    if harm.of == "training_record":
+        return "training images can be told from images that the generator never saw"
+    words = f"an attacker tells which {_THINGS[harm.of]} took part better than by chance"
+    if harm.value is not None and harm.metric:
+        guess = f", {short(0.5)} is guessing" if "auc" in harm.metric or harm.metric == "worst_record" else ""
+        name = "AUC" if "auc" in harm.metric else harm.metric.replace("_", " ")
+        words += f" ({name} {significant(harm.value)}{guess})"
+    return words
+
+
+def _attributes(harm: Harm, _finding: Finding) -> str:
+    whose = f"{_of(harm.count, harm.total, alone='single')} {_THINGS[harm.of]}"
+    return f"labels or attributes of {whose} follow {_from(harm)}"
+
+
+def _counts(harm: Harm, _finding: Finding) -> str:
+    if harm.mechanism in _FAULTS:
+        return _FAULTS[harm.mechanism]
+    return f"how many records a client holds follows {_from(harm)}"
+
+
+def _from(harm: Harm) -> str:
+    return f"from {source_words(harm.mechanism or None)}"
+
+
+def _of(count: int | None, total: int | None, alone: str = "") -> str:
+    """A count of a total, as an adjective: `all 5`, `3 of 9`, `3`."""
+    if count is None:
+        return alone
+    if total is None:
+        return f"{count:,}"
+    return f"all {count:,}" if count >= total else f"{count:,} of {total:,}"
+
+
+def open_clause(finding: Finding, obstacle: Obstacle) -> str:
+    """Why nothing can be said of what a finding looked for."""
+    sought = _SOUGHT[kind_sought(finding)]
+    words = f"we cannot say yet whether {source_words(finding.source)} give away {sought}: "
+    words += _OBSTACLES[obstacle.kind]
+    if obstacle.held is not None and obstacle.needed is not None:
+        role = f"{obstacle.role.replace('_', ' ')} records" if obstacle.role != "clients" else "clients"
+        words += f" ({obstacle.held:,} {role.strip()}, {obstacle.needed:,} would do)"
+    return words
+
+
+def silent_clause(findings: Sequence[Finding]) -> str:
+    """What findings without a leak may have missed: the weakest of them, by what it looked for."""
+    weakest = min((finding for finding in findings), key=strength, default=None)
+    if weakest is None:
+        return "no attack was run"
+    missed = missed_clause(weakest)
+    return f"no leak was found; {missed}" if missed else "no leak was found"
+
+
+def strength(finding: Finding) -> tuple[int, float, int]:
+    """Orders findings without a leak by what they would have found, the weakest first.
+
+    Without a limit a finding says nothing of what it missed; a shift of everybody says nothing of a few; a share
+    is weaker the larger it is.
+    """
+    limit, place = finding.limit, HARMS.index(kind_sought(finding))
+    if limit is None:
+        return 0, 0.0, place
+    if limit.metric == "shift":
+        return 1, -limit.value, place
+    if limit.metric == "share":
+        return 2, -limit.value, place
+    return 3, -limit.value, place
+
+
+def missed_clause(finding: Finding) -> str:
+    """What a finding without a leak may have missed, empty where it would have found the least there is."""
+    sought, limit = _SOUGHT[kind_sought(finding)], finding.limit
+    if limit is None:
+        return f"what the search for {sought} would have missed is not known"
+    if limit.metric == "shift":
+        unit = f" {limit.shift_metric}" if limit.shift_metric else ""
+        return f"{sought} of a few records may have been missed, and of all where they gain under " + (
+            f"{short(limit.value)}{unit}"
+        )
+    if limit.metric == "share":
+        return f"{sought} of fewer than {_least(limit)} may have been missed"
+    if limit.metric in ("messages", "records") and limit.value <= 1:
+        return ""
+    return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"
+
+
+def _least(limit: Limit) -> str:
+    """The smallest leak that a share stands for, counted where the record says what it is a share of."""
+    if limit.of is None:
+        return f"{short(100 * limit.value)} % of the records"
+    return f"{math.ceil(limit.value * limit.n):,} of {limit.n:,} {_THINGS[limit.of]}"
+
+
+def listed(words: Iterable[str], limit: int = 3) -> str:
+    """Words as an English list, cut after `limit`.
+
+    Example:
+        >>> listed(["counts"]), listed(["a", "b"]), listed("abcde")
+        ('counts', 'a and b', 'a, b, c and 2 more')
+    """
+    items = list(words)
+    if len(items) > limit:
+        items = [*items[:limit], f"{len(items) - limit} more"]
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""

@@ -1,0 +1,81 @@
+"""Changes of single keys applied to a plan, as remedies and next steps state them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from fedassay.records.facts import Change
+from fedassay.support.errors import PlanError
+
+_COMPONENTS = ("methods", "attacks", "audits")
+
+
+def changed_plan(plan: dict[str, Any], changes: Iterable[Change]) -> dict[str, Any]:
+    """A plan with some keys changed; a list of numbers gets the number added, everything else is replaced.
+
+    Args:
+        plan: As a record holds it, or as a file does; it stays as it is.
+        changes: A key inside a component is named by list, component and key, as `attacks.my_attack.steps`.
+
+    Raises:
+        PlanError: A key names a component that the plan does not have.
+    """
+    changed = copy.deepcopy(plan)
+    for change in changes:
+        _set(changed, change.key.split("."), _plain(change.after), change.key)
+    return changed
+
+
+def entries_of(plan: Any, section: str) -> list[str]:
+    """Names of the components in a section of a plan, such as `attacks`."""
+    held = plan.get(section) if isinstance(plan, dict) else None
+    if not isinstance(held, (list, tuple)):
+        return []
+    return [next(iter(entry)) if isinstance(entry, dict) and entry else str(entry) for entry in held]
+
+
+def _set(plan: dict[str, Any], path: list[str], after: Any, key: str) -> None:
+    at: dict[str, Any] = plan
+    while len(path) > 1:
+        step, *path = path
+        if step in _COMPONENTS and isinstance(at.get(step), list):
+            step, path = path[0], path[1:]
+            found = _component(plan, key, step)
+            if not path:
+                raise PlanError(f"{key}: names a component, not a key of it; allowed: {key}.KEY")
+            at = found
+            continue
+        if not isinstance(at.get(step), dict):
+            at[step] = {}
+        at = at[step]
+    held = at.get(path[0])
+    if isinstance(held, list) and isinstance(after, (int, float)) and not isinstance(after, bool):
+        at[path[0]] = held if after in held else [*held, after]
+    elif path[0] == "epsilon" and held is not None and held != after:
+        at[path[0]] = [held, after]
+    else:
+        at[path[0]] = after
+
+
+def _component(plan: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    """The parameters of a component of the plan, to be changed in place."""
+    section = key.partition(".")[0]
+    for number, entry in enumerate(plan[section]):
+        params = {} if entry == name else entry.get(name) if isinstance(entry, dict) else None
+        if params is None and isinstance(entry, dict) and name in entry:
+            params = {}
+        if params is not None:
+            plan[section][number] = {name: params}
+            return params if isinstance(params, dict) else {}
+    allowed = ", ".join(entries_of(plan, section))
+    raise PlanError(f"{key}: the plan has no {section[:-1]} {name}; allowed: {allowed}")
+
+
+def _plain(value: Any) -> Any:
+    """A number as a plan writes it."""
+    if isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 1e15:
+        return int(value)
+    return value

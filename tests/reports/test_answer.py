@@ -1,0 +1,297 @@
+"""One answer in every format: the worst harm first, at most three short sentences, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import OLD
+
+from fedassay.api.run import Run
+from fedassay.cli import cli
+from fedassay.console import next_plan
+from fedassay.plan.changes import changed_plan
+from fedassay.records.facts import HARMS, Change, HarmKind
+from fedassay.records.record import CellRecord, Coverage, Finding, Limit, Metric, RunRecord, load_record
+from fedassay.reports import render, write_report
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.answer.text import WIDTH, lines
+from fedassay.reports.gate.baseline import differences
+from fedassay.reports.gate.policy import Policy, load_policy
+from fedassay.reports.words.harms import leaks
+from fedassay.reports.words.sentences import harm_clause
+from fedassay.support.errors import PlanError
+
+ROOT = Path(__file__).resolve().parents[2]
+GALLERY = ("quickstart", "captured", "wrong", "closed_forms", "sweep", "claims")
+LEAKS = Policy(name="leaks", forbidden_verdicts=("leak", "unsound"))
+
+
+def captured(build_cell: Any, *findings: Finding, **given: Any) -> RunRecord:
+    """A run of captured messages with these findings."""
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, None).model_copy(
+        update={"findings": findings, "utility": {}, **given}
+    )
+    return RunRecord(plan={"name": "t", "transcript": {"folder": "t"}}, environment={}, cells=(cell,))
+
+
+def rendered(record: RunRecord, folder: Path) -> dict[str, str]:
+    """The answer as every format prints it."""
+    record.save(folder)
+    texts = {name: render(folder, record, name) for name in ("html", "md", "sarif")}
+    written = write_report(record, folder, "evidence", folder / "evidence")
+    texts["evidence"] = (written / "crosswalk.md").read_text(encoding="utf-8")
+    texts["console"] = " ".join(" ".join(lines(answer(record))).split())
+    texts["python"] = Run(record, folder).answer().text
+    texts["notebook"] = Run(record, folder)._repr_html_()
+    return texts
+
+
+@pytest.mark.parametrize(("worse", "lesser"), list(itertools.combinations(HARMS, 2)))
+def test_the_headline_names_the_worse_of_two_leaks_in_every_format(
+    build_cell: Any, tmp_path: Path, worse: HarmKind, lesser: HarmKind
+) -> None:
+    for number, pair in enumerate(itertools.permutations((OLD[worse], OLD[lesser]))):
+        record = captured(build_cell, *pair)
+        first, second = (harm_clause(leak) for leak in leaks(record.cells))
+        assert answer(record).headline == f"No: {first}."
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, text in rendered(record, folder).items():
+            plain = " ".join(text.replace("\\_", "_").split())
+            assert first in plain, name
+            assert second not in plain or plain.index(first) < plain.index(second), name
+
+
+def test_of_two_releases_the_worse_leak_is_first_wherever_it_stands(build_cell: Any) -> None:
+    for worse, lesser in itertools.combinations(HARMS, 2):
+        for order in itertools.permutations((OLD[worse], OLD[lesser])):
+            cells = [
+                build_cell(None, "fedcgs", "fedcgs", epsilon, 0).model_copy(update={"findings": (finding,)})
+                for epsilon, finding in zip((2.0, 1.0), order, strict=True)
+            ]
+            said = answer(RunRecord(plan={}, environment={}, cells=tuple(cells)), LEAKS).text
+            clauses = [harm_clause(leak) for leak in leaks(cells)]
+            assert said.index(clauses[0]) < (said.index(clauses[1]) if clauses[1] in said else len(said))
+
+
+def test_a_system_that_claims_nothing_is_not_headlined_by_an_infinite_epsilon(build_cell: Any) -> None:
+    whole = OLD["exact"].model_copy(update={"metrics": {"fraction_recovered": Metric(value=1.0, n=100)}})
+    record = captured(build_cell, OLD["counts"], whole)
+    said = answer(record)
+    assert said.headline == "No: the features of all 100 records were recovered exactly from second moments."
+    assert "infin" not in said.text.lower()
+    assert "Accounted" not in said.text
+
+
+def refuted_cell(build_cell: Any, *findings: Finding) -> CellRecord:
+    cell: CellRecord = build_cell(None, "fedcgs", "fedcgs", 2.0, 0, verdict="unsound", accounted=0.926, mu=0.3)
+    noise = Finding(audit="dp_claim", verdict="unsound", reason="r", metrics={"noise_p": Metric(value=1e-300)})
+    return cell.model_copy(update={"findings": (noise, *findings)})
+
+
+def test_a_refuted_claim_comforts_nobody_in_any_format(build_cell: Any, tmp_path: Path) -> None:
+    silent = OLD["exact"].model_copy(
+        update={"verdict": "no_leak_found", "limit": Limit(metric="share", value=0.01, n=100)}
+    )
+    record = RunRecord(plan={"name": "x"}, environment={}, cells=(refuted_cell(build_cell, silent),))
+    found = answer(record)
+    assert (
+        found.headline
+        == "No: fedcgs claims ε = 2 with noise of scale 0.0791, but the messages hold no such noise."
+    )
+    assert (found.missed, found.hides) == ("", "")
+    assert found.rows[0].accounted == "does not hold"
+    for name, text in rendered(record, tmp_path).items():
+        for comfort in ("no leak was found", "No leak was found", "protects whether", "Protects whether"):
+            assert comfort not in text, name
+    figure = next(line for line in render(tmp_path, record, "html").split("<figure") if 'class="claims"' in line)
+    assert "accounted 0.926" not in figure
+
+
+def test_a_refuted_claim_stands_where_its_harm_stands(build_cell: Any) -> None:
+    """First the leak of the other release where it is the worse one, and before every claim without a leak."""
+    leak = build_cell(None, "fedpft", "fedpft", 1.0, 0).model_copy(update={"findings": (OLD["exact"],)})
+    bare = refuted_cell(build_cell)
+    both = refuted_cell(build_cell, OLD["pictures"])
+    said = answer(RunRecord(plan={}, environment={}, cells=(bare, leak)), LEAKS).sentences
+    assert [("features of 60" in words, "no such noise" in words) for words in said[1:]] == [
+        (True, False),
+        (False, True),
+    ]
+    said = answer(RunRecord(plan={}, environment={}, cells=(leak, both)), LEAKS).sentences
+    assert "images were rebuilt" in said[1]
+    assert "no such noise" in said[2]
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_an_answer_fits_one_screen_and_its_sentences_are_short(name: str) -> None:
+    record = load_record(ROOT / "docs" / "gallery" / name)
+    found = answer(record)
+    assert 1 <= len(found.sentences) <= 3
+    for words in found.sentences:
+        assert len(words.split()) <= 30, words
+        assert words.endswith(".")
+    shown = list(lines(found, "runs/quickstart"))
+    assert len(shown) <= 25
+    assert max(map(len, shown)) <= WIDTH
+
+
+def test_the_word_follows_the_policy_and_the_record(build_cell: Any) -> None:
+    good = build_cell(None, "fedcgs", "fedcgs", 1.0, 0)
+    claims = Policy(name="p", claims="sound")
+    record = RunRecord(plan={}, environment={}, cells=(good,))
+    assert answer(record, claims).answer == "yes"
+    assert answer(record, Policy(name="p", minimum={"accuracy": 1.0})).answer == "no"
+    assert answer(record, Policy(name="p", must_conclude=("membership",))).answer == "not yet"
+
+
+def test_a_method_and_an_epsilon_can_be_asked_for_and_what_is_not_there_is_refused() -> None:
+    record = load_record(ROOT / "docs" / "gallery" / "quickstart")
+    found = answer(record, method="fedpft", epsilon=8.0)
+    assert [(row.name, row.epsilon) for row in found.rows] == [("fedpft", 8.0)]
+    assert found.answer == "no"
+    assert "Accounted ε 8.00 is above the maximum of 3" in found.headline
+    with pytest.raises(PlanError, match="method: given 'fedsdg'; allowed: raw_features, fedpft"):
+        answer(record, method="fedsdg")
+    with pytest.raises(PlanError, match="epsilon: given 5; allowed: ∞, 8, 1"):
+        answer(record, method="fedpft", epsilon=5.0)
+
+
+def test_which_epsilon(build_cell: Any) -> None:
+    policy = Policy(name="p", maximum={"accounted": 3.0}, minimum={"accuracy": 0.85}, cells={"epsilon": "finite"})
+    worth = {8.0: 0.95, 2.0: 0.9, 1.0: 0.86, 0.5: 0.5}
+
+    def cells(*epsilons: float) -> RunRecord:
+        made = [
+            build_cell(None, "fedcgs", "fedcgs", epsilon, 0, verdict="sound", accounted=epsilon).model_copy(
+                update={"utility": {"accuracy": worth[epsilon]}}
+            )
+            for epsilon in epsilons
+        ]
+        return RunRecord(plan={}, environment={}, cells=tuple(made))
+
+    (meets,) = answer(cells(8.0, 2.0, 1.0, 0.5), policy).sweeps
+    assert (meets.largest, meets.useful, meets.allowed) == (2.0, 1.0, 2.0)
+    assert "the largest ε that passes is 2" in meets.clause
+    assert "the smallest useful one is 1" in meets.clause
+    (parts,) = answer(cells(8.0, 0.5), policy).sweeps
+    assert parts.clause == "fedcgs: useful from ε = 8, within the limits up to 0.5; they do not meet"
+
+
+def test_the_largest_class_stands_beside_the_accuracy(build_cell: Any) -> None:
+    cell = build_cell(None, "fedcgs", "fedcgs", 1.0, 0)
+    cell = cell.model_copy(update={"utility": {**cell.utility, "majority_share": 0.625}})
+    found = answer(RunRecord(plan={}, environment={}, cells=(cell,)), Policy(name="p", claims="sound"))
+    assert "0.625 by always naming the largest class" in found.accuracy
+    assert found.rows[0].majority == "0.625"
+
+
+def test_the_record_most_at_risk_is_said_where_an_audit_knows_it(build_cell: Any) -> None:
+    one = Finding(
+        audit="membership", verdict="leak", reason="r", metrics={"worst_record": Metric(value=0.93, n=200)}
+    )
+    found = answer(captured(build_cell, one))
+    assert found.at_risk == "The record most at risk is told to be in or out in 93 % of runs; 50 % is guessing."
+
+
+def test_the_next_plan_is_the_plan_with_the_change_and_can_be_run(tmp_path: Path) -> None:
+    from fedassay.plan.resolve import load_scenario
+
+    run = ROOT / "docs" / "gallery" / "quickstart"
+    found = answer(load_record(run))
+    assert found.next.command == "fedassay next RUN > next.yaml && fedassay run next.yaml"
+    plan = tmp_path / "next.yaml"
+    plan.write_text(next_plan(run, None), encoding="utf-8")
+    before = {cell.privacy.epsilon for cell in load_scenario(ROOT / "configs" / "quickstart.yaml").cells}
+    after = {cell.privacy.epsilon for cell in load_scenario(plan).cells}
+    assert after - before == {3.0}
+    with pytest.raises(PlanError, match="captured messages, which have no plan"):
+        next_plan(ROOT / "docs" / "gallery" / "captured", None)
+
+
+def test_changes_of_a_plan() -> None:
+    plan = {"attacks": [{"one": {"a": 1}}, "two"], "privacy": {"epsilon": [8, 1]}, "data": {}}
+    changes = (
+        Change(key="attacks.one.a", before=1.0, after=2.0),
+        Change(key="attacks.two.b", after="large"),
+        Change(key="privacy.epsilon", after=3.0),
+        Change(key="data.split.control", after=0.2),
+    )
+    assert changed_plan(plan, changes) == {
+        "attacks": [{"one": {"a": 2}}, {"two": {"b": "large"}}],
+        "privacy": {"epsilon": [8, 1, 3]},
+        "data": {"split": {"control": 0.2}},
+    }
+    assert plan["attacks"][1] == "two"
+    with pytest.raises(PlanError, match="the plan has no attack three; allowed: one, two"):
+        changed_plan(plan, (Change(key="attacks.three.a", after=1.0),))
+
+
+def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
+    def run(epsilon: float, *findings: Finding, **given: Any) -> RunRecord:
+        cell = build_cell(None, "fedcgs", "fedcgs", epsilon, 0).model_copy(update={"findings": findings, **given})
+        return RunRecord(plan={}, environment={"fedassay": "1"}, cells=(cell,))
+
+    def said(new: RunRecord, old: RunRecord) -> list[tuple[bool, str]]:
+        return [(each.worse, each.words) for each in differences(new, old)]
+
+    assert said(run(2.0), run(2.0)) == []
+    assert said(run(5.0), run(2.0)) == [
+        (True, "fedcgs: ε went from 2 to 5."),
+        (False, "fedcgs at ε = 5: accuracy is 0.925, and was 0.907."),
+    ] or (True, "fedcgs: ε went from 2 to 5.") in said(run(5.0), run(2.0))
+    assert said(run(2.0), run(5.0))[0] == (False, "fedcgs: ε went from 5 to 2.")
+    assert said(run(2.0, OLD["exact"]), run(2.0, OLD["counts"]))[0][0]
+    assert said(run(2.0, OLD["counts"]), run(2.0, OLD["exact"])) == []
+    lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))  # type: ignore[arg-type]
+    assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
+        (True, "fedcgs at ε = 2: x y said something before, not now.")
+    ]
+    newer = run(2.0).model_copy(update={"environment": {"fedassay": "2"}})
+    assert said(newer, run(2.0)) == [(False, "fedassay 1 made the earlier run, 2 this one.")]
+
+
+def test_check_with_a_baseline_is_1_where_something_became_worse(build_cell: Any, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    for name, epsilon in (("old", 1.0), ("new", 2.0)):
+        cell = build_cell(None, "fedcgs", "fedcgs", epsilon, 0)
+        RunRecord(plan={"name": "n"}, environment={}, cells=(cell,)).save(tmp_path / name)
+    (tmp_path / "p.yaml").write_text("name: p\nclaims: not_disproved\nmaximum: {accounted: 3}\n", encoding="utf-8")
+
+    def check(new: str, old: str) -> tuple[int, str]:
+        command = ["check", str(tmp_path / new), "--policy", str(tmp_path / "p.yaml")]
+        done = CliRunner().invoke(cli, [*command, "--baseline", str(tmp_path / old)], standalone_mode=False)
+        return done.return_value, done.output
+
+    code, said = check("new", "old")
+    assert "✖ worse: fedcgs: ε went from 1 to 2." in said
+    assert code == 1
+    code, said = check("old", "new")
+    assert "– changed: fedcgs: ε went from 2 to 1." in said
+    assert code != 1
+
+
+def test_the_answer_is_in_the_json_and_in_the_data_frame(build_cell: Any, tmp_path: Path) -> None:
+    record = captured(build_cell, OLD["exact"])
+    written = write_report(record, tmp_path, "evidence", None) / "answer.json"
+    content = json.loads(written.read_text(encoding="utf-8"))
+    assert content["answer"] == "no"
+    assert content["harm"]["kind"] == "exact"
+    pytest.importorskip("pandas")
+    cells = Run(record, tmp_path).cells
+    assert list(cells["answer"]) == ["no"]
+    assert list(cells["worst"]) == ["leak"]
+
+
+def test_a_policy_goes_by_its_name() -> None:
+    from fedassay.console import policy_file
+
+    assert load_policy(policy_file(Path("strict"))).above_majority
+    with pytest.raises(PlanError, match="no such file; these ship: strict, research and messages"):
+        policy_file(Path("lax"))

@@ -1,0 +1,195 @@
+"""Harms by facts: which of them a finding shows, which is the worst, and what is said below a refuted claim."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import OLD, finding
+
+from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, rank
+from fedassay.records.record import (
+    CellPrivacy,
+    CellRecord,
+    Finding,
+    Limit,
+    Metric,
+    RunRecord,
+    TapeAnswer,
+    load_record,
+)
+from fedassay.reports.words.claims import claim_clause, fault_of
+from fedassay.reports.words.harms import harm_of, leaks, obstacle_of
+from fedassay.reports.words.sentences import harm_clause, missed_clause, open_clause, silent_clause
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("kind", HARMS)
+def test_the_harm_of_an_old_finding_follows_from_its_audit_and_metrics(kind: HarmKind) -> None:
+    found = harm_of(OLD[kind])
+    assert found is not None
+    assert found.kind == kind
+
+
+def test_counts_and_shares_of_an_old_finding() -> None:
+    exact, named, told = (harm_of(OLD[kind]) for kind in ("exact", "named", "attributes"))
+    assert exact is not None
+    assert (exact.count, exact.total, exact.share) == (60, 100, 0.6)
+    assert named is not None
+    assert (named.count, named.total, named.of) == (3, 12, "person")
+    assert told is not None
+    assert (told.count, told.total, told.of) == (4, 5, "client")
+
+
+def test_a_stated_harm_stands_and_silence_has_none() -> None:
+    stated = Harm(kind="named", of="person", count=2, total=3)
+    assert harm_of(OLD["counts"].model_copy(update={"harm": stated})) == stated
+    assert harm_of(OLD["exact"].model_copy(update={"verdict": "no_leak_found"})) is None
+
+
+@pytest.mark.parametrize(("worse", "lesser"), list(itertools.combinations(HARMS, 2)))
+def test_the_worse_harm_is_first_whatever_the_order_of_the_findings(
+    build_cell: Any, worse: HarmKind, lesser: HarmKind
+) -> None:
+    for pair in itertools.permutations((OLD[worse], OLD[lesser])):
+        found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=pair)])
+        assert [leak.harm.kind for leak in found] == [worse, lesser]
+
+
+def test_of_one_kind_the_larger_share_is_first(build_cell: Any) -> None:
+    few, many = (finding("message", metrics={"fraction_recovered": (share, 100)}) for share in (0.04, 1.0))
+    found = leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(few, many))])
+    assert [leak.harm.count for leak in found] == [100, 4]
+    assert rank(found[0].harm) < rank(found[1].harm)
+
+
+def test_harms_in_words(build_cell: Any) -> None:
+    said = {
+        kind: harm_clause(leaks([build_cell(None, "fedcgs", "fedcgs", math.inf, 0, findings=(one,))])[0])
+        for kind, one in OLD.items()
+    }
+    assert said == {
+        "pictures": "private images were rebuilt from raw features: SSIM 0.500 (90 images)",
+        "exact": "the features of 60 of 100 records were recovered exactly from second moments",
+        "named": "an attacker names 3 of 12 persons that took part",
+        "members": "an attacker tells which records took part better than by chance (AUC 0.800, 0.5 is guessing)",
+        "attributes": "labels or attributes of 4 of 5 clients follow from what is sent",
+        "counts": "how many records a client holds follows from class sums and second moments together",
+    }
+
+
+def claiming(build_cell: Any, verdict: str = "unsound", **given: Any) -> CellRecord:
+    privacy = {"claimed": 2.0, "accounted": 0.926, "verdict": verdict, **given.pop("privacy", {})}
+    cell = build_cell(None, "fedcgs", "fedcgs", 2.0, 0)
+    return cell.model_copy(update={"privacy": CellPrivacy(**privacy), **given})
+
+
+def test_noise_that_is_missing_is_why_a_claim_falls_not_what_adds_up(build_cell: Any) -> None:
+    answer = TapeAnswer(question="noise", status="failed", field="means", words="x")
+    captured = finding("dp_claim", "unsound", {"noise_p": (1e-300, 2640)})
+    less = Finding(
+        audit="dp_claim",
+        verdict="unsound",
+        reason="x",
+        metrics={"noise_p": Metric(value=1e-38), "noise_measured": Metric(value=0.7, low=0.6, high=0.8, n=80)},
+    )
+    said = [
+        claim_clause(claiming(build_cell, tape=(answer,))),
+        claim_clause(claiming(build_cell, findings=(captured,))),
+        claim_clause(claiming(build_cell, findings=(less,))),
+    ]
+    claim = "claims ε = 2 with noise of scale 0.0791"
+    assert said == [
+        f"{claim}, but the messages hold no such noise in means",
+        f"{claim}, but the messages hold no such noise",
+        f"{claim}, but the messages hold only 70 % of that noise",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "kind", "said"),
+    [
+        ({"accounted": math.inf, "exact_fields": ("counts", "sums")}, "exact", "counts and sums are sent without"),
+        ({"observed": 3.12}, "observed", "an attack shows at least 3.12"),
+        ({"accounted": 21.9}, "accounted", "what is sent adds up to 21.9"),
+        ({"accounted": math.inf}, "accounted", "no finite ε holds for what is sent"),
+        ({}, "unstated", "that is disproved"),
+    ],
+)
+def test_why_a_claim_falls(build_cell: Any, privacy: dict[str, Any], kind: str, said: str) -> None:
+    cell = claiming(build_cell, privacy=privacy)
+    fault = fault_of(cell)
+    assert fault is not None
+    assert fault.kind == kind
+    assert f"claims ε = 2, but {said}" in claim_clause(cell)
+
+
+def test_a_system_that_claims_nothing_has_no_fault_however_much_adds_up(build_cell: Any) -> None:
+    cell = claiming(build_cell, "not_run", privacy={"claimed": None, "accounted": math.inf})
+    assert fault_of(cell) is None
+    assert claim_clause(cell) == "no privacy is claimed"
+
+
+def silent(kind: HarmKind, **limit: Any) -> Finding:
+    held = Limit(**{"n": 5, **limit}) if limit else None
+    return OLD[kind].model_copy(update={"verdict": "no_leak_found", "limit": held})
+
+
+def test_the_weakest_audit_is_behind_a_tick_and_not_the_limit_of_another() -> None:
+    features = silent("exact", metric="share", value=0.00554, n=414, of="record")
+    everybody = silent("pictures", metric="shift", value=0.15, shift_metric="SSIM")
+    unknown = silent("members")
+    assert "rebuilt images of a few records may have been missed" in silent_clause([features, everybody])
+    assert "the search for signs of membership would have missed is not known" in silent_clause(
+        [features, everybody, unknown]
+    )
+    assert missed_clause(features).endswith("of fewer than 3 of 414 records may have been missed")
+    assert missed_clause(silent("counts", metric="messages", value=1.0)) == ""
+
+
+def test_an_obstacle_says_why_nothing_can_be_said() -> None:
+    missing = Obstacle(kind="records_missing", role="control", held=0, needed=60)
+    one = finding("reconstruction", "inconclusive", obstacle=missing, source="raw")
+    assert obstacle_of(one) == missing
+    assert "(0 control records, 60 would do)" in open_clause(one, missing)
+
+
+def test_no_report_takes_a_reason_apart() -> None:
+    """No regular expression, split or look inside is applied to a sentence of the record."""
+    prose = {"reason", "why", "words", "would_decide", "shown", "said"}
+    taking = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "find", "index"}
+    found = []
+    for path in (ROOT / "reports").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            asked: list[ast.expr] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in taking:
+                    asked = [node.func.value]
+                elif isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                    asked = list(node.args)
+            elif isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+                asked = [each for each in node.comparators]
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno}"
+                for each in asked
+                if isinstance(each, ast.Attribute) and each.attr in prose
+            ]
+    assert not found
+    for path in (ROOT / "reports").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "first_clause" not in text, path
+        assert "first_sentence" not in text, path
+
+
+@pytest.mark.parametrize("name", ["quickstart", "captured", "wrong", "closed_forms", "sweep", "claims"])
+def test_every_leak_on_record_has_a_harm_and_a_clause(name: str) -> None:
+    record: RunRecord = load_record(ROOT / "docs" / "gallery" / name)
+    for leak in leaks(record.cells):
+        words = harm_clause(leak)
+        assert words
+        assert len(words.split()) <= 30
