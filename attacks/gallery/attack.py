@@ -24,7 +24,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,9 @@ class Gallery(Parameters):
 
     coverage: float = Field(default=1.0, gt=0, le=1)
     """Share of the candidates, members among them, that the attacker's gallery holds, drawn at random."""
+    candidates: Literal["all", "asked"] = "all"
+    """Who is in the gallery: `all` records that clients hold or nobody does; or those `asked` about, each client's
+    for itself."""
     decoys: int = Field(default=1000, ge=0)
     """The attacker's own records at most that calibrate names where the gallery does not explain a message."""
 
@@ -139,22 +142,25 @@ class Gallery(Parameters):
         if game is None:
             raise NotRunError("there is no gallery: candidates are given by a plan, or by --gallery")
         asked = joined("candidates", list(game.questions.values()))
-        gallery = self._gallery(asked if game.gallery is None else game.gallery, knowledge)
         clients = np.concatenate([[name] * len(each) for name, each in game.questions.items()]).astype(np.str_)
-        places = np.array([gallery.keys.get(key, -1) for key in _keys(asked)], np.int64)
+        everybody = asked if game.gallery is None else game.gallery
+        kept: _Gallery | None = None
+        keys = _keys(asked)
         values, names = np.full(len(asked), np.nan), np.zeros(len(asked), np.int8)
         complete, notes = np.zeros(len(asked), np.int8), []
         for group in _groups(view, list(game.questions)):
+            own = np.flatnonzero(np.isin(clients, group.clients))
+            if kept is None or self.candidates == "asked":
+                kept = self._gallery(everybody if self.candidates == "all" else asked.take(own), knowledge)
             known = np.sum([game.sizes[name] for name in group.clients], axis=0)
-            answer = self._answer(view, group.sender, gallery, known, knowledge)
+            answer = self._answer(view, group.sender, kept, known, knowledge)
             if isinstance(answer, str):
                 notes.append(f"{group.sender}: {answer}")
                 continue
             notes.append(f"{group.sender}: {answer.words}")
-            rows = np.flatnonzero(np.isin(clients, group.clients) & (places >= 0))
-            values[rows] = answer.weights[places[rows]]
-            names[rows] = answer.names[places[rows]]
-            complete[rows] = answer.whole
+            places = np.array([kept.keys.get(keys[row], -1) for row in own], np.int64)
+            rows, places = own[places >= 0], places[places >= 0]
+            values[rows], names[rows], complete[rows] = answer.weights[places], answer.names[places], answer.whole
         if np.isnan(values).all():
             raise NothingToReadError("; ".join(notes) or "no message is a sum over records")
         artifacts = {"clients": clients, "named": names, "whole": complete}
@@ -218,7 +224,7 @@ class Gallery(Parameters):
     ) -> Matrix:
         """Weights of candidates and decoys, solved for alike."""
         labels, count = gallery.records.labels, max(1.0, float(sizes.sum()))
-        system = system_of(blocks, features, gallery.records.images, labels, missing=min(missing, count))
+        system = system_of(blocks, features, gallery.records.images, labels, missing=missing)
         assert system is not None
         there = np.bincount(labels, minlength=len(sizes))
         share = (sizes * max(0.0, 1 - missing / count) / np.maximum(there, 1))[labels]

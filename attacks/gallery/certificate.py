@@ -54,9 +54,11 @@ def named(weights: Matrix, decoys: Bools) -> Bools:
         decoys: Which are decoys, shape (N,).
     """
     chosen = np.zeros(len(weights), np.bool_)
-    others, absent = int((~decoys).sum()), int(decoys.sum())
-    if not others or not absent:
+    absent = int(decoys.sum())
+    if not absent or decoys.all():
         return chosen
+    # As many candidates are no members as lie below the decoys' median, twice (Storey 2002).
+    others = min(int((~decoys).sum()), 2 * (1 + int((weights[~decoys] <= np.median(weights[decoys])).sum())))
     # Of equal weights the decoy counts first.
     order = np.lexsort((~decoys, -weights))
     wrong, right = np.cumsum(decoys[order]), np.cumsum(~decoys[order])

@@ -24,7 +24,7 @@ from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
 
-_FLOOR = 1e-9
+_FLOOR = 1e-4
 """Least eigenvalue of a candidate's numbers, relative to the largest."""
 _TOGETHER = 2048
 
@@ -184,9 +184,10 @@ def system_of(
         missing: Records of the sender that are expected to be no candidates.
     """
     noised = any(bool((block.noise > 0).any()) for block in blocks)
-    unknown = missing if noised else max(1.0, missing)
     parts = []
     for block in blocks:
+        # Without noise a block needs some error, whatever it is, for its weights to be finite.
+        unknown = missing if (block.noise > 0).all() else max(1.0, missing)
         vectors = vectors_of(block, features, images)
         if vectors is not None and vectors.shape[1] == block.width and len(vectors):
             parts.append(_part(block, vectors, labels, unknown))

@@ -84,3 +84,10 @@ def test_members_are_named_exactly(name: str, make_task: MakeTask) -> None:
     assert np.array_equal(scores > 0.5, truth)
     assert np.array_equal(result.artifacts["named"] == 1, truth)
     assert result.artifacts["whole"].all()
+
+
+@pytest.mark.parametrize("name", ["fedcgs", "fedcgs, summed", "fedncm", "fedpft, diag", "fedpft, full", "gh_ofl", "afl", "fed3r"])
+def test_noised_messages_are_solved_without_a_certificate(name: str, make_task: MakeTask) -> None:
+    result, truth = attacked(METHODS[name], make_task(epsilon=8.0))
+    assert np.isfinite(result.scores[KEY]).all()
+    assert not result.artifacts["whole"].any()
