@@ -5,7 +5,8 @@ a view holds is used, per client where clients are seen and for all clients toge
 broadcast is:
 
 - `messages`: sums, means, mixtures, second moments, features. `likelihood_ratio` is computed from the release's
-  own law (`tracing`), without shadows; `lira_online` compares with shadow releases.
+  own law (`tracing`), without shadows; `joint` solves the sums for all candidates at once (`gallery`), where they
+  are no more than a few thousand; `lira_online` compares with shadow releases.
 - `model`: classifiers that were sent, or a broadcast head; the signal is the logit of the own class's
   probability. `generator`: minus the loss at several noise levels, of generators that offer
   `fedassay.exchange.models.ScoringGenerator`. Both by `loss` (the signal alone, one threshold for all: Yeom et al.
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedassay.attacks.gallery.attack import KEY, Gallery
 from fedassay.attacks.membership.scores import lira_offline, lira_online, rmia
 from fedassay.attacks.membership.signals import (
     MESSAGE_KINDS,
@@ -54,13 +56,15 @@ from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
 Matrix = NDArray[np.float64]
-Test = Literal["likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"]
+Test = Literal["likelihood_ratio", "joint", "loss", "lira_online", "lira_offline", "rmia"]
 
 NAME = "membership"
 _POPULATION = 500
 """Population records that RMIA compares with at most."""
 
 _FEWEST_SHADOWS = 4
+_JOINT = 4_000
+"""Candidates at most that are solved for together; the attack on galleries takes more."""
 
 _SOURCES: tuple[Source, ...] = ("messages", "model", "generator")
 
@@ -84,7 +88,7 @@ class Membership(Parameters):
     )
 
     tests: tuple[Test, ...] = Field(
-        default=("likelihood_ratio", "loss", "lira_online", "lira_offline", "rmia"), min_length=1
+        default=("likelihood_ratio", "joint", "loss", "lira_online", "lira_offline", "rmia"), min_length=1
     )
     """Tests to run, where they apply to what is seen."""
     shadows: int = Field(default=16, ge=0)
@@ -124,6 +128,8 @@ class Membership(Parameters):
                 notes.append(f"{source}: {error}")
                 continue
             scores |= {f"{source}/{test}": values for test, values in found.items()}
+            if source == "messages" and "joint" in self.tests:
+                scores |= _jointly(view, knowledge, game, notes)
         if not scores and not notes:
             # Not an error: the audit's informed adversary needs no scores.
             notes.append("the view holds no statistics, classifiers or generators that speak of single records")
@@ -144,9 +150,12 @@ class Membership(Parameters):
         """Scores of one source by test."""
         people = _people(view, game) if source == "messages" else None
         found: dict[str, Matrix] = {}
-        wanted = [test for test in self.tests if (test == "likelihood_ratio") == (people is not None)]
-        if people is not None:
-            wanted += [test for test in self.tests if test == "lira_online"]
+        of_messages = ("likelihood_ratio", "lira_online")
+        wanted = [
+            test
+            for test in self.tests
+            if (test in of_messages if people is not None else test not in {"likelihood_ratio", "joint"})
+        ]
         places = _places(game)
         signals = self._signals(source, knowledge, people, game)
         for test in wanted:
@@ -242,6 +251,21 @@ class Membership(Parameters):
         scale = float(np.prod(asked.images.shape[1:])) / 2
         logs = [scale * each.mean(axis=-1) for each in (target, under, usual, usual_under)]
         return rmia(logs[0], logs[1], logs[2], logs[3], gamma=self.gamma)
+
+
+def _jointly(view: View, knowledge: Knowledge, game: MembershipGame, notes: list[str]) -> dict[str, Matrix]:
+    """The weights of all candidates at once, where the messages are sums."""
+    seen = {group.sender: group.clients for group in groups_of("messages", view, list(game.questions))}
+    largest = max(sum(len(game.questions[name]) for name in clients) for clients in seen.values())
+    if largest > _JOINT:
+        notes.append(f"joint: {largest:,} candidates are asked about together, and at most {_JOINT:,} are solved for")
+        return {}
+    try:
+        result = Gallery(candidates="asked").run(view, knowledge)
+    except NotRunError as error:
+        notes.append(f"joint: {error}")
+        return {}
+    return {"messages/joint": np.asarray(result.scores[KEY], np.float64)}
 
 
 def _answers(source: Source, shadow: View, view: View, group: Group) -> bool:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.evidence import Control
+from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
@@ -171,6 +172,9 @@ class MembershipAudit(Parameters):
         )
         findings = [self._finding(key, asked, context) for key in result.scores]
         findings += _unanswered(asked)
+        if "named" in result.artifacts:
+            # What knows everything but one record is asked once, beside the attack that scores one at a time.
+            return findings
         findings += informed_findings(context, trials=self.trials, releases=self.releases)
         if self.canaries:
             findings.append(canary_finding(context, self.canaries))
@@ -196,7 +200,8 @@ class MembershipAudit(Parameters):
         trials, scored = asked.trials, asked.result.scores[key]
         scores, truth, blocks = trials.scores(scored), trials.any(asked.truth), trials.first(asked.blocks)
         if min(int((~np.isnan(scores) & truth).sum()), int((~np.isnan(scores) & ~truth).sum())) < _FEWEST:
-            return not_run(membership(source, test), "fewer than 4 members or strangers could be scored")
+            subject = membership(source, test, asked.result.attack)
+            return not_run(subject, "fewer than 4 members or strangers could be scored")
         allowed, remarks = _allowed(context.outcome.transcript.claim, trials)
         delta = 0.0 if allowed is None else allowed.delta
         rng = context.seeds.numpy("membership", key)
@@ -219,8 +224,8 @@ class MembershipAudit(Parameters):
             silent = separation(trials.scores(asked.negative.scores[key]), truth, groups)
         else:
             silent = separation(scores, _shuffled(truth, blocks, rng), blocks)
-        return finding(
-            membership(source, test),
+        made = finding(
+            membership(source, test, asked.result.attack),
             ours,
             allowed,
             positives=Positives(
@@ -234,11 +239,16 @@ class MembershipAudit(Parameters):
                     "candidates: as many members as strangers (test role), client by client and label by label; "
                     "the adversary knows the method and how many records of each class a client has",
                     f"levels are 0.05 over {context.bounds}, the number of tests in the run",
+                    *ceiling.words(context),
                 ),
-                also=_beside(key, asked, context),
+                also={
+                    **_beside(key, asked, context),
+                    **ceiling.figures(asked.result, truth=asked.truth, context=context),
+                },
             ),
             limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
+        return made.model_copy(update={"harm": ceiling.harm_of(made, asked.result, asked.truth)})
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
         """The controls in the release's own shape, by client size and part of a message, and what they show."""
@@ -337,12 +347,12 @@ def _unanswered(asked: _Asked) -> list[Finding]:
     """What the attack is silent on: all of the release, or a source that it answers on of control records."""
     result = asked.result
     if not result.scores:
-        return [not_run(membership(None, None), "; ".join(result.notes))]
+        return [not_run(membership(None, None, result.attack), "; ".join(result.notes))]
     scored = {key.split("/")[0] for key in result.scores}
     known = set() if isinstance(asked.own, str) else {key.split("/")[0] for _, key in asked.own.scores}
     return [
         inconclusive(
-            membership(source, None),
+            membership(source, None, result.attack),
             "the attack gave no answer, as it does on the method's own run on control records"
             + "".join(f"; {note}" for note in result.notes if note.startswith(f"{source}: ")),
         )

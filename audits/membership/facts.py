@@ -44,6 +44,34 @@ MEMBERSHIP = AuditFacts(
             worse="higher",
         ),
         MetricFacts(
+            "auc_alone",
+            "AUC, one at a time",
+            "The same area by the likelihood ratio of each candidate by itself.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "auc_joint",
+            "AUC, jointly",
+            "The same area by the weights of all candidates, solved for together.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "auc_allowed",
+            "AUC that the noise allows",
+            "The largest area that any test of independently included records can have under the declared noise.",
+        ),
+        MetricFacts(
+            "records_named",
+            "Records named",
+            "Candidates that a certificate names as members, fixed before the truth was joined.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "wrongly_named",
+            "Wrongly named",
+            "Share of the named candidates that are no members.",
+        ),
+        MetricFacts(
             "auc_records",
             "AUC of records",
             "The same area of single records, one of each person, where data.groups says whose they are.",

@@ -133,9 +133,9 @@ REPLACED_PERSON = "for one replaced person, all of whose records go with it"
 """Those of a game whose candidates are persons."""
 
 
-def membership(source: str | None, selection: str | None) -> Subject:
+def membership(source: str | None, selection: str | None, attack: str = "membership") -> Subject:
     """The subject of a finding of this audit."""
-    return Subject("membership", "membership", source, selection)
+    return Subject("membership", attack, source, selection)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ class MembershipGame:
         most: Shadows of a kind at most where fewer than `MANY` are asked for, as in controls; None: as many as are
             asked for.
         kept: Shadows made so far.
+        gallery: Every client's records among the strangers that no client holds, in random order: what an attacker
+            may have collected. None: the candidates of all questions.
     """
 
     questions: Mapping[str, Records]
@@ -100,6 +102,7 @@ class MembershipGame:
     seeds: Seeds
     most: int | None = None
     kept: dict[tuple[Kind, int], Shadow] = field(default_factory=dict, repr=False)
+    gallery: Records | None = None
 
     def shadows(self, kind: Kind, count: int, advance: Callable[[int, int], None]) -> tuple[Shadow, ...]:
         """The first `count` shadows of a kind, made when they are first asked for.
@@ -262,7 +265,9 @@ def make_game(
     if not questions:
         raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
     sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in clients}
-    return MembershipGame(questions, sizes, population, simulate, seeds)
+    whole = joined("gallery", [*clients, strangers.take(np.flatnonzero(~held))])
+    gallery = whole.take(seeds.numpy("gallery").permutation(len(whole)))
+    return MembershipGame(questions, sizes, population, simulate, seeds, gallery=gallery)
 
 
 def _groups(records: Records) -> Ints:
@@ -300,4 +305,4 @@ def visible(outcome: Outcome, threat: ThreatModel) -> View:
         models[SERVER, heads[-1].round] = HeadScores(outcome.model, seen.classes)
     senders = {sender for sender, _ in there}
     generators = {sender: model for sender, model in outcome.generators.items() if sender in senders}
-    return replace(seen, models=models, generators=generators)
+    return replace(seen, models=models, generators=generators, enters=outcome.enters)

@@ -29,6 +29,7 @@ from fedassay.support.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
+    from fedassay.exchange.linear import Enters
     from fedassay.exchange.models import ScoringModel
     from fedassay.privacy.reruns import Experiment
 
@@ -251,6 +252,7 @@ class Outcome:
         networks: What the sent parameters of a whole classifier compute, by sender and round of the message that
             carries them.
         notes: Fallbacks taken and anything the verdict must name.
+        enters: How a record enters the messages; None: as the kinds of their fields say.
     """
 
     transcript: Transcript
@@ -262,6 +264,7 @@ class Outcome:
     generators: Mapping[str, Generator] = field(default_factory=dict)
     networks: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    enters: Enters | None = None
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
 if TYPE_CHECKING:
+    from fedassay.exchange.linear import Enters
     from fedassay.exchange.models import Generator, ScoringModel
 
 
@@ -50,6 +51,7 @@ class View:
         generators: Generative models that they carry, by sender.
         cohorts: Whose messages the aggregate of a round is the sum of, which a server knows that runs secure
             aggregation, by round. Rounds of which nobody says it are left out.
+        enters: How a record enters the messages, where their method says so; None: by the kinds of their fields.
     """
 
     messages: tuple[Message, ...]
@@ -58,6 +60,7 @@ class View:
     models: Mapping[tuple[str, int], ScoringModel] = field(default_factory=dict)
     generators: Mapping[str, Generator] = field(default_factory=dict)
     cohorts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    enters: Enters | None = None
 
     def from_clients(self) -> tuple[Message, ...]:
         """What is seen of the clients' messages, the aggregate included."""

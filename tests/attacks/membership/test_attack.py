@@ -275,7 +275,8 @@ def test_features_are_caught_without_shadows(make_task: MakeTask) -> None:
     attack = Membership(shadows=0)
     result, truth, _ = asked(RawFeatures(), make_task(clients=2, records=80), attack=attack)
     assert areas(result, truth)["messages/likelihood_ratio"] == 1.0
-    assert set(result.scores) == {"messages/likelihood_ratio", "model/loss"}
+    assert areas(result, truth)["messages/joint"] == 1.0
+    assert set(result.scores) == {"messages/likelihood_ratio", "messages/joint", "model/loss"}
     assert any("needs at least 4 shadow releases" in note for note in result.notes)
 
 

@@ -1,0 +1,70 @@
+"""What an attacker may say it knows, by rules that were fixed before any truth was seen.
+
+- `whole`: every weight lies within a quarter of a whole number that it can be, no other weights reproduce the message,
+  and what the rounded weights leave of it is less than half of one record, or than rounding in transport explains.
+  A gallery that does not hold the members gives weights all over the line and leaves many records' worth.
+- `named`: those with the largest weights, down to where the share of decoys among them says that one in a hundred
+  may be wrong. Decoys are records that the attacker knows to be in no message; they are solved for like candidates, so
+  that a candidate that is no member ranks like them (Barber and Candes 2015, with their one added to the count).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.attacks.gallery.solving import Solved
+from fedassay.attacks.gallery.system import System
+from fedassay.support.types import Bools, Ints
+
+Matrix = NDArray[np.float64]
+
+TOLERANCE = 0.25
+"""How far a weight may be from a whole one."""
+RATE = 0.01
+"""False discoveries among the named, at most."""
+_HALF = 0.25
+"""Squared length of what may be left, in records."""
+_ROUNDED = 4.0
+"""The same, in what rounding leaves by its own."""
+
+
+def whole(system: System, solved: Solved, copies: Ints) -> bool:
+    """Whether the weights certify themselves.
+
+    Args:
+        system: The equations.
+        solved: Its weights.
+        copies: How many equal candidates each weight stands for, shape (N,).
+    """
+    near = np.rint(solved.weights)
+    if not solved.unique or (np.abs(solved.weights - near) > TOLERANCE).any():
+        return False
+    if (near < 0).any() or (near > copies).any() or not near.any():
+        return False
+    allowed = max(_HALF * float(np.median(system.lengths())), _ROUNDED * system.rounded)
+    return system.left(near) <= allowed
+
+
+def named(weights: Matrix, decoys: Bools) -> Bools:
+    """Which candidates are named at a false-discovery rate of `RATE`, shape (N,); decoys never are.
+
+    Args:
+        weights: Of candidates and decoys, shape (N,).
+        decoys: Which are decoys, shape (N,).
+    """
+    chosen = np.zeros(len(weights), np.bool_)
+    absent = int(decoys.sum())
+    if not absent or decoys.all():
+        return chosen
+    # As many candidates are no members as lie below the decoys' median, twice (Storey 2002).
+    others = min(int((~decoys).sum()), 2 * (1 + int((weights[~decoys] <= np.median(weights[decoys])).sum())))
+    # Of equal weights the decoy counts first.
+    order = np.lexsort((~decoys, -weights))
+    wrong, right = np.cumsum(decoys[order]), np.cumsum(~decoys[order])
+    rate = (1 + wrong) / np.maximum(right, 1) * max(1.0, others / absent)
+    below = np.flatnonzero(rate <= RATE)
+    if below.size:
+        top = order[: below[-1] + 1]
+        chosen[top[~decoys[top]]] = True
+    return chosen

@@ -1,0 +1,232 @@
+"""Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
+
+- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank (LINPACK's
+  rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the equations
+  themselves, since a kernel squares what rounding does.
+- `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there are
+  many candidates. It goes on where there are more candidates than independent equations.
+- `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q the
+  share of the candidates that are members; the equations come weighted, with errors of variance 1.
+
+Each takes classes by themselves where no equation ties them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
+
+from fedassay.attacks.gallery.system import System
+from fedassay.support.types import Bools, Ints
+
+Matrix = NDArray[np.float64]
+
+DENSE = 14_000
+"""Candidates whose kernel is formed: 1.6 GB."""
+BOXED = 3_000
+"""Candidates at most that are sought within boxes."""
+ACTIVE = 400
+"""Candidates at most that active sets are changed for one by one."""
+_INDEPENDENT = 1e-10
+"""Pivot, relative to the largest, below which a candidate's sum is one of others'."""
+_REFINED = 2
+_STEPS = 3_000
+_LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Weights that reproduce a message best.
+
+    Attributes:
+        weights: Shape (N,).
+        rank: Independent ones among the candidates' sums; None where it was not measured.
+        boxed: Whether weights were kept within [0, 1] for want of equations.
+        unique: Whether no other weights (within [0, 1], where boxed) reproduce the message as well.
+    """
+
+    weights: Matrix
+    rank: int | None
+    boxed: bool
+    unique: bool
+
+
+def exact_weights(system: System) -> Solved:
+    """Least squares, within [0, 1] for classes, or the whole gallery, that have more candidates than rank."""
+    weights, rank, boxed, unique = np.zeros(system.size), 0, False, True
+    side, known = system.side(), True
+    for rows in _groups(system):
+        if len(rows) > DENSE:
+            weights[rows], known = conjugate_gradients(system, rows, side), False
+            continue
+        kernel = system.kernel(rows)
+        factor = _Pivoted.of(kernel)
+        rank += factor.rank
+        if factor.rank == len(rows):
+            weights[rows] = factor.solve(side[rows])
+        elif len(rows) <= BOXED:
+            weights[rows], boxed = boxed_weights(factor, side[rows]), True
+            unique = unique and _only_one(factor, weights[rows])
+        else:
+            weights[rows], unique = factor.solve(side[rows]), False
+            continue
+        if factor.rank == len(rows):
+            weights[rows] = _refined(system, factor, weights, rows)
+    return Solved(weights, rank if known else None, boxed, unique)
+
+
+def posterior_weights(system: System, share: Matrix) -> Matrix:
+    """The posterior mean of every weight, shape (N,).
+
+    Args:
+        system: Weighted so that errors have variance 1.
+        share: Prior probability of each candidate, shape (N,).
+    """
+    share = np.clip(share, _LEAST_SHARE, 1 - _LEAST_SHARE)
+    rest, found = system.rest(share), share.copy()
+    for rows in _groups(system):
+        ridge = 1 / (share[rows] * (1 - share[rows]))
+        if len(rows) > DENSE:
+            found[rows] += conjugate_gradients(system, rows, rest, ridge)
+            continue
+        kernel = system.kernel(rows)
+        kernel[np.diag_indices(len(rows))] += ridge
+        found[rows] += cho_solve(cho_factor(kernel, lower=True, overwrite_a=True), rest[rows])
+    return found
+
+
+def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
+    """Least squares within [0, 1], shape (n,), from the kernel's factor and the message's inner products."""
+    from scipy.optimize import lsq_linear
+
+    design, goal = factor.equations(side)
+    if design.shape[1] <= ACTIVE:
+        found = lsq_linear(design, goal, (0.0, 1.0), method="bvls", tol=1e-14, max_iter=20 * design.shape[1])
+        return np.asarray(found.x)
+    step = 1 / max(float(np.linalg.norm(design, 2)) ** 2, 1e-300)
+    weights = lead = np.full(design.shape[1], 0.5)
+    pace = 1.0
+    for _ in range(_STEPS):
+        moved = np.clip(lead - step * (design.T @ (design @ lead - goal)), 0.0, 1.0)
+        following = (1 + np.sqrt(1 + 4 * pace**2)) / 2
+        # A step that goes back up forgets its speed (O'Donoghue and Candes 2015).
+        if float((lead - moved) @ (moved - weights)) > 0:
+            following = 1.0
+        lead = moved + (pace - 1) / following * (moved - weights)
+        if float(np.abs(moved - weights).max()) < 1e-12:
+            return moved
+        weights, pace = moved, following
+    return weights
+
+
+def conjugate_gradients(
+    system: System, rows: Ints, side: Matrix, ridge: Matrix | float = 0.0, tolerance: float = 1e-11
+) -> Matrix:
+    """Solve for the weights of some candidates without forming a kernel, scaled by the kernel's diagonal."""
+    scale = 1 / np.sqrt(np.maximum(system.lengths()[rows] + ridge, 1e-300))
+    whole = np.zeros(system.size)
+
+    def apply(values: Matrix) -> Matrix:
+        whole[rows] = scale * values
+        return np.asarray(scale * (system.apply(whole)[rows] + ridge * whole[rows]))
+
+    rest = scale * side[rows]
+    found, way = np.zeros(len(rows)), rest.copy()
+    size = goal = float(rest @ rest)
+    for _ in range(_STEPS):
+        if size <= tolerance**2 * goal or size == 0:
+            break
+        image = apply(way)
+        length = size / float(way @ image)
+        found += length * way
+        rest -= length * image
+        before, size = size, float(rest @ rest)
+        way = rest + size / before * way
+    return np.asarray(scale * found)
+
+
+def matvec_operations(system: System) -> float:
+    """Multiplications of one product with the kernel: what a step of conjugate gradients takes."""
+    each = (part.rows.shape[1] ** part.power * system.size for part in system.parts)
+    return float(4 * sum(each))
+
+
+@dataclass(frozen=True, eq=False)
+class _Pivoted:
+    """A Cholesky factorization P' K P = L L' of a kernel up to its rank.
+
+    Attributes:
+        lower: L, shape (n, n); columns from the rank on are not used.
+        order: Candidates in the order of the pivots, shape (n,).
+        rank: Of the kernel.
+    """
+
+    lower: Matrix
+    order: Ints
+    rank: int
+
+    @staticmethod
+    def of(kernel: Matrix) -> _Pivoted:
+        """Factor a kernel (n, n), which is overwritten."""
+        largest = float(kernel.diagonal().max(initial=0.0))
+        # The upper triangle of a transposed view is the lower one: Fortran's order, without a copy.
+        factor, pivots, rank, _ = lapack.dpstrf(
+            kernel.T, tol=_INDEPENDENT * largest, lower=1, overwrite_a=1
+        )
+        return _Pivoted(factor, pivots.astype(np.int64) - 1, int(rank))
+
+    def solve(self, side: Matrix) -> Matrix:
+        """A solution on the first `rank` pivots, 0 elsewhere, shape (n,)."""
+        first = self.order[: self.rank]
+        block = self.lower[: self.rank, : self.rank]
+        found = np.zeros(len(side))
+        half = solve_triangular(block, side[first], lower=True, check_finite=False)
+        found[first] = solve_triangular(block, half, lower=True, trans=1, check_finite=False)
+        return found
+
+    def equations(self, side: Matrix) -> tuple[Matrix, Matrix]:
+        """A design (rank, n) whose normal equations are the kernel's, and its right side (rank,)."""
+        lower = np.tril(self.lower)[:, : self.rank]
+        design = np.zeros((self.rank, len(side)))
+        design[:, self.order] = lower.T
+        first = self.order[: self.rank]
+        goal = solve_triangular(lower[: self.rank], side[first], lower=True, check_finite=False)
+        return design, np.asarray(goal)
+
+
+def _refined(system: System, factor: _Pivoted, weights: Matrix, rows: Ints) -> Matrix:
+    """Weights (n,) after steps against what they leave of the equations."""
+    whole = np.zeros(system.size)
+    whole[rows] = weights[rows]
+    for _ in range(_REFINED):
+        whole[rows] += factor.solve(system.rest(whole)[rows])
+    return whole[rows]
+
+
+def _only_one(factor: _Pivoted, weights: Matrix) -> bool:
+    """Whether no other weights in [0, 1] have the same sums: a linear programme over what the sums leave free."""
+    from scipy.optimize import linprog
+
+    at_end: Bools = (np.abs(weights - np.rint(weights)) < 1e-4) & (weights > -0.5) & (weights < 1.5)
+    if not at_end.all() or len(weights) > ACTIVE:
+        return False
+    design, _ = factor.equations(np.zeros(len(weights)))
+    inward = np.where(weights < 0.5, 1.0, -1.0)
+    scale = max(float(np.abs(design).max()), 1e-300)
+    found = linprog(
+        -np.ones(len(weights)), A_eq=design / scale * inward, b_eq=np.zeros(len(design)), bounds=(0.0, 1.0)
+    )
+    return bool(found.status == 0 and -found.fun < 1e-6)
+
+
+def _groups(system: System) -> Iterator[Ints]:
+    """Candidates that have to be solved for together."""
+    if not system.separate:
+        yield np.arange(system.size)
+        return
+    for label in np.unique(system.labels):
+        yield np.flatnonzero(system.labels == label)

@@ -1,0 +1,232 @@
+"""The linear system of a gallery: what every candidate would add to a message, and what the message says.
+
+A part is a block of a message (`fedassay.exchange.linear`) with the candidates' vectors u beside it. Equations are
+weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing` records
+that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own numbers. In the
+eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a product that stays
+separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where neither is left the weights
+only keep the system well conditioned: without errors every invertible weighting has the same solution.
+
+No matrix of equations is ever formed. With u weighted, the kernel of sums is u.u', that of products (u.u')^2, each
+times [y = y'] where the block is by class; forward and backward products take O(N p) and O(N p^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.exchange.linear import LinearBlock
+from fedassay.support.types import Floats, Images, Ints
+
+Matrix = NDArray[np.float64]
+
+_FLOOR = 1e-4
+"""Least eigenvalue of a candidate's numbers, relative to the largest."""
+_TOGETHER = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A block with the candidates' vectors, both weighted.
+
+    Attributes:
+        rows: Vectors u, shape (N, p).
+        labels: Shape (N,).
+        power: 1 or 2.
+        by_class: Whether there is a sum of each class.
+        total: As in `LinearBlock`, weighted.
+        identity: The weighted identity (p, p) of norm 1 that products are told up to; None: none.
+        equations: Numbers that are told.
+        rounded: Squared norm that rounding in transport has in `total`, by expectation.
+    """
+
+    rows: Matrix
+    labels: Ints
+    power: int
+    by_class: bool
+    total: Matrix
+    identity: Matrix | None
+    equations: int
+    rounded: float
+
+    def forward(self, weights: Matrix) -> Matrix:
+        """The sum of the candidates with weights (N,), in the shape of `total`."""
+        if not self.by_class:
+            return self._free(self._sum(self.rows, weights))
+        found = np.zeros_like(self.total)
+        for label in np.unique(self.labels):
+            inside = self.labels == label
+            found[label] = self._free(self._sum(self.rows[inside], weights[inside]))
+        return found
+
+    def backward(self, total: Matrix) -> Matrix:
+        """Inner products of every candidate's own sum with a total, shape (N,)."""
+        if not self.by_class:
+            return self._inner(self.rows, total)
+        found = np.zeros(len(self.rows))
+        for label in np.unique(self.labels):
+            inside = self.labels == label
+            found[inside] = self._inner(self.rows[inside], total[label])
+        return found
+
+    def add_kernel(self, kernel: Matrix, chosen: Ints) -> None:
+        """Add inner products between candidates' sums to a matrix over the chosen ones, in blocks of rows."""
+        rows, labels = self.rows[chosen], self.labels[chosen]
+        aside = None if self.identity is None else self._along(rows)
+        for start in range(0, len(rows), _TOGETHER):
+            span = slice(start, start + _TOGETHER)
+            own = rows[span] @ rows.T
+            if self.power == 2:
+                own *= own
+            if aside is not None:
+                own -= aside[span, None] * aside[None]
+            if self.by_class:
+                own *= labels[span, None] == labels[None]
+            kernel[span] += own
+
+    def lengths(self) -> Matrix:
+        """Squared norms of every candidate's own sum, shape (N,)."""
+        found = (self.rows**2).sum(axis=1) ** self.power
+        return np.asarray(found if self.identity is None else found - self._along(self.rows) ** 2)
+
+    def _sum(self, rows: Matrix, weights: Matrix) -> Matrix:
+        return np.asarray(rows.T @ weights if self.power == 1 else (rows * weights[:, None]).T @ rows)
+
+    def _inner(self, rows: Matrix, total: Matrix) -> Matrix:
+        if self.power == 1:
+            return np.asarray(rows @ total)
+        return np.einsum("ij,ij->i", rows @ self._free(total), rows)
+
+    def _free(self, total: Matrix) -> Matrix:
+        """A total without its part along the identity."""
+        return total if self.identity is None else total - (total * self.identity).sum() * self.identity
+
+    def _along(self, rows: Matrix) -> Matrix:
+        return np.einsum("ij,ij->i", rows @ self.identity, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """All parts of what one sender has sent.
+
+    Attributes:
+        parts: At least one.
+        labels: Of the candidates, shape (N,).
+        noised: Whether Gaussian noise is declared on any of it.
+    """
+
+    parts: tuple[Part, ...]
+    labels: Ints
+    noised: bool
+
+    @property
+    def size(self) -> int:
+        """Candidates N."""
+        return len(self.labels)
+
+    @property
+    def equations(self) -> int:
+        """Numbers that are told: more candidates than these cannot all be told apart."""
+        return sum(part.equations for part in self.parts)
+
+    @property
+    def rounded(self) -> float:
+        """Squared norm that rounding in transport leaves, by expectation."""
+        return sum(part.rounded for part in self.parts)
+
+    @property
+    def separate(self) -> bool:
+        """Whether classes have nothing to do with each other."""
+        return all(part.by_class for part in self.parts)
+
+    def side(self) -> Matrix:
+        """Inner products of every candidate's sums with the message, shape (N,)."""
+        return np.sum([part.backward(part.total) for part in self.parts], axis=0)
+
+    def apply(self, weights: Matrix) -> Matrix:
+        """The kernel times weights (N,)."""
+        return np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0)
+
+    def rest(self, weights: Matrix) -> Matrix:
+        """Inner products with what weights (N,) leave of the message: more exact than the kernel."""
+        return np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
+
+    def left(self, weights: Matrix) -> float:
+        """Squared norm of what weights leave of the message."""
+        return float(sum(((part.total - part.forward(weights)) ** 2).sum() for part in self.parts))
+
+    def kernel(self, chosen: Ints) -> Matrix:
+        """Inner products between the sums of some candidates, shape (n, n)."""
+        found = np.zeros((len(chosen), len(chosen)))
+        for part in self.parts:
+            part.add_kernel(found, chosen)
+        return found
+
+    def lengths(self) -> Matrix:
+        """Squared norms of the candidates' sums, shape (N,)."""
+        return np.sum([part.lengths() for part in self.parts], axis=0)
+
+
+def system_of(
+    blocks: Sequence[LinearBlock], features: Matrix, images: Images, labels: Ints, *, missing: float
+) -> System | None:
+    """The system of a message, or None where no block is of vectors that the candidates have.
+
+    Args:
+        blocks: Of the message.
+        features: As the statistics are of them, shape (N, d).
+        images: Shape (N, H, W, channels).
+        labels: Shape (N,).
+        missing: Records of the sender that are expected to be no candidates.
+    """
+    noised = any(bool((block.noise > 0).any()) for block in blocks)
+    parts = []
+    for block in blocks:
+        # Without noise a block needs some error, whatever it is, for its weights to be finite.
+        unknown = missing if (block.noise > 0).all() else max(1.0, missing)
+        vectors = vectors_of(block, features, images)
+        if vectors is not None and vectors.shape[1] == block.width and len(vectors):
+            parts.append(_part(block, vectors, labels, unknown))
+    return System(tuple(parts), labels, noised) if parts else None
+
+
+def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix | None:
+    """What a block sums up of each candidate, shape (N, p); None where that takes images and there are none."""
+    if callable(block.of):
+        return np.asarray(block.of(features), np.float64)
+    if block.of == "magnitudes":
+        if images[0].size * len(images) == 0 or images[0].size != block.width:
+            return None
+        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(len(images), -1)
+    rows = np.asarray(features, np.float64)
+    if block.of == "ones":
+        return np.ones((len(rows), 1))
+    if block.of == "norms":
+        return np.asarray((rows**2).sum(axis=1, keepdims=True))
+    return np.asarray(rows**2) if block.of == "squares" else rows
+
+
+def _part(block: LinearBlock, vectors: Matrix, labels: Ints, missing: float) -> Part:
+    classes = len(block.total) if block.by_class else 1
+    error, rounding = (float(np.sqrt(np.mean(each**2))) for each in (block.error, block.rounding))
+    values, basis = np.linalg.eigh(vectors.T @ vectors / len(vectors))
+    values = np.maximum(values, _FLOOR * max(float(values[-1]), 1e-300))
+    unknown = missing / classes
+    if block.power == 1:
+        transform = basis / np.sqrt(error**2 + unknown * values)
+        rounded = rounding**2 * classes * float((transform**2).sum())
+        total = block.total @ transform
+        return Part(vectors @ transform, labels, 1, block.by_class, total, None, block.equations, rounded)
+    transform = basis / np.sqrt(error + np.sqrt(2 * unknown) * values)
+    rounded = rounding**2 * classes * float((transform**2).sum()) ** 2
+    total = transform.T @ block.total @ transform
+    identity = None
+    if block.free_ridge:
+        identity = transform.T @ transform
+        identity = identity / np.linalg.norm(identity)
+        total = total - (total * identity).sum(axis=(-2, -1), keepdims=True) * identity
+    return Part(vectors @ transform, labels, 2, block.by_class, total, identity, block.equations, rounded)

@@ -1,0 +1,264 @@
+"""How a record enters a message: the sums that a message holds, block by block.
+
+Sums, moments, class means beside counts, and mixtures of one component a class are linear in who is in: a block is
+T = sum_i w_i phi(x_i, y_i), w_i 1 for the sender's records and 0 for everybody else's. `linear_blocks` reads the
+blocks of a message from the kinds of its fields, so that messages of any origin have them; a method whose fields
+have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`.
+
+| fields | blocks |
+|---|---|
+| `class_counts` | ones, by class |
+| `class_sums`, or `class_means` or `mixture_means` (one component a class) beside counts | features, by class |
+| `second_moment`, `regularised_gram`, `inverse_gram` | products x x^T, over all records |
+| `class_second_moments`, or `class_covariances` or `mixture_covariances` beside means and counts | products, squares or squared norms, by class |
+| `ridge_weights` beside a regularised moment | features, by class |
+| `magnitude_mean` beside a number of records | Fourier magnitudes of images, over all records |
+
+A ridge that is only known up to its size is left out of the products (`free_ridge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.exchange.feature_sources import message_mixtures
+from fedassay.exchange.message import Message, MessageField
+from fedassay.exchange.ridge import regularised, square
+from fedassay.exchange.statistics import field_of, noise_of, roundoff
+from fedassay.mixtures.packed import unpack_lower
+from fedassay.support.types import Floats, Ints
+
+Matrix = NDArray[np.float64]
+Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBlock:
+    """One sum over the records of a sender.
+
+    Attributes:
+        field: The fields that it is read from.
+        of: What is summed of a record: a named vector, or what makes vectors (n, p) of features (n, d).
+        power: 1: the vector u itself; 2: u u^T.
+        by_class: Whether there is a sum of each class, or one over all records.
+        total: The sum: (p,) or (p, p), with a first axis of C classes where it is by class.
+        noise: Standard deviation of the declared Gaussian noise on an isometric coordinate of the sum, shape (C,)
+            or (1,); 0: none.
+        rounding: Standard deviation of what the transport has rounded off a coordinate, in the same shape.
+        free_ridge: Whether an unknown multiple of the identity is in the sum.
+        classes: Which classes were sent, shape (C,); all where the block is over all records.
+    """
+
+    field: str
+    of: Of | Callable[[Floats], Matrix]
+    power: Literal[1, 2]
+    by_class: bool
+    total: Matrix
+    noise: Matrix
+    rounding: Matrix
+    free_ridge: bool = False
+
+    @property
+    def width(self) -> int:
+        """Length p of the vector."""
+        return int(self.total.shape[-1])
+
+    @property
+    def equations(self) -> int:
+        """Numbers that are told: products count once."""
+        each = self.width if self.power == 1 else self.width * (self.width + 1) // 2
+        return each * (len(self.total) if self.by_class else 1)
+
+    @property
+    def error(self) -> Matrix:
+        """Standard deviation of noise and rounding together."""
+        return np.asarray(np.hypot(self.noise, self.rounding))
+
+
+Enters = Callable[[Message, int], Sequence[LinearBlock]]
+"""Reads the blocks of a message of so many classes."""
+
+
+def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> tuple[LinearBlock, ...]:
+    """The blocks of a message by the kinds of its fields; none where nothing in it is a sum.
+
+    Args:
+        message: Of one sender, or the aggregate.
+        classes: C.
+        sizes: Records per class that the sender is known to have, shape (C,), where the message is silent.
+    """
+    ids = message.of_kind("class_ids")
+    order = np.arange(classes) if ids is None else ids.astype(np.int64)
+    reader = _Reader(message, classes, order, sizes)
+    if order.size and (order.min() < 0 or order.max() >= classes):
+        return ()
+    parts = (reader.counts(), reader.sums(), reader.moment(), reader.by_class(), reader.mixtures(), reader.images())
+    return tuple(block for found in parts for block in found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    message: Message
+    classes: int
+    order: Ints
+    sizes: Ints | None
+
+    def counts(self) -> list[LinearBlock]:
+        found = field_of(self.message, "class_counts")
+        if found is None or found[1].shape != self.order.shape:
+            return []
+        values = found[1].values.astype(np.float64)
+        return [self._block(found[0], "ones", 1, self._spread(values[:, None]), found[1], 1.0)]
+
+    def sums(self) -> list[LinearBlock]:
+        found = field_of(self.message, "class_sums")
+        if found is not None and len(found[1].shape) == 2 and len(found[1].values) == len(self.order):
+            return [self._block(found[0], "features", 1, self._spread(found[1].values), found[1], 1.0)]
+        found, known = field_of(self.message, "class_means"), self._known()
+        if found is not None and known is not None and len(found[1].values) == len(self.order):
+            total = self._spread(found[1].values) * known[:, None]
+            return [self._block(found[0], "features", 1, total, found[1], known)]
+        found, ridge = field_of(self.message, "ridge_weights"), regularised(self.message)
+        if found is None or ridge is None:
+            return []
+        # W C is the class sums whatever the ridge is; rounding of either reaches the product.
+        total = self._spread(found[1].values.astype(np.float64) @ ridge.second)
+        scale = float(np.sqrt(np.mean(total**2))) if total.size else 0.0
+        own = LinearBlock(
+            found[0], "features", 1, True, total,
+            np.full(self.classes, noise_of(found[1])), np.full(self.classes, 8 * ridge.unit * scale),
+        )  # fmt: skip
+        return [own]
+
+    def moment(self) -> list[LinearBlock]:
+        found = field_of(self.message, "second_moment")
+        if found is not None:
+            return [self._block(found[0], "features", 2, square(found[1].values), found[1], 1.0, by_class=False)]
+        ridge = regularised(self.message)
+        if ridge is None:
+            return []
+        found = field_of(self.message, "regularised_gram") or field_of(self.message, "inverse_gram")
+        assert found is not None
+        plain = ridge.without(ridge.gamma)
+        scale = ridge.unit * float(np.sqrt(np.mean(ridge.second**2)))
+        error = np.array([noise_of(found[1])]), np.array([scale])
+        return [LinearBlock(found[0], "features", 2, False, plain, *error, free_ridge=True)]
+
+    def by_class(self) -> list[LinearBlock]:
+        found = field_of(self.message, "class_second_moments")
+        if found is not None:
+            whole = self._unpacked(found[1])
+            of: Of = "features" if whole.ndim == 3 else "squares"
+            return [self._block(found[0], of, 2 if whole.ndim == 3 else 1, self._spread(whole), found[1], 1.0)]
+        found, known, means = field_of(self.message, "class_covariances"), self._known(), self._means()
+        if found is None or known is None or means is None:
+            return []
+        whole = self._unpacked(found[1])
+        centres = means[:, :, None] * means[:, None, :] if whole.ndim == 3 else means**2
+        total = known.reshape(-1, *(1,) * (whole.ndim - 1)) * self._spread(whole + centres)
+        name: Of = "features" if whole.ndim == 3 else "squares"
+        return [self._block(found[0], name, 2 if whole.ndim == 3 else 1, total, found[1], known)]
+
+    def mixtures(self) -> list[LinearBlock]:
+        """Mean and covariance of one component a class, as sums of a class's records."""
+        means, known = field_of(self.message, "mixture_means"), self._known()
+        mixed = message_mixtures(self.message)
+        spread = field_of(self.message, "mixture_covariances")
+        if means is None or spread is None or mixed is None or known is None or len(mixed.components) == 0:
+            return []
+        if not (mixed.components == 1).all() or len(mixed.components) != len(self.order):
+            return []
+        centres = means[1].values.astype(np.float64)
+        first = self._block(means[0], "features", 1, self._spread(centres) * known[:, None], means[1], known)
+        values = spread[1].values.astype(np.float64)
+        if values.ndim == 1:
+            norms = mixed.width * values + (centres**2).sum(axis=1)
+            total = (self._spread(norms[:, None])) * known[:, None]
+            return [first, self._block(spread[0], "norms", 1, total, spread[1], known * mixed.width)]
+        if values.shape[1] == mixed.width:
+            values, lost = _above_floor(values, centres)
+            total = self._spread(values + centres**2) * known[:, None]
+            block = self._block(spread[0], "squares", 1, total, spread[1], known)
+            rounding = np.hypot(block.rounding, known * self._spread(lost))
+            return [first, replace(block, rounding=rounding)]
+        whole = self._spread(unpack_lower(values) + centres[:, :, None] * centres[:, None, :])
+        block = self._block(spread[0], "features", 2, whole * known[:, None, None], spread[1], known)
+        # Covariances are fitted with something on their diagonal that the message does not name.
+        return [first, replace(block, free_ridge=True)]
+
+    def images(self) -> list[LinearBlock]:
+        found, counts = field_of(self.message, "magnitude_mean"), self._known()
+        if found is None or counts is None:
+            return []
+        size = float(counts.sum())
+        values = found[1].values.astype(np.float64).ravel() * size
+        return [self._block(found[0], "magnitudes", 1, values, found[1], size, by_class=False)]
+
+    def _known(self) -> Matrix | None:
+        """Records per class, shape (C,)."""
+        found = self.message.of_kind("class_counts")
+        if found is not None and found.shape == self.order.shape:
+            return np.maximum(self._spread(found.astype(np.float64)), 0.0)
+        return None if self.sizes is None else self.sizes.astype(np.float64)
+
+    def _means(self) -> Matrix | None:
+        found, sums, known = self.message.of_kind("class_means"), self.message.of_kind("class_sums"), self._known()
+        if found is not None:
+            return found.astype(np.float64)
+        if sums is None or known is None:
+            return None
+        return np.asarray(sums / np.maximum(known[self.order], 1.0)[:, None])
+
+    def _unpacked(self, item: MessageField) -> Matrix:
+        values = item.values.astype(np.float64)
+        sums = field_of(self.message, "class_sums") or field_of(self.message, "class_means")
+        if values.ndim == 2 and sums is not None and values.shape[1] != sums[1].shape[1]:
+            return unpack_lower(values)
+        return values
+
+    def _spread(self, values: Floats) -> Matrix:
+        whole = np.zeros((self.classes, *values.shape[1:]))
+        whole[self.order] = values
+        return whole
+
+    def _block(
+        self,
+        name: str,
+        of: Of,
+        power: Literal[1, 2],
+        total: Matrix,
+        item: MessageField,
+        factor: float | Matrix,
+        *,
+        by_class: bool = True,
+    ) -> LinearBlock:
+        """A block whose entries are a field's, times a factor for each class."""
+        size = self.classes if by_class else 1
+        scales = np.full(size, noise_of(item))
+        declared = item.release.noise_scale if item.release.mechanism == "gaussian" else None
+        if declared is not None and by_class and len(declared) == len(self.order):
+            scales[self.order] = declared
+        flat = total.reshape(size, -1)
+        usual = np.sqrt(np.mean(flat**2, axis=1)) if flat.size else np.zeros(size)
+        # A joint release over all classes noises the sums themselves, from which means are derived.
+        lifted = scales * (factor if item.release.cells != ("all",) else 1.0)
+        return LinearBlock(name, of, power, by_class, total, np.asarray(lifted), roundoff(item.values) * usual)
+
+
+def _above_floor(variances: Matrix, means: Matrix) -> tuple[Matrix, Matrix]:
+    """Variances (P, d) without the floor that fits keep them at, and what is not known of them, shape (P,).
+
+    The least variance of a component is a floor where several coordinates share it. A coordinate without a mean is
+    never active and has none; of others it is only known that theirs are at most the floor.
+    """
+    least = variances.min(axis=1, initial=np.inf, keepdims=True)
+    at_floor = (variances == least) & ((variances == least).sum(axis=1, keepdims=True) > 1)
+    dead = at_floor & (means == 0)
+    found = np.where(dead, 0.0, np.where(at_floor, least / 2, variances))
+    open_ = (at_floor & ~dead).mean(axis=1)
+    return found, np.asarray(least[:, 0] * np.sqrt(open_ / 12))

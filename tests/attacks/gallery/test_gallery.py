@@ -1,0 +1,292 @@
+"""The gallery attack on what methods send: who is in is solved for, and known to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedassay.attacks.gallery.attack import KEY, Gallery
+from fedassay.attacks.gallery.certificate import named
+from fedassay.attacks.gallery.solving import exact_weights, posterior_weights
+from fedassay.attacks.gallery.system import system_of
+from fedassay.audits.membership.ceiling import highest_auc
+from fedassay.contracts.attack import AttackResult, Knowledge
+from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
+from fedassay.contracts.method import Method, MethodInput
+from fedassay.data.records import Records
+from fedassay.exchange.linear import LinearBlock
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.exchange.view import ThreatModel, View
+from fedassay.methods.closed_forms.afl import AFL
+from fedassay.methods.closed_forms.fed3r import Fed3R
+from fedassay.methods.closed_forms.fedcof import FedCOF
+from fedassay.methods.closed_forms.fedncm import FedNCM
+from fedassay.methods.closed_forms.gh_ofl import GHOFL
+from fedassay.methods.closed_forms.one_shot_ridge import OneShotRidge
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.methods.rivals.raw_features import RawFeatures
+from fedassay.support.errors import NotRunError
+from fedassay.support.progress import SILENT
+from fedassay.support.seeds import Seeds
+
+MakeTask = Callable[..., MethodInput]
+Matrix = NDArray[np.float64]
+
+
+def attacked(
+    method: Method, task: MethodInput, threat: ThreatModel | None = None, attack: Gallery | None = None
+) -> tuple[AttackResult, NDArray[np.bool_]]:
+    """The attack on a run of a method, and the truth of every candidate."""
+    game = game_of(task)
+    seen = visible(method.run(task), threat or ThreatModel())
+    result = (attack or Gallery()).run(seen, knowledge(task, game))
+    clients = {client.name: client for client in task.clients}
+    return result, np.concatenate([is_member(each, clients[name]) for name, each in game.questions.items()])
+
+
+def game_of(task: MethodInput) -> MembershipGame:
+    def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
+        raise NotRunError("no shadow is asked for")
+
+    return make_game(task.clients, task.test, task.public, simulate, Seeds(1), classes=10)
+
+
+def knowledge(task: MethodInput, game: MembershipGame | None) -> Knowledge:
+    return Knowledge(task.public, 10, task.backbone, True, Seeds(0), "cpu", SILENT, game=game)
+
+
+METHODS: dict[str, Method] = {
+    "fedcgs": FedCGS(),
+    "fedcgs, summed": FedCGS(secure_aggregation="all"),
+    "fedcgs, float32": FedCGS(transport="float32"),
+    "afl": AFL(transport="float64"),
+    "fed3r": Fed3R(),
+    "fed3r, random features": Fed3R(random_features=40),
+    "gh_ofl": GHOFL(),
+    "one_shot_ridge": OneShotRidge(secure_aggregation="all"),
+    "fedncm": FedNCM(),
+    "fedcof": FedCOF(),
+    "fedpft, diag": FedPFT(components=1, covariance="diag", transport="float32"),
+    "fedpft, full": FedPFT(components=1, covariance="full", transport="float32"),
+    "fedpft, spherical": FedPFT(components=1, covariance="spherical", transport="float32"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_members_are_named_exactly(name: str, make_task: MakeTask) -> None:
+    result, truth = attacked(METHODS[name], make_task())
+    scores = result.scores[KEY]
+    assert np.array_equal(scores > 0.5, truth)
+    assert np.array_equal(result.artifacts["named"] == 1, truth)
+    assert result.artifacts["whole"].all()
+
+
+@pytest.mark.parametrize("name", ["fedcgs", "fedcgs, summed", "fedncm", "fedpft, diag", "fedpft, full", "gh_ofl", "afl", "fed3r"])
+def test_noised_messages_are_solved_without_a_certificate(name: str, make_task: MakeTask) -> None:
+    result, truth = attacked(METHODS[name], make_task(epsilon=8.0))
+    assert np.isfinite(result.scores[KEY]).all()
+    assert not result.artifacts["whole"].any()
+
+
+# The solver against dense least squares, enumeration and the ceiling.
+
+WIDTH, LABELS = 12, 3
+
+
+def drawn(rng: np.random.Generator, count: int) -> tuple[Matrix, NDArray[np.int64]]:
+    """Non-negative features and labels of candidates."""
+    return np.maximum(rng.standard_normal((count, WIDTH)), 0), rng.integers(0, LABELS, count)
+
+
+def sums(
+    features: Matrix, labels: NDArray[np.int64], inside: NDArray[np.bool_], noise: float = 0.0, seed: int = 0
+) -> list[LinearBlock]:
+    """Class sums and a second moment as FedCGS has them, with isometric noise."""
+    rng, own = np.random.default_rng(seed), features * inside[:, None]
+    first = np.stack([own[labels == label].sum(axis=0) for label in range(LABELS)])
+    first = first + noise * rng.standard_normal(first.shape)
+    lower = np.tril(rng.standard_normal((WIDTH, WIDTH)), -1) / np.sqrt(2)
+    second = own.T @ own + noise * (lower + lower.T + np.diag(rng.standard_normal(WIDTH)))
+    exactly = np.full(LABELS, 1e-15)
+    return [
+        LinearBlock("A", "features", 1, True, first, np.full(LABELS, noise), exactly),
+        LinearBlock("B", "features", 2, False, second, np.full(1, noise), exactly[:1]),
+    ]
+
+
+def solved(features: Matrix, labels: NDArray[np.int64], blocks: list[LinearBlock]) -> Matrix:
+    system = system_of(blocks, features, np.zeros((len(labels), 1, 1, 1), np.uint8), labels, missing=0)
+    assert system is not None
+    return exact_weights(system).weights
+
+
+def dense(features: Matrix, labels: NDArray[np.int64], noise: float = 1.0) -> Matrix:
+    """Every candidate's numbers as the message has them, off-diagonal products once and times sqrt 2, (p, N)."""
+    rows, columns = np.tril_indices(WIDTH)
+    factor = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    products = features[:, rows] * features[:, columns] * factor
+    classes = (labels[:, None] == np.arange(LABELS))[:, :, None] * features[:, None]
+    return np.concatenate([classes.reshape(len(labels), -1), products], axis=1).T / noise
+
+
+@pytest.mark.parametrize("count", [20, 60, 110])
+def test_weights_are_those_of_dense_least_squares(count: int) -> None:
+    rng = np.random.default_rng(count)
+    features, labels = drawn(rng, count)
+    inside = rng.random(count) < 0.4
+    design = dense(features, labels)
+    naive = np.linalg.lstsq(design, design @ inside, rcond=None)[0]
+    assert np.abs(solved(features, labels, sums(features, labels, inside)) - naive).max() < 1e-8
+
+
+def test_boxes_go_on_where_equations_end() -> None:
+    """114 equations: without boxes nothing is told of 130 candidates."""
+    rng = np.random.default_rng(0)
+    features, labels = drawn(rng, 130)
+    inside = rng.random(130) < 0.5
+    system = system_of(sums(features, labels, inside), features, np.zeros((130, 1, 1, 1), np.uint8), labels, missing=0)
+    assert system is not None
+    found = exact_weights(system)
+    assert found.rank == system.equations == 114
+    assert found.boxed
+    assert found.unique
+    assert np.abs(found.weights - inside).max() < 1e-6
+    design = dense(features, labels)
+    assert np.abs(np.linalg.lstsq(design, design @ inside, rcond=None)[0] - inside).max() > 0.25
+
+
+def test_weights_that_are_not_unique_are_not_certified(make_task: MakeTask) -> None:
+    """Two equal images of one label, of which one is in: one weight stands for both, and names neither."""
+    task = make_task(clients=1, records=40)
+    twin = task.clients[0].take(np.array([0]))
+    game = game_of(task)
+    assert game.gallery is not None
+    both = Records(
+        "gallery",
+        np.concatenate([game.gallery.images, twin.images ^ 1]),
+        np.concatenate([game.gallery.labels, twin.labels]),
+        lambda _: np.concatenate([game.gallery.features, twin.features]),  # type: ignore[union-attr]
+    )
+    place = list(game.questions.values())[0]
+    row = int(np.flatnonzero(place.among(twin))[0])
+    result = Gallery().run(visible(FedCGS().run(task), ThreatModel()), knowledge(task, replace(game, gallery=both)))
+    assert result.artifacts["whole"].all()
+    assert result.artifacts["named"][row] == 0
+    assert int(result.artifacts["named"].sum()) == 39
+
+
+def test_conjugate_gradients_give_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    features, labels = drawn(rng, 70)
+    inside = rng.random(70) < 0.5
+    monkeypatch.setattr("fedassay.attacks.gallery.solving.DENSE", 10)
+    assert np.abs(solved(features, labels, sums(features, labels, inside)) - inside).max() < 1e-5
+
+
+def area(scores: Matrix, inside: NDArray[np.bool_]) -> float:
+    above = (scores[inside][:, None] > scores[~inside]).mean() + (scores[inside][:, None] == scores[~inside]).mean() / 2
+    return float(above)
+
+
+@pytest.mark.parametrize("noise", [1.0, 3.0])
+def test_the_posterior_is_near_the_optimum_and_below_the_ceiling(noise: float) -> None:
+    """All 2^10 memberships enumerated; the ceiling is that of a record of the longest sums."""
+    rng, count = np.random.default_rng(1), 10
+    choices = np.array(list(product((0.0, 1.0), repeat=count)))
+    ours, best, truth = [], [], []
+    longest = 0.0
+    for seed in range(150):
+        features, labels = drawn(rng, count)
+        inside = rng.random(count) < 0.5
+        blocks = sums(features, labels, inside, noise, seed)
+        system = system_of(blocks, features, np.zeros((count, 1, 1, 1), np.uint8), labels, missing=0)
+        assert system is not None
+        ours.append(posterior_weights(system, np.full(count, 0.5)))
+        rows, columns = np.tril_indices(WIDTH)
+        factor = np.where(rows == columns, 1.0, np.sqrt(2.0))
+        told = np.concatenate([blocks[0].total.ravel(), blocks[1].total[rows, columns] * factor]) / noise
+        design = dense(features, labels, noise)
+        longest = max(longest, float(np.linalg.norm(design, axis=0).max()))
+        energy = -((told[:, None] - design @ choices.T) ** 2).sum(axis=0) / 2
+        weight = np.exp(energy - energy.max())
+        best.append(weight @ choices / weight.sum())
+        truth.append(inside)
+    members = np.concatenate(truth)
+    joint, optimum = area(np.concatenate(ours), members), area(np.concatenate(best), members)
+    assert joint - 0.5 >= 0.9 * (optimum - 0.5)
+    spread = 1.645 * np.sqrt(0.25 / members.sum())
+    assert joint - spread <= highest_auc(longest)
+
+
+def test_decoys_bound_false_names() -> None:
+    rng = np.random.default_rng(0)
+    decoys = np.arange(3000) >= 2000
+    for _ in range(50):
+        assert not named(rng.standard_normal(3000), decoys).any()
+    found = named(rng.standard_normal(3000) + 6.0 * (np.arange(3000) < 1000), decoys)
+    assert found[:1000].mean() > 0.9
+    assert found[1000:2000].sum() <= 0.02 * found.sum()
+
+
+def test_a_stranger_s_message_is_not_certified(make_task: MakeTask) -> None:
+    """Members absent from the gallery, and a gallery that another backbone has seen."""
+    task = make_task(clients=1, records=60)
+    game = game_of(task)
+    assert game.gallery is not None
+    others = game.gallery.without(*task.clients)
+    seen = visible(FedCGS().run(task), ThreatModel())
+    for gallery in (others, Records("gallery", game.gallery.images, game.gallery.labels, _another)):
+        result = Gallery().run(seen, knowledge(task, replace(game, gallery=gallery)))
+        assert not result.artifacts["whole"].any()
+        assert not result.artifacts["named"].any()
+
+
+def _another(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    mixed = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    return np.maximum(images.reshape(len(images), -1).astype(np.float32) / 255 @ mixed, 0)
+
+
+def test_a_declaration_of_its_own_is_read(make_task: MakeTask) -> None:
+    """A stranger's method whose fields no kind describes: cubes of features, summed over all records."""
+    task = make_task(clients=1, records=30)
+    game, total = game_of(task), (task.clients[0].features.astype(np.float64) ** 3).sum(axis=0)
+
+    def enters(message: Message, classes: int) -> list[LinearBlock]:
+        none = np.zeros(1)
+        return [LinearBlock("cubes", lambda rows: np.asarray(rows, np.float64) ** 3, 1, False, total, none, none)]
+
+    few = game.gallery.take(np.flatnonzero(game.gallery.among(*task.clients) | (np.arange(len(game.gallery)) < 15)))  # type: ignore[union-attr]
+    message = Message(0, "client/0", SERVER, {"cubes": MessageField(total, "other", exact())})
+    seen = View((message,), 10, ThreatModel(), enters=enters)
+    result = Gallery(decoys=0).run(seen, knowledge(task, replace(game, gallery=few)))
+    members = is_member(game.questions["client/0"], task.clients[0])
+    known = ~np.isnan(result.scores[KEY])
+    assert result.artifacts["whole"][known].all()
+    assert np.array_equal(result.artifacts["named"][known] == 1, members[known])
+
+
+def test_half_a_gallery_ranks_members_above_others(make_task: MakeTask) -> None:
+    result, truth = attacked(FedCGS(), make_task(clients=1, records=300), attack=Gallery(coverage=0.6))
+    scores = result.scores[KEY]
+    known = ~np.isnan(scores)
+    assert 0.4 < known.mean() < 0.8
+    assert not result.artifacts["whole"].any()
+    assert area(scores[known], truth[known]) > 0.65
+
+
+def test_nothing_to_read_is_said(make_task: MakeTask) -> None:
+    task = make_task(clients=1, records=30)
+    with pytest.raises(NotRunError, match="no message is a sum"):
+        Gallery().run(View((Message(0, "client/0", SERVER, {}),), 10, ThreatModel()), knowledge(task, game_of(task)))
+
+
+def test_features_that_are_sent_name_their_records(make_task: MakeTask) -> None:
+    result, truth = attacked(RawFeatures(), make_task(clients=2, records=60))
+    assert np.array_equal(result.artifacts["named"] == 1, truth)
