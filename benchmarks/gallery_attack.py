@@ -67,9 +67,7 @@ METHODS: dict[str, Callable[[Any], Method]] = {
     "fed3r aggregated": lambda kind: Fed3R(transport=kind, secure_aggregation="all"),
     "fed3r random features": lambda kind: Fed3R(transport=kind, random_features=400, bandwidth=300.0),
     "gh_ofl diagonal": lambda kind: GHOFL(transport=kind, head="nb", moments="diagonal"),
-    "gh_ofl aggregated": lambda kind: GHOFL(
-        transport=kind, sketch=128, secure_aggregation="all"
-    ),
+    "gh_ofl aggregated": lambda kind: GHOFL(transport=kind, sketch=128, secure_aggregation="all"),
     "one_shot_ridge": lambda kind: OneShotRidge(transport=kind),
     "one_shot_ridge aggregated": lambda kind: OneShotRidge(transport=kind, secure_aggregation="all"),
     "fedncm": lambda kind: FedNCM(transport=kind),
@@ -136,14 +134,17 @@ def drawn(pool: Pool, draw: int, sizes: Sequence[int]) -> list[NDArray[np.int64]
 
 
 def sent(
-    pool: Pool, method: Method, members: NDArray[np.int64], draw: int, epsilon: float = np.inf, clients: int = CLIENTS
+    pool: Pool,
+    method: Method,
+    members: NDArray[np.int64],
+    draw: int,
+    epsilon: float = np.inf,
+    clients: int = CLIENTS,
 ) -> tuple[View, list[Records], float | None]:
     """What is seen of a run, the clients, and mu."""
     parts = [pool.records(f"client/{i}", rows) for i, rows in enumerate(np.array_split(members, clients))]
     privacy = PrivacyTarget(epsilon=epsilon, delta=1e-5, adjacency="add_remove")
-    task = MethodInput(
-        tuple(parts), parts[0], None, CLASSES, pool.known, privacy, Seeds(draw), "cpu", SILENT
-    )
+    task = MethodInput(tuple(parts), parts[0], None, CLASSES, pool.known, privacy, Seeds(draw), "cpu", SILENT)
     outcome = method.run(task)
     mu = account(outcome.transcript, "add_remove", 1e-5, "record").mu if np.isfinite(epsilon) else None
     return visible(outcome, ThreatModel()), parts, mu
@@ -156,7 +157,9 @@ def asked(
     senders = {message.sender for message in view.from_clients()} - {AGGREGATE}
     names = [client.name for client in clients]
     nobody = gallery.take(np.zeros(0, np.int64))
-    questions = dict.fromkeys(names, gallery) if senders else {names[0]: gallery, **dict.fromkeys(names[1:], nobody)}
+    questions = (
+        dict.fromkeys(names, gallery) if senders else {names[0]: gallery, **dict.fromkeys(names[1:], nobody)}
+    )
     sizes = {client.name: np.bincount(client.labels, minlength=CLASSES) for client in clients}
 
     def simulate(records: Sequence[Records], seeds: Seeds) -> View:
@@ -197,7 +200,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         values = [row[name] for row in rows if row.get(name) is not None]
         if values:
             half = 0.0 if len(values) < 2 else stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-            out[name] = [round(v, 4) for v in (float(np.mean(values)), np.mean(values) - half, np.mean(values) + half)]
+            out[name] = [
+                round(v, 4) for v in (float(np.mean(values)), np.mean(values) - half, np.mean(values) + half)
+            ]
     for name in ("n", "wrong", "named", "wrongly_named"):
         if any(name in row for row in rows):
             out[name] = int(sum(row.get(name, 0) for row in rows))
@@ -246,7 +251,9 @@ def _one(
     rows = np.random.default_rng(draw + 1).permutation(np.concatenate([held, others]))
     gallery, decoys = pool.records("gallery", rows), pool.records("attacker", own)
     if change is not None:
-        gallery, decoys = (pool.records(each.name, at, change(pool, at)) for each, at in ((gallery, rows), (decoys, own)))
+        gallery, decoys = (
+            pool.records(each.name, at, change(pool, at)) for each, at in ((gallery, rows), (decoys, own))
+        )
     truth = truth_of(pool, parts, rows, np.array_split(members, clients), seen)
     start = time.perf_counter()
     found = judged(asked(pool, seen, parts, gallery, decoys, Gallery()), KEY, truth)
@@ -329,9 +336,7 @@ def likeness(pool: Pool, draws: int) -> None:
         for draw in range(draws):
             members, others, own = drawn(pool, draw, (1000, 1000, 1000))
             method = FedCGS(secure_aggregation="all")
-            rows.append(
-                _one(pool, method, members, others, own, draw, change=_encoded(change), alone=True)
-            )
+            rows.append(_one(pool, method, members, others, own, draw, change=_encoded(change), alone=True))
         say(part="likeness", gallery=name, **summary(rows))
 
 
@@ -371,7 +376,9 @@ def null(pool: Pool, draws: int) -> None:
                 if kind == 2:
                     gallery = gallery.relabelled(rng.permutation(gallery.labels))
                 truth = np.isin(rows_of, members)
-                found = judged(asked(pool, seen, parts, gallery, pool.records("attacker", own), Gallery()), KEY, truth)
+                found = judged(
+                    asked(pool, seen, parts, gallery, pool.records("attacker", own), Gallery()), KEY, truth
+                )
                 rows.append(found | {"certified": found["whole"] or found["named"] > 0})
             count = sum(row["certified"] for row in rows)
             band = clopper_pearson(np.array([count]), len(rows))

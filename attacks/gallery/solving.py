@@ -174,9 +174,7 @@ class _Pivoted:
         """Factor a kernel (n, n), which is overwritten."""
         largest = float(kernel.diagonal().max(initial=0.0))
         # The upper triangle of a transposed view is the lower one: Fortran's order, without a copy.
-        factor, pivots, rank, _ = lapack.dpstrf(
-            kernel.T, tol=_INDEPENDENT * largest, lower=1, overwrite_a=1
-        )
+        factor, pivots, rank, _ = lapack.dpstrf(kernel.T, tol=_INDEPENDENT * largest, lower=1, overwrite_a=1)
         return _Pivoted(factor, pivots.astype(np.int64) - 1, int(rank))
 
     def solve(self, side: Matrix) -> Matrix:

@@ -201,7 +201,9 @@ def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix |
     if block.of == "magnitudes":
         if images[0].size * len(images) == 0 or images[0].size != block.width:
             return None
-        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(len(images), -1)
+        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(
+            len(images), -1
+        )
     rows = np.asarray(features, np.float64)
     if block.of == "ones":
         return np.ones((len(rows), 1))

@@ -126,7 +126,7 @@ class InversionAudit(Parameters):
             unknown = setting.raw[1]
             raw = setting.raw[0].control("raw features of single records that clients hold")
             negative = unknown.control("raw features of records that no client holds")
-        result = _result(shown, _explanation(shown, others, context), noised=noised(context))
+        result = _result(shown, _explanation(shown, others, context), source.name, noised=noised(context))
         try:
             exposed = self._exposed(source, len(used), setting)
         except NotRunError as error:
@@ -363,14 +363,20 @@ def _explanation(shown: ImageMatch, others: ImageMatch | None, context: AuditCon
     )
 
 
-def _result(shown: ImageMatch, explanation: Explanation | None, *, noised: bool) -> Result:
+def _result(shown: ImageMatch, explanation: Explanation | None, source: str, *, noised: bool) -> Result:
     copies = shown.near_copies
     return Result(
         test=shown.test,
         shown=shown.words,
         leak="images are closer to the records behind them than to fresh ones",
         harm=Harm(
-            kind="pictures", of="record", count=copies or None, total=len(shown.psnr), mechanism="inversion"
+            kind="pictures",
+            of="record",
+            count=copies or None,
+            total=len(shown.psnr),
+            metric="psnr",
+            value=float(np.mean(shown.psnr)),
+            mechanism=source,
         ),
         worse="fresh records of the same classes" if shown.p_farther <= WORSE else "",
         ruin_expected=noised,

@@ -59,7 +59,7 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
             shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
             "part in the gradient",
             near_copies=certain,
-            harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism="gradient"),
+            harm=Harm(kind="pictures", of="record", count=certain, total=len(images), mechanism=name),
             undecided=f"{len(images)} images may show records; {_NO_RECORDS}",
             limit=lambda: Limit(
                 metric="records",

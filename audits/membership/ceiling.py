@@ -81,9 +81,7 @@ def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm | None
     names, area = _named(result), finding.metrics.get("auc")
     if names is not None and names.any():
         right = int((names & truth).sum())
-        return Harm(
-            kind="named", of="record", count=right, total=int(truth.sum()), mechanism="linear_in_members"
-        )
+        return Harm(kind="named", of="record", count=right, total=int(truth.sum()), mechanism="linear_in_members")
     value = None if area is None else area.value
     return Harm(kind="members", of="record", metric="auc", value=value, mechanism=finding.source or "")
 

@@ -354,7 +354,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
                 of="client",
                 count=len(single) or None,
                 total=len(senders),
-                mechanism="label_histogram",
+                mechanism="label_histograms",
             ),
         ),
         {

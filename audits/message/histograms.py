@@ -155,7 +155,7 @@ def _result(gain: Gain, negative: Gain, evidence: str, undecided: str, context: 
             total=len(gain.ours),
             metric="total_variation",
             value=float(gain.ours.mean()),
-            mechanism="label_histogram",
+            mechanism="label_histograms",
         ),
         worse="the public histogram" if gain.farther.p <= WORSE and not gain.read else "",
         undecided="" if public else undecided,

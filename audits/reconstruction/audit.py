@@ -300,7 +300,7 @@ class ReconstructionAudit(Parameters):
         )
         raw = compared.raw.control("raw features of the same records")
         negative = compared.negative.control(silent)
-        result = result_of(ours, compared.others, noised=noised(context))
+        result = result_of(ours, compared.others, source.name, noised=noised(context))
         if isinstance(compared.own, str):
             reason = f"no positive control in the release's own shape: {compared.own}; {result.shown}"
             return inconclusive(subject, reason, figures, positive=raw, negative=negative)

@@ -130,7 +130,7 @@ def _finding(
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images; "
         f"{positive.shown}",
         leak="images fit the features that were sent",
-        harm=Harm(kind="pictures", of="record", total=len(images), mechanism="reconstruction"),
+        harm=Harm(kind="pictures", of="record", total=len(images), mechanism=source.name),
         undecided=why,
     )
     return conclude(subject, result, figures, positive=positive, negative=negative)

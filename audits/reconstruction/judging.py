@@ -197,8 +197,8 @@ def explains(others: Closeness, judged: Closeness) -> bool:
     return judged.gap.value <= 2 * others.gap.high
 
 
-def result_of(closeness: Closeness, others: Closeness | None, *, noised: bool) -> Result:
-    """A selection for the ladder; `others`, where there are any, `explains` it."""
+def result_of(closeness: Closeness, others: Closeness | None, source: str, *, noised: bool) -> Result:
+    """A selection of images made from `source`, for the ladder; `others`, where there are any, `explains` it."""
     ours, base = closeness.metrics["ssim"].value, closeness.baseline["ssim"].value
     explanation = None
     if others is not None:
@@ -217,9 +217,9 @@ def result_of(closeness: Closeness, others: Closeness | None, *, noised: bool) -
             of="record",
             count=closeness.near_copies or None,
             total=len(closeness.trials.truth),
-            metric="ssim_gain",
-            value=closeness.metrics["ssim_gain"].value,
-            mechanism="reconstruction",
+            metric="ssim",
+            value=ours,
+            mechanism=source,
         ),
         worse="what needs no generator" if closeness.worse else "",
         ruin_expected=noised,

@@ -27,6 +27,7 @@ SOURCES = {
     "second_moment": "second moments",
     "singletons": "sums over a single record",
     "collapsed_components": "mixture components of a single record",
+    "few_records": "mixture components of a few records",
     "exact_counts": "record counts, which are sent as they are",
     "derivable_counts": "class sums and second moments together",
     "rank": "the rank of second moments",

@@ -97,7 +97,14 @@ def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> 
     reader = _Reader(message, classes, order, sizes)
     if order.size and (order.min() < 0 or order.max() >= classes):
         return ()
-    parts = (reader.counts(), reader.sums(), reader.moment(), reader.by_class(), reader.mixtures(), reader.images())
+    parts = (
+        reader.counts(),
+        reader.sums(),
+        reader.moment(),
+        reader.by_class(),
+        reader.mixtures(),
+        reader.images(),
+    )
     return tuple(block for found in parts for block in found)
 
 
