@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedassay.contracts.registry import claim_audit, judges_the_claim
-from fedassay.exchange.ledger import published_together
+from fedassay.exchange.run_ledger import together
 from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
 from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
@@ -100,16 +100,18 @@ def claims_table(record: RunRecord) -> Table:
 
 def _together(record: RunRecord) -> str:
     """What all private cells compose to, were they all published; empty where fewer than two claim anything."""
-    claimed = [cell for cell in record.cells if math.isfinite(cell.privacy.claimed or math.inf)]
-    private = [cell for cell in claimed if cell.privacy.accounted is not None]
-    if len(private) < 2:
+    totals = together(record.cells)
+    if not totals:
         return ""
-    delta = max(cell.delta for cell in private)
-    epsilons = [cell.privacy.accounted or 0.0 for cell in private]
-    epsilon, how = published_together([cell.privacy.mu for cell in private], epsilons, delta)
+    said = [
+        f"epsilon {short(each.epsilon)} per {each.unit} under {each.adjacency}"
+        if each.epsilon is not None and math.isfinite(each.epsilon)
+        else f"no finite epsilon per {each.unit} under {each.adjacency} ({each.reason})"
+        for each in totals
+    ]
     return (
-        f"Each line is for one run published alone. All {len(private)} private runs together, of the same records "
-        f"and with independent noise, give away epsilon {short(epsilon)} ({how})."
+        "Each line is for one run published alone. All private runs together, of the same records and with "
+        f"independent noise, give away {'; '.join(said)}; at delta {totals[0].delta:g}."
     )
 
 

@@ -641,3 +641,23 @@ def _command() -> list[str]:
 from fedassay.privacy.command import account  # noqa: E402 - a group of its own, beside the accounting
 
 cli.add_command(account)
+
+
+@account.command("run")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--cells", multiple=True, help="Only these cells, by key or label; give it once for each.")
+@_json
+def account_run(run: Path, cells: tuple[str, ...], as_json: bool) -> int:
+    """What the private cells of RUN give away together, if all of them are published on the same records."""
+    from fedassay.exchange.run_ledger import chosen, together
+    from fedassay.records.record import load_record
+
+    totals = together(chosen(load_record(run), cells))
+    if as_json:
+        say_json(json.dumps([each.as_dict() for each in totals], indent=1))
+        return 0
+    for each in totals:
+        say(each.text)
+    if not totals:
+        say("fewer than two of these cells claim a finite epsilon, or the record does not hold what was released")
+    return 0

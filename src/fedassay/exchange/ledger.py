@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from operator import ge
 from typing import Literal
 
@@ -24,7 +24,7 @@ from fedassay.exchange.transcript import AGGREGATE, SERVER, MessageField, Transc
 from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.conversions import compose_for_group, of_group
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent, Unbounded
-from fedassay.privacy.gaussian import compose_mu, epsilon_of
+from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
 from fedassay.support import limits
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public
@@ -232,6 +232,14 @@ def _worst(
     Records of several classes together give no more away than as many of the worst class do: Gaussian-DP
     parameters and pure epsilons of the records of one unit add up at most.
     """
+    # Most clients release alike, so few distinct compositions remain.
+    left = _undominated(_candidates(cells_of, adjacency))
+    _refuse_dear(left)
+    return _largest(left, adjacency, delta, members)
+
+
+def _candidates(cells_of: dict[str, dict[str, list[_Entry]]], adjacency: Adjacency) -> list[tuple[Event, ...]]:
+    """What a record may take part in, over clients and cells."""
     candidates: dict[tuple[Event, ...], None] = {(): None}
     for cells in cells_of.values():
         whole = [entry.inside for entry in cells[_ALL]]
@@ -244,9 +252,11 @@ def _worst(
         for change in changes:
             candidates[tuple(sorted([*whole, *change], key=repr))] = None
         _refuse_many(len(candidates))
-    # Most clients release alike, so few distinct compositions remain.
-    left = _undominated(list(candidates))
-    _refuse_dear(left)
+    return list(candidates)
+
+
+def _largest(left: list[tuple[Event, ...]], adjacency: Adjacency, delta: float, members: int) -> Total:
+    """The largest total of some compositions, for so many records together."""
     totals = [
         compose(list(candidate), delta)
         if members == 1
@@ -331,22 +341,38 @@ def _place(candidate: tuple[Event, ...]) -> tuple[float, ...] | None:
     return side, -side, compose_mu(mus), -one.noise_multiplier, one.sampling_rate, float(one.steps)
 
 
-def published_together(mus: Sequence[float | None], epsilons: Sequence[float], delta: float) -> tuple[float, str]:
-    """Epsilon of several runs on the same records with independent noise, all of them published.
+def account_together(
+    transcripts: Sequence[Transcript], adjacency: Adjacency, delta: float, unit: Unit = "record"
+) -> Total:
+    """What several runs on the same records with independent noise give away together, all of them published.
+
+    Every run is accounted under the one relation, and the releases of all are composed at once. One record may be
+    the worst of every run, so that of each run its worst composition counts: never below what any record meets.
 
     Args:
-        mus: Gaussian-DP parameter of each run, None where it has none: the squares add up (Dong et al., "Gaussian
-            Differential Privacy" (2022), corollary 2).
-        epsilons: Of each run at `delta`: where there is no mu these add up, and so do the deltas.
-        delta: In (0, 1).
+        transcripts: Of the runs.
+        adjacency: The relation asked about, for all of them.
+        delta: Strictly between 0 and 1, of the whole.
+        unit: Whose privacy is asked about.
 
-    Returns:
-        Epsilon, and how it was composed, in words.
+    Raises:
+        DataError: There are more compositions than are worth it.
     """
-    if all(mu is not None and math.isfinite(mu) for mu in mus):
-        total = compose_mu(mu for mu in mus if mu is not None)
-        return epsilon_of(total, delta), f"mu = {total:.4g}, at delta {delta:g}"
-    return sum(epsilons), f"basic composition, at delta {len(epsilons) * delta:g}"
+    most = [transcript.most_records for transcript in transcripts]
+    known = [number for number in most if number is not None]
+    members, asked_unit = 1, unit
+    if unit == "person" and len(known) == len(most) and all(map(_all_of_records, transcripts)):
+        members, asked_unit = max(known, default=1), "record"
+    worst: list[list[tuple[Event, ...]]] = []
+    for transcript, number in zip(transcripts, most, strict=True):
+        records = number if asked_unit == "person" else None
+        events = _events(transcript, _Asked(adjacency, asked_unit, records, stated=False))
+        worst.append(_undominated(_candidates(events, adjacency)))
+    _refuse_many(math.prod(map(len, worst)))
+    together = [tuple(event for part in parts for event in part) for parts in product(*worst)]
+    left = _undominated(together)
+    _refuse_dear(left)
+    return _largest(left, adjacency, delta, members)
 
 
 def ledger_rows(transcript: Transcript, adjacency: Adjacency) -> tuple[LedgerRow, ...]:

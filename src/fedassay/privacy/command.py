@@ -13,9 +13,20 @@ from fedassay.support.errors import PlanError
 from fedassay.support.terminal import say, say_json
 
 
-@click.group()
+class _OrRun(click.Group):
+    """A group whose command `run` need not be named: what is none of its commands is a run."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first argument, or `run` with all of them."""
+        named = not args or args[0].startswith("-") or args[0] in self.commands or "run" not in self.commands
+        return super().resolve_command(ctx, args if named else ["run", *args])
+
+
+@click.group(cls=_OrRun)
 def account() -> None:
-    """Calibrate and account differential-privacy mechanisms."""
+    """Calibrate and account mechanisms, or say what the cells of a RUN give away together."""
 
 
 @account.command()
