@@ -12,9 +12,12 @@ import pytest
 
 from fedassay.contracts.method import MethodInput, Outcome
 from fedassay.exchange.ledger import account, exact_fields, ledger_rows
+from fedassay.exchange.recount import recounted, released
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.store import Spool
 from fedassay.exchange.transcript import SERVER, load_transcript, shape_problem
+from fedassay.records.record import CellPrivacy, CellRecord
+from fedassay.support.adjacency import Adjacency
 from fedassay.support.registry import entries, lookup
 
 # Parameters that make a method quick enough for a contract; the method's own tests use its defaults.
@@ -103,6 +106,36 @@ def private(request: pytest.FixtureRequest, make_task: Callable[..., MethodInput
     if not factory.facts.private_form:
         pytest.skip(f"{request.param} has no private form")
     return _run(request.param, make_task(epsilon=5.0, adjacency=factory.facts.adjacency))
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one", "replace_one_same_label"])
+def test_what_a_record_keeps_of_the_releases_adds_up_to_the_same(private: Outcome, adjacency: Adjacency) -> None:
+    """`check` accounts again from it, and must refuse no run that nobody changed."""
+    transcript = private.transcript
+    accounted = account(transcript, adjacency, 1e-5)
+    cell = CellRecord(
+        **{"method": "m", "label": "m", "params": {}, "params_given": {}, "utility": {}, "seed": 0},
+        epsilon=5.0,
+        delta=1e-5,
+        adjacency=adjacency,
+        communication={"bytes_up": transcript.bytes_up, "bytes_down": transcript.bytes_down},
+        privacy=CellPrivacy(
+            claimed=transcript.claim.epsilon if isinstance(transcript.claim, PrivacyClaim) else None,
+            accounted=accounted.epsilon,
+            accounted_stated=accounted.epsilon_stated,
+            mu=accounted.mu,
+            exact_fields=accounted.exact_fields,
+            verdict="not_run",
+        ),
+        ledger=ledger_rows(transcript, adjacency),
+        released=released(transcript),
+    )
+    read = CellRecord.model_validate_json(cell.model_dump_json())
+    for messages in (None, transcript):
+        again = recounted(read, messages)
+        assert again is not None
+        assert again.problems == ()
+    assert len(read.model_dump_json()) < 50_000
 
 
 def test_a_private_run_claims_what_was_asked(private: Outcome) -> None:

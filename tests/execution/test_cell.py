@@ -25,7 +25,8 @@ from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import prepare
 from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, Scenario, parse_plan
-from fedassay.records.record import Finding
+from fedassay.records.record import Finding, RunRecord
+from fedassay.reports.words.summary import strip
 from fedassay.support.errors import NotRunError
 from fedassay.support.progress import SILENT
 from fedassay.support.seeds import Seeds
@@ -215,3 +216,28 @@ def test_equal_plans_are_one_key_and_others_are_not() -> None:
         parse_plan({**content, "threat": {"view": "aggregate"}}, "plan"),
     ]
     assert len({one, *others}) == 1 + len(others)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Broken:
+    """A source whose method crashes, as where its data set does."""
+
+    def first(self, stages: Any) -> None:
+        with stages("method"):
+            raise RuntimeError("the data set broke")
+
+
+@pytest.mark.parametrize("how", ["crashed", "lost"])
+@pytest.mark.parametrize(("epsilon", "claimed"), [(1.0, 1.0), (math.inf, None)])
+def test_a_cell_that_crashed_says_what_it_claimed(
+    how: str, epsilon: float, claimed: float | None, tmp_path: Path
+) -> None:
+    """Nobody judged the claim: it was not withdrawn."""
+    case = _simulated(tmp_path)
+    entry = dataclasses.replace(case.entry, privacy=case.entry.privacy.model_copy(update={"epsilon": epsilon}))
+    work = Work(dataclasses.replace(case, entry=entry, source=_Broken()))  # type: ignore[arg-type]
+    cell = (work.run() if how == "crashed" else work.lost("its worker died")).cell
+    assert (cell.privacy.claimed, cell.privacy.verdict) == (claimed, "not_run")
+    assert ("the claim of epsilon 1 was not judged" in cell.privacy.reason) == (claimed is not None)
+    (line,) = strip(RunRecord(plan={}, environment={}, cells=(cell,)))
+    assert ("no privacy is claimed" in line.text) == (claimed is None)
