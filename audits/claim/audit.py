@@ -38,6 +38,7 @@ from fedassay.audits.claim.retraining import Found, worst_retraining
 from fedassay.audits.claim.seen_steps import FEWEST, observe_steps, steps_on
 from fedassay.audits.claim.sequential import Asked, observe_until_refuted
 from fedassay.audits.claim.tape.questions import ask
+from fedassay.audits.claim.tape.sensitivity import LEAST_REPLAYS
 from fedassay.audits.claim.training import TrainingFacts, training_facts
 from fedassay.audits.claim.verdict import ground_of
 from fedassay.audits.evidence import Figures, Subject
@@ -75,6 +76,8 @@ class DpClaimAudit(Parameters):
     sequential: bool = False
     """`mechanism`: releases in batches until the claim is refuted or `reruns` are spent, with bounds that hold at
     whatever time one stops."""
+    replays: int | None = Field(default=None, ge=LEAST_REPLAYS, le=1000)
+    """Replays of the run on neighbouring records; none given: 40, or 8 where trainings are private."""
     canaries: int = Field(default=0, ge=0, le=100_000)
     """`mechanism`: records with orthogonal gradients, each in or out by a fair coin, that the declared DP-SGD
     steps are taken on, every step seen, where these give more away than any named statistic; 0: none."""
@@ -93,7 +96,7 @@ class DpClaimAudit(Parameters):
         except NotRunError as error:
             why = str(error)
         training = training_facts(context.tape, context.outcome.transcript)
-        asked = ask(claim, accounted, context)
+        asked = ask(claim, accounted, context, self.replays)
         return [
             conclude_claim(
                 Subject("dp_claim", source=None if observation is None else observation.about),

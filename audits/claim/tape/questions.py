@@ -7,7 +7,6 @@ inconclusive. What was asked and passed is no proof: the words say what was trie
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -17,15 +16,12 @@ from fedassay.audits.claim.tape.answers import QUESTIONS, Answer, Attempt, Quest
 from fedassay.audits.claim.tape.coverage import Covered, coverage
 from fedassay.audits.claim.tape.exact import exact_answer
 from fedassay.audits.claim.tape.follows import Followed, follows
-from fedassay.audits.claim.tape.sensitivity import Search
+from fedassay.audits.claim.tape.sensitivity import OF_TRAININGS, REPLAYS, Search
 from fedassay.contracts.audit import AuditContext
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.record import TapeAnswer
 from fedassay.support.errors import NotRunError
-
-_TIMES, _SECONDS = 3.0, 2.0
-"""What neighbours may cost: so many times the method's own run, or so many seconds."""
 
 _MANY = 400
 """From so many tests in a run on, cells that send alike share the answers about replays."""
@@ -84,43 +80,44 @@ def _words(answers: Sequence[Answer]) -> str:
     return "; ".join(f"{QUESTIONS[answer.question]} is not known: {answer.words}" for answer in answers)
 
 
-def ask(claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Asked:
+def ask(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int | None = None) -> Asked:
     """Ask the three questions of a cell, once for all of its audits.
 
     Args:
         claim: What is claimed.
         accounted: What the ledger adds up to, at the delta and under the adjacency of the claim.
         context: Of the run, with its tape.
+        replays: On neighbouring records, at most; None: `REPLAYS`, or `OF_TRAININGS` where trainings are private.
     """
-    shared, key = context.workplace.shared, name_of(context.workplace.prefix[0], claim)
+    shared, key = context.workplace.shared, name_of(context.workplace.prefix[0], claim, replays)
     kept = shared.get(key)
     if not isinstance(kept, Asked):
-        shared[key] = kept = _asked(claim, accounted, context)
+        most = replays or (OF_TRAININGS if context.tape.trainings else REPLAYS)
+        shared[key] = kept = _asked(claim, accounted, context, most)
     return kept
 
 
-def name_of(cell: str, claim: PrivacyClaim) -> str:
-    """What the answers of a cell are shared under."""
-    return f"tape of {cell}/{claim.model_dump_json()}"
+def name_of(cell: str, claim: PrivacyClaim, replays: int | None = None) -> str:
+    """What the answers of a cell are shared under, by how often its run is replayed where a plan says that."""
+    asked = "" if replays is None else f"/{replays}"
+    return f"tape of {cell}/{claim.model_dump_json()}{asked}"
 
 
-def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext) -> Asked:
+def _asked(claim: PrivacyClaim, accounted: Accounted, context: AuditContext, replays: int) -> Asked:
     cells = coverage(context.outcome.transcript, context.tape)
     noise = _safely("noise", lambda: noise_answer(context, cells))
     if not context.tape.draws and not context.tape.trainings:
         return Asked((noise, *_without_tape(context, accounted, claim)))
-    key = f"replays of {_signature(context, claim, cells)}"
+    key = f"{replays} replays of {_signature(context, claim, cells)}"
     shared = context.workplace.shared
     if context.bounds >= _MANY and isinstance(kept := shared.get(key), tuple):
         return Asked(
             (noise, *(replace(answer, words=f"{answer.words} (asked of a cell alike)") for answer in kept))
         )
-    started = time.perf_counter()
     followed = _followed(claim, accounted, context, cells)
     if followed.repeated:
         noise = Answer("noise", "failed", followed.repeated, noise.field, noise.p)
-    own = (time.perf_counter() - started) / 2
-    search = Search(context, cells, claim.adjacency, accounted.mu, max(_SECONDS, _TIMES * own), claim.unit)
+    search = Search(context, cells, claim.adjacency, accounted.mu, replays, claim.unit)
     sensitivity = _safely("sensitivity", search.answer)
     shared[key] = (sensitivity, followed.answer)
     return Asked((noise, sensitivity, followed.answer))

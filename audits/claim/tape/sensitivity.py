@@ -13,7 +13,6 @@ A search: what it does not find may exist. The answer says how many neighbours w
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,8 +43,14 @@ from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit
 from fedassay.support.seeds import Seeds
 
 _ROUNDING = 1e-3
-_LEAST, _STEPS = 3, 2
-"""Replays that are made however long they take; tested steps of every training."""
+_STEPS = 2
+"""Tested steps of every training."""
+
+LEAST_REPLAYS, REPLAYS, OF_TRAININGS = 8, 40, 8
+"""Replays that are made at least, by default, and by default of runs with private trainings, which are dear."""
+
+_KEPT = 4
+"""Replays that are kept for outputs that were never seen and for images out of range."""
 _NUMBERS = 8_000_000
 """Numbers of statistics that are kept for all replays together."""
 
@@ -76,7 +81,7 @@ class Search:
         cells: What protects each noised field.
         adjacency: Of the claim.
         mu: What the ledger adds up to where all is Gaussian; None: it is not.
-        seconds: That replays may take.
+        replays: That may be made. They are counted, never clocked: the same plan gives the same answer.
         unit: Of the claim.
     """
 
@@ -84,10 +89,11 @@ class Search:
     cells: Sequence[Covered]
     adjacency: Adjacency
     mu: float | None
-    seconds: float
+    replays: int
     unit: Unit = "record"
     faults: list[Fault] = field(default_factory=list)
     tried: int = 0
+    made: int = 0
     tapes: int = 1
     fixed: bool = False
     largest: float = 0.0
@@ -101,10 +107,9 @@ class Search:
             return Answer("sensitivity", "not_asked", "no noise was drawn through the door")
         if not chosen:
             return Answer("sensitivity", "not_asked", "no client has any record")
-        started = time.perf_counter()
         worlds = [self._first(chosen)]
-        for number, filling in enumerate(fillings(self.adjacency, self.unit)):
-            if number >= _LEAST and time.perf_counter() - started > self.seconds:
+        for filling in fillings(self.adjacency, self.unit):
+            if self.made >= self.replays - _KEPT:
                 break
             worlds.append(self._world(filling, self.context.tape, chosen))
             for earlier in worlds[:-1]:
@@ -112,9 +117,9 @@ class Search:
             if any(fault.status == "failed" for fault in self.faults):
                 break
         if not self.faults:
-            self._other_tapes(worlds[1:3], chosen, started)
+            self._other_tapes(worlds[1:3], chosen)
             self._out_of_range(chosen)
-            self._other_classes(worlds[0], chosen, started)
+            self._other_classes(worlds[0], chosen)
         if not self.tried and not self.faults:
             return Answer("sensitivity", "not_asked", "no client has a neighbour to be compared with")
         return answered("sensitivity", self.faults, self._words(len(chosen)))
@@ -124,8 +129,8 @@ class Search:
         tapes = "1 tape, of whose outputs what goes in does not depend" if self.fixed else f"{self.tapes} tapes"
         many = f"{clients} of {of} clients" if clients < of else f"{of} clients"
         return (
-            f"not refuted on {self.tried:,} neighbours of {many} x {tapes}; the worst moves {self.largest:.3f} of "
-            "what is declared"
+            f"not refuted on {self.tried:,} neighbours of {many} x {tapes}, in {self.made} replays; the worst moves "
+            f"{self.largest:.3f} of what is declared"
         )
 
     def _chosen(self, names: Sequence[str]) -> frozenset[str]:
@@ -172,10 +177,10 @@ class Search:
             f for f in self.faults[before:] if not any(words in f.words for words in overflown)
         ]
 
-    def _other_classes(self, first: _World, chosen: frozenset[str], started: float) -> None:
+    def _other_classes(self, first: _World, chosen: frozenset[str]) -> None:
         """One record of each class in turn, of another one in every client."""
         for offset in range(self.context.classes):
-            if time.perf_counter() - started > self.seconds:
+            if self.made >= self.replays:
                 return
             places = {
                 client.name: place_in_class(client, (number + offset) % self.context.classes)
@@ -212,6 +217,7 @@ class Search:
                     continue
                 own = filled(client, place, filling, self.context.classes, number, far=far, unit=self.unit)
                 changed[client.name], clients[number] = own, own.records
+        self.made += 1
         tape = self.context.redraw(clients, answers)
         if answers is self.context.tape:
             # Outputs that were never seen may lead to other mechanisms; records may not.
@@ -219,11 +225,11 @@ class Search:
         labels = {name: own.label for name, own in changed.items()}
         return _World(filling.name, labels, _of_clients(tape, chosen), _sums(tape, changed))
 
-    def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str], started: float) -> None:
+    def _other_tapes(self, worlds: Sequence[_World], chosen: frozenset[str]) -> None:
         """The first two fillings again, with outputs that were never seen."""
         tried = fillings(self.adjacency, self.unit)[:2]
         for answers in made_up(self.context.tape, self.context.seeds):
-            if self.fixed or (self.tapes > 1 and time.perf_counter() - started > self.seconds):
+            if self.fixed or (self.tapes > 1 and self.made > self.replays - _KEPT):
                 return
             attempt = Attempt()
             with attempt:
