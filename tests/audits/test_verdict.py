@@ -107,11 +107,19 @@ def test_ruined_images_are_no_leak_only_where_a_control_in_the_same_shape_was_ca
     assert verdict == ("no_leak_found" if own_shape and ruin_expected else "inconclusive")
 
 
-def test_what_explains_a_result_is_recorded_as_the_control_that_was_flagged() -> None:
+def test_what_explains_a_result_is_a_control_of_its_own_and_replaces_none() -> None:
     finding = conclude(
         SUBJECT, replace(QUIET, test=SURE, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT
     )
-    assert finding.controls.negative == NegativeControl(release="other records", flagged=True, value=0.8, n=12)
+    assert finding.controls.negative is not None
+    assert finding.controls.negative.release == SILENT.release
+    assert not finding.controls.negative.flagged
+    other = next(control for control in finding.all_controls if control.role == "confounder")
+    assert (other.release, other.detected, other.value, other.n) == ("other records", True, 0.8, 12)
+    assert {control.role for control in finding.all_controls} >= {"negative", "confounder"}
+    assert finding.obstacle is not None
+    assert finding.obstacle.kind == "confounded"
+    assert finding.rule == "explained_by_others"
     quiet = conclude(SUBJECT, replace(QUIET, explained=OTHERS), Figures(), positive=CAUGHT, negative=SILENT)
     assert quiet.controls.negative is not None
     assert quiet.controls.negative.release == SILENT.release

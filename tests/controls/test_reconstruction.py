@@ -166,7 +166,10 @@ def test_shuffled_truth_is_not_flagged(make_task: Callable[..., MethodInput], tm
 def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     found = _findings(make_task(clients=2, records=600), "fedcgs", exact, tmp_path)
     assert set(found) == {"oracle_all", "oracle"}
-    assert found["oracle_all"].verdict == "no_leak_found", found["oracle_all"].reason
+    # Twenty means cannot give away enough of 600 records for a test of them all: silence is none.
+    assert found["oracle_all"].verdict == "inconclusive", found["oracle_all"].reason
+    assert found["oracle_all"].obstacle is not None
+    assert found["oracle_all"].obstacle.kind == "no_power"
 
 
 def test_singletons_are_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
@@ -212,6 +215,5 @@ def test_private_images_of_another_domain_than_the_tests_are_not_mistaken_for_re
     found = {finding.selection: finding for finding in audit.assess(result, context)}
     assert found["oracle_all"].verdict == "inconclusive", found["oracle_all"].reason
     assert "may differ from fresh ones without any release" in found["oracle_all"].reason
-    assert found["oracle_all"].controls.negative is not None
-    assert found["oracle_all"].controls.negative.flagged
+    assert any(each.role == "confounder" and each.detected for each in found["oracle_all"].all_controls)
     assert found["oracle"].verdict != "leak", found["oracle"].reason

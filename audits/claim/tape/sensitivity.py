@@ -129,8 +129,8 @@ class Search:
         tapes = "1 tape, of whose outputs what goes in does not depend" if self.fixed else f"{self.tapes} tapes"
         many = f"{clients} of {of} clients" if clients < of else f"{of} clients"
         return (
-            f"not refuted on {self.tried:,} neighbours of {many} x {tapes}, in {self.made} replays; the worst moves "
-            f"{self.largest:.3f} of what is declared"
+            f"not refuted on {self.tried:,} neighbours of {many} x {tapes}, in {self.made} replays; the worst "
+            f"moves {self.largest:.3f} of what is declared"
         )
 
     def _chosen(self, names: Sequence[str]) -> frozenset[str]:
