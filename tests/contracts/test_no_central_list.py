@@ -32,6 +32,8 @@ OTHERS = {
     ("src/fedassay/nets/cvae.py", "dense"): "one of its decoders",
     ("reports/document/privacy_tables.py", "ledger"): "the table of the fields that were sent",
     ("reports/gate/sarif.py", "message"): "a key of SARIF",
+    ("reports/words/sentences.py", "message"): "one of the things that harms are counted in",
+    ("src/fedassay/records/facts.py", "message"): "one of the things that harms are counted in",
     ("reports/document/figures/svg.py", "circle"): "an element of SVG",
     ("reports/document/figures/tradeoff.py", "circle"): "an element of SVG",
     ("src/fedassay/nets/inversion.py", "pixels"): "what inverted images are made of",
