@@ -75,7 +75,8 @@ def test_harms_in_words(build_cell: Any) -> None:
     }
     assert said == {
         "pictures": "private images were rebuilt from raw features: SSIM 0.500 (90 images)",
-        "exact": "the features of 60 of 100 records were recovered exactly from what is sent, by gram factorization",
+        "exact": "the features of 60 of 100 records were recovered exactly from what is sent, "
+        "by gram factorization",
         "named": "an attacker names 3 of 12 persons that took part",
         "members": "an attacker tells which records took part better than by chance (AUC 0.800, 0.5 is guessing)",
         "attributes": "labels or attributes of 4 of 5 clients follow from what is sent",
