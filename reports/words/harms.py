@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import audit_facts, judges_the_claim
-from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, Thing, rank
+from fedassay.records.facts import Harm, HarmKind, Obstacle, Thing, rank
 from fedassay.records.record import CellRecord, Finding, Metric
 
 _IMAGES = {"reconstructions", "inversions"}
@@ -257,6 +257,3 @@ def _share(count: int | None, total: int | None) -> float | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-assert set(_BY_THREAT.values()) <= set(HARMS)

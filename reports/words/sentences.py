@@ -23,8 +23,8 @@ SOURCES = {
     "mixture_samples": "features sampled from the mixtures",
     "class_means": "class means",
     "class_sums": "class sums",
-    "gram_factorization": "second moments",
     "second_moment": "second moments",
+    "gradient": "gradients",
     "singletons": "sums over a single record",
     "collapsed_components": "mixture components of a single record",
     "few_records": "mixture components of a few records",
@@ -97,7 +97,7 @@ def source_words(source: str | None) -> str:
         return SOURCES[source]
     words = (source or "what is sent").replace("_", " ")
     # What an attack recovered is named after the attack.
-    return f"features recovered by {words}" if source in entries("attack") else words
+    return f"what is sent, by {words}" if source in entries("attack") else words
 
 
 def who(group: Group) -> str:

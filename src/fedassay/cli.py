@@ -421,8 +421,11 @@ def check(
 @click.option(
     "--policy", type=click.Path(path_type=Path), help="Policy by name or file; default: the one that fits."
 )
+@_quiet
 @_json
-def answer_(run: Path, method: str | None, epsilon: str | None, policy: Path | None, as_json: bool) -> int:
+def answer_(
+    run: Path, method: str | None, epsilon: str | None, policy: Path | None, quiet: bool, as_json: bool
+) -> int:
     """Say of RUN, or of a METHOD at an EPSILON, yes, no or not yet: the worst first, and what to do next."""
     from fedassay.console import policy_file, print_answer
     from fedassay.records.record import load_record
@@ -434,6 +437,8 @@ def answer_(run: Path, method: str | None, epsilon: str | None, policy: Path | N
     found = answer_to(load_record(run), held, method, asked)
     if as_json:
         say_json(json.dumps(found.as_dict(), indent=1))
+    elif quiet:
+        say(found.headline)
     else:
         print_answer(found, run)
     return 0

@@ -83,7 +83,10 @@ def test_a_system_that_claims_nothing_is_not_headlined_by_an_infinite_epsilon(bu
     whole = OLD["exact"].model_copy(update={"metrics": {"fraction_recovered": Metric(value=1.0, n=100)}})
     record = captured(build_cell, OLD["counts"], whole)
     said = answer(record)
-    assert said.headline == "No: the features of all 100 records were recovered exactly from second moments."
+    assert (
+        said.headline
+        == "No: the features of all 100 records were recovered exactly from what is sent, by gram factorization."
+    )
     assert "infin" not in said.text.lower()
     assert "Accounted" not in said.text
 
@@ -215,7 +218,7 @@ def test_the_next_plan_is_the_plan_with_the_change_and_can_be_run(tmp_path: Path
 
 
 def test_changes_of_a_plan() -> None:
-    plan = {"attacks": [{"one": {"a": 1}}, "two"], "privacy": {"epsilon": [8, 1]}, "data": {}}
+    plan: dict[str, Any] = {"attacks": [{"one": {"a": 1}}, "two"], "privacy": {"epsilon": [8, 1]}, "data": {}}
     changes = (
         Change(key="attacks.one.a", before=1.0, after=2.0),
         Change(key="attacks.two.b", after="large"),
@@ -241,14 +244,11 @@ def test_what_became_worse_since_a_baseline(build_cell: Any) -> None:
         return [(each.worse, each.words) for each in differences(new, old)]
 
     assert said(run(2.0), run(2.0)) == []
-    assert said(run(5.0), run(2.0)) == [
-        (True, "fedcgs: ε went from 2 to 5."),
-        (False, "fedcgs at ε = 5: accuracy is 0.925, and was 0.907."),
-    ] or (True, "fedcgs: ε went from 2 to 5.") in said(run(5.0), run(2.0))
+    assert said(run(5.0), run(2.0))[0] == (True, "fedcgs: ε went from 2 to 5.")
     assert said(run(2.0), run(5.0))[0] == (False, "fedcgs: ε went from 5 to 2.")
     assert said(run(2.0, OLD["exact"]), run(2.0, OLD["counts"]))[0][0]
     assert said(run(2.0, OLD["counts"]), run(2.0, OLD["exact"])) == []
-    lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))  # type: ignore[arg-type]
+    lost, held = ((Coverage(attack="x_y", status=status),) for status in ("inconclusive", "conclusive"))
     assert said(run(2.0, coverage=lost), run(2.0, coverage=held)) == [
         (True, "fedcgs at ε = 2: x y said something before, not now.")
     ]
