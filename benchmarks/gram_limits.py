@@ -349,13 +349,11 @@ def _certified(name: str, clients: list[Recovered], seconds: float) -> None:
         shares.append(float(wrong[-1].mean()) if certified.any() else 0.0)
     held, bad = np.concatenate(taken), np.concatenate(wrong)
     off = np.concatenate([client.errors for client in clients]) > WRONG
-    whose = np.repeat(np.arange(len(wrong)), [len(each) for each in wrong])
-    low, high = share_interval(bad, whose) if len(bad) else (math.nan, math.nan)
     rate = interval(shares, Bounded(0, 1))
     parts = (f"{each.sum()}/{len(each)}" for each in (off, held, bad))
     print(
         f"| {name} | {len(clients)} | {' | '.join(parts)} | "
-        f"{low:.3f} to {high:.3f} | {rate.value:.3f} | {rate.low:.3f} to {rate.high:.3f} | {seconds:.0f} |",
+        f"{rate.value:.3f} | {rate.low:.3f} to {rate.high:.3f} | {seconds:.0f} |",
         flush=True,
     )
 

@@ -8,6 +8,9 @@
   step repeats.
 - total: the sum over steps, of which only the few largest are guessed on; it sees records that come into every
   step where others come into none.
+
+A mechanism that does not do what it declares may tell every canary. So a share of the error is for guesses on all
+of them, by the likelihood ratio, parted where it leaves the widest gap (`CanaryScores.parted`).
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from fedassay.support.adjacency import Adjacency
 
 Floats = NDArray[np.float64]
 
-FEW = "total"
-SHARES = {"likelihood": 0.85, "centred": 0.05, "varying": 0.05, FEW: 0.05}
+FEW, ALL = "total", "all"
+SHARES = {"likelihood": 0.69, "centred": 0.05, "varying": 0.05, FEW: 0.05, ALL: 0.16}
 """Of the error that the scores of one run may make together. Much smaller shares would drown in delta, of which
 every canary brings one."""
 
@@ -67,6 +70,21 @@ class CanaryScores:
         A likelihood ratio of 1 would be the place to part them where noise is what is declared, and only there.
         """
         return self._likelihood > np.median(self._likelihood)
+
+    def parted(self) -> NDArray[np.bool_]:
+        """A guess on every canary, (m,): in, or positive, above the widest gap of the likelihood ratio.
+
+        The gap is looked for where fair coins part m canaries, six standard deviations about the half, so that it
+        says nothing of the coins. Where no gap stands out, it is one of noise, and the guesses are about as good
+        as those of `guessed`.
+        """
+        ordered = np.sort(self._likelihood)
+        count, reach = len(ordered), 3 * math.sqrt(len(ordered))
+        first, last = max(1, math.floor(count / 2 - reach)), min(count - 1, math.ceil(count / 2 + reach))
+        if first > last:
+            return self.guessed()
+        place = first + int(np.argmax(np.diff(ordered[first - 1 : last + 1])))
+        return np.asarray(self._likelihood > (ordered[place - 1] + ordered[place]) / 2)
 
     @classmethod
     def joined(cls, parts: Sequence[CanaryScores]) -> CanaryScores:

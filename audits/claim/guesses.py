@@ -3,7 +3,8 @@
 Guesses that follow from what is declared alone: if the mechanism is what it declares, a canary is told about as
 well as a Gaussian mechanism of the same epsilon tells it, so the log odds of each rank of the scores are known
 beforehand. A guess is worth making where they exceed the epsilon that is to be refuted, and its weight is by how
-much (the likelihood ratio of the two hypotheses, Neyman and Pearson).
+much (the likelihood ratio of the two hypotheses, Neyman and Pearson). Such a design shows little more than is
+declared: of a mechanism that fails grossly, guesses on all canaries show what the design cannot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
-from fedassay.audits.claim.canary_scores import FEW, SHARES, CanaryScores
+from fedassay.audits.claim.canary_scores import ALL, FEW, SHARES, CanaryScores
 from fedassay.audits.stats.one_run import largest_rejected
 from fedassay.audits.stats.one_run_fdp import approximate_inverse, rejects
 from fedassay.audits.stats.one_run_weighted import weighted_bound, weighted_p_value, weighted_right
@@ -52,7 +53,9 @@ def one_run_of_all(
             # Only what was taken is told. Where canaries are there or not, that they are not shows in nothing.
             right = int(np.count_nonzero(included[np.argsort(values, kind="stable")[-counts[0] :]]))
         best = max(best, _bound(counts, right, count, delta, level))
-    return best
+    # Where nothing is as declared, every guess may be right, and only guesses on all canaries show how much.
+    right = int(np.count_nonzero(scores.parted() == included))
+    return max(best, _bound((count,), right, count, delta, SHARES[ALL] * error))
 
 
 def _bound(counts: tuple[int, ...], right: int, count: int, delta: float, level: float) -> float:

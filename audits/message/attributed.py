@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedassay.audits.message.controls import attacked, control_records, sums_of
 from fedassay.audits.message.truth import NEAR, encoder
-from fedassay.audits.stats.persons import share_interval
+from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
@@ -52,14 +52,15 @@ def attributed(result: AttackResult, context: AttackedContext) -> tuple[Metrics,
     owners = np.repeat([client.name for client in context.clients], [len(client) for client in context.clients])
     true = owner_of(vectors, encode(everybody), owners)
     right = np.array([claim == owner for claim, owner in zip(said, true, strict=True)])
-    chance = float(np.mean([(owners == claim).mean() for claim in said]))
-    low, high = share_interval(right, np.unique(said, return_inverse=True)[1])
-    reason = f"interval by client, of whom {len(set(said))} have records attributed to them"
+    whose = np.unique(said, return_inverse=True)[1]
+    chance = float(np.mean([(owners == claim).mean() for claim in sorted(set(said))]))
+    low, high = share_interval(right, whose)
+    reason = f"mean over the {len(set(said))} client(s) to whom records are attributed"
     return (
         {
             "attributed": share,
             "attribution_right": Metric(
-                value=float(right.mean()), low=low, high=high, n=len(right), reason=reason
+                value=share_of_persons(right, whose), low=low, high=high, n=len(right), reason=reason
             ),
         },
         {"attribution_right": Metric(value=chance, n=len(right), reason="the same with owners shuffled")},

@@ -8,7 +8,9 @@ clients, of which the truth is known: the largest threshold t such that
 FDP(s) the share of wrong vectors among those of a client whose expected error is at most s. For an audited client
 that is exchangeable with the n control clients, the expected share of wrong vectors among those certified is then
 at most alpha (conformal risk control; Angelopoulos, Bates, Fisch, Lei and Schuster 2024, theorem 1, with the loss
-made monotone). The client is the unit: its vectors stand and fall together. At alpha = .1 that takes 9 of them.
+made monotone). At alpha = .1 that takes 9 of them. The guarantee is of the share wrong of one client, in the mean
+over clients: each counts once, however many vectors it has, as one without a wrong vector where none is certified.
+It is no bound on the share wrong of all vectors together, which large clients that go wrong may raise above alpha.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.persons import share_interval
+from fedassay.audits.stats.persons import interval_of_shares
 from fedassay.records.record import Metric, unmeasured
 
 Matrix = NDArray[np.float64]
 
 FALSE_DISCOVERIES = 0.1
-"""Expected share of wrong vectors among certified ones."""
+"""Share of wrong vectors among the certified ones of a client, in the mean over clients."""
 
 WRONG = 0.1
 """Relative error above which a certified vector is wrong: it is no longer nearly the record's."""
@@ -83,7 +85,7 @@ def _false_share(client: Recovered, level: float) -> float:
 
 
 def certificate_metrics(certificate: Certificate, audited: Sequence[Recovered]) -> dict[str, Metric]:
-    """How many vectors of these clients were certified, and how many of those are wrong, by the truth."""
+    """How many vectors were certified, and the share of a client's that is wrong by the truth, in the mean."""
     needed = round(1 / FALSE_DISCOVERIES) - 1
     if certificate.clients < needed:
         why = (
@@ -91,16 +93,16 @@ def certificate_metrics(certificate: Certificate, audited: Sequence[Recovered]) 
             f"there are {certificate.clients}"
         )
         return {"certified": unmeasured(why), "certified_wrong": unmeasured(why)}
-    taken = certificate.certified(np.concatenate([client.expected for client in audited]))
-    wrong = np.concatenate([client.errors for client in audited])[taken] > WRONG
-    size = len(wrong)
+    vectors = sum(len(client.expected) for client in audited)
+    taken = sum(int(certificate.certified(client.expected).sum()) for client in audited)
     fitted = (
         f"expected error at most {max(certificate.threshold, 0):.2g}, from {certificate.clients} control clients"
     )
-    found = {"certified": Metric(value=float(size), n=len(taken), reason=fitted)}
-    if size == 0:
+    found = {"certified": Metric(value=float(taken), n=vectors, reason=fitted)}
+    if taken == 0:
         return {**found, "certified_wrong": unmeasured("no vector was certified")}
-    whose = np.repeat(np.arange(len(audited)), [len(client.errors) for client in audited])[taken]
-    low, high = share_interval(wrong, whose)
-    share = Metric(value=float(wrong.mean()), low=low, high=high, n=size, reason=f"{fitted}; interval by client")
+    shares = np.array([_false_share(client, certificate.threshold) for client in audited])
+    low, high = interval_of_shares(shares)
+    reason = f"{fitted}; mean over clients of the share of a client's certified features"
+    share = Metric(value=float(shares.mean()), low=low, high=high, n=len(audited), reason=reason)
     return {**found, "certified_wrong": share}

@@ -22,14 +22,19 @@ from fedassay.support.errors import NotRunError
 CLIENTS = 12
 """Control clients that a certificate is fitted on; 9 are the fewest that allow one at a rate of .1."""
 
+_UNLIKE = (
+    "control clients send no noise, and a certificate takes clients that are exchangeable with the audited ones"
+)
+
 Matrix = NDArray[np.float64]
 
 
 def certified(result: AttackResult, truths: Mapping[str, Records], context: AttackedContext) -> dict[str, Metric]:
-    """How many of the audited vectors are certified, and how many of those are wrong.
+    """How many of the audited vectors are certified, and the share of a client's that is wrong.
 
     Control clients are as large as audited ones drawn at random, class by class, so that an audited client drawn
-    at random is like them; they are drawn from the control role one by one and may share records.
+    at random is like them; they are drawn from the control role one by one and may share records. They send no
+    noise, so that there is no certificate where an audited field has some.
 
     Args:
         result: Of the attack on the audited messages.
@@ -39,6 +44,8 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
     encode = encoder(context)
     if encode is None or not result.vectors or not truths:
         return {}
+    if _noised(context):
+        return {name: unmeasured(_UNLIKE) for name in ("certified", "certified_wrong")}
     largest = max(len(records) for records in truths.values())
     if largest > len(context.control):
         why = f"the control role has {len(context.control)} records, the largest client {largest}"
@@ -51,6 +58,15 @@ def certified(result: AttackResult, truths: Mapping[str, Records], context: Atta
     return certificate_metrics(certificate, audited)
 
 
+def _noised(context: AttackedContext) -> bool:
+    """Whether a client's message has noise of any mechanism."""
+    return any(
+        item.release.mechanism in {"gaussian", "pure", "dp_sgd"}
+        for message in context.view.from_clients()
+        for item in message.fields.values()
+    )
+
+
 def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate:
     held = [records for records in audited if len(records)]
     sizes = sorted(len(records) for records in held)
@@ -61,9 +77,8 @@ def _fitted(audited: Sequence[Records], context: AttackedContext) -> Certificate
         return kept
     rng = control_seeds(context, "message", "certificate").numpy()
     wanted = [held[number] for number in rng.integers(0, len(held), CLIENTS)]
-    readings = exposed.also_faintly_noised(exposed.alike(context, wanted), context)
     controls = []
-    for reading in readings:
+    for reading in exposed.alike(context, wanted):
         encode = encoder(replace(context, outcome=reading.exposure.outcome))
         if encode is None:
             continue

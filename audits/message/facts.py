@@ -53,7 +53,7 @@ MESSAGE = AuditFacts(
         MetricFacts(
             "certified_wrong",
             "Certified and wrong",
-            "Of the certified features, how many are no record's.",
+            "Share of a client's certified features that is no record's, in the mean over clients.",
             worse="lower",
         ),
         MetricFacts(

@@ -18,7 +18,7 @@ from fedassay.audits.stats.identification import Identification
 from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
-from fedassay.audits.stats.persons import mean_by, share_interval
+from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
@@ -395,7 +395,7 @@ def _median(matched: Matched, values: Matrix) -> Metric:
 
 
 def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
-    """A share of records, whose interval takes persons for independent where it is known whose records are."""
+    """A share of records; the mean over persons of the share of each one's where it is known whose records are."""
     whole = len(hits)
     if whole == 0:
         return unmeasured("no record to count")
@@ -404,5 +404,5 @@ def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
         return Metric(value=float(hits.mean()), low=float(ends.low), high=float(ends.high), n=whole, reason=reason)
     low, high = share_interval(hits, persons)
     words = f"{reason}; " if reason else ""
-    words += f"interval by person, of whom there are {len(np.unique(persons))}"
-    return Metric(value=float(hits.mean()), low=low, high=high, n=whole, reason=words)
+    words += f"mean over {len(np.unique(persons))} persons of the share of each one's records"
+    return Metric(value=share_of_persons(hits, persons), low=low, high=high, n=whole, reason=words)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
 
-from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.stats.betting import betting_interval
+from fedassay.audits.stats.intervals import clopper_pearson
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -36,26 +36,37 @@ def mean_by(values: Floats, persons: Numbers) -> Floats:
 
 
 def share_interval(hits: NDArray[np.bool_], persons: Numbers, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of a share of records whose persons are independent and whose records are not.
+    """Interval of the expected share of hits of one person, whatever the sizes of persons.
 
-    Wilson's, for as many records as would give the share the variance that it has between persons, scaled by the
-    quantiles of Student's t (Korn and Graubard 1998, "Confidence intervals for proportions with small expected
-    number of positive counts estimated from survey data"). Where all records are hits, or none is, nothing shows
-    how alike a person's records are: persons then count instead.
+    The estimand is of persons, not of records: each person counts once, by the share of its own records that are
+    hits, and `share_of_persons` estimates it. Persons are independent draws; their records need not be, and how
+    many there are may depend on how many are hits. Shares lie in [0, 1], so the betting interval holds at every
+    number of persons. Where every person has one record the interval is Clopper and Pearson's.
 
     Args:
         hits: Shape (n,), n at least 1.
         persons: Whose each record is, shape (n,).
         confidence: Two-sided, in (0, 1).
     """
-    of = np.unique(persons, return_inverse=True)[1]
-    n, units, share = len(hits), int(of.max()) + 1, float(hits.mean())
-    size = float(units)
-    if 0 < share < 1 and units > 1:
-        off = np.bincount(of, weights=hits - share)
-        variance = units / (units - 1) * float((off**2).sum()) / n**2
-        level = (1 + confidence) / 2
-        scale = float(t.ppf(level, n - 1) / t.ppf(level, units - 1)) if n > 1 else 1.0
-        size = min(float(n), share * (1 - share) / variance * scale**2) if variance > 0 else size
-    low, high = wilson(share * size, size, confidence=confidence)
-    return float(low), float(high)
+    shares = mean_by(np.asarray(hits, np.float64), persons)
+    if len(shares) == len(hits):
+        ends = clopper_pearson(int(np.sum(hits)), len(hits), confidence=confidence)
+        return float(ends.low), float(ends.high)
+    return interval_of_shares(shares, confidence=confidence)
+
+
+def interval_of_shares(shares: Floats, *, confidence: float = 0.95) -> tuple[float, float]:
+    """The betting interval of independent persons' mean share, widened to their own mean where that lies outside.
+
+    Args:
+        shares: In [0, 1], shape (u,), u at least 1.
+        confidence: Two-sided, in (0, 1).
+    """
+    low, high = betting_interval(shares, 0.0, 1.0, level=confidence)
+    mean = float(shares.mean())
+    return min(low, mean), max(high, mean)
+
+
+def share_of_persons(hits: NDArray[np.bool_], persons: Numbers) -> float:
+    """The mean over persons of the share of each one's records that are hits."""
+    return float(mean_by(np.asarray(hits, np.float64), persons).mean())

@@ -51,7 +51,7 @@ def upload(number: int, client: Records, sent: Arrays, protected: Protection | N
     }
     records = sent.get(f"{client.name}/records")
     if records is not None:
-        said = exact("labels", "the number of records, sent beside T as in the paper")
+        said = exact("size", "the number of records, sent beside T as in the paper")
         fields["records"] = MessageField(records, "other", said, additive=True, secure=secure)
     of_body = None if protected is None else protected.of_body()
     if of_body is not None:

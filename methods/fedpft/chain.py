@@ -142,6 +142,6 @@ class FedPFTChain(MixtureParameters):
 
 def _handed_on(received: Message, sender: str, receiver: str) -> Message:
     """The message that a client without records passes on."""
-    release = exact("labels", "handed on unchanged, which tells that the sender has no records")
+    release = exact("size", "handed on unchanged, which tells that the sender has no records")
     fields = {name: replace(item, release=release) for name, item in received.fields.items()}
     return Message(received.round + 1, sender, receiver, fields)

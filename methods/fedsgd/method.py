@@ -140,7 +140,7 @@ class FedSGD(Parameters):
         chosen = self._batch(client, task)
         fields = self._fields(network.module, summed_gradient(network, chosen), exact())
         count = np.array([len(chosen)], np.int32)
-        fields["records"] = MessageField(count, "other", exact("labels"), additive=True)
+        fields["records"] = MessageField(count, "other", exact("size"), additive=True)
         return Message(1, client.name, SERVER, fields)
 
     def _fields(self, module: nn.Module, values: NDArray[np.float64], release: Release) -> dict[str, MessageField]:

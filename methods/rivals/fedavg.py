@@ -296,7 +296,7 @@ def _average(clients: Sequence[Records], sent: Arrays, *, equally: bool) -> NDAr
 def _upload(number: int, client: Records, sent: Arrays, release: Release) -> Message:
     fields = {"parameters": MessageField(sent[f"{client.name}/parameters"], "parameters", release)}
     if f"{client.name}/records" in sent:
-        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("labels"))
+        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("size"))
     return Message(number, client.name, SERVER, fields)
 
 

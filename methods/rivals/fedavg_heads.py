@@ -188,5 +188,5 @@ def _upload(number: int, client: Records, sent: Arrays, release: Release, task: 
         "head_bias": MessageField(head.bias, "head", release),
     }
     if f"{client.name}/records" in sent:
-        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("labels"))
+        fields["records"] = MessageField(sent[f"{client.name}/records"], "other", exact("size"))
     return Message(number, client.name, SERVER, fields)

@@ -198,5 +198,5 @@ def _message(
     release = exact() if steps is None else training_release(steps, task.privacy)
     fields = {"parameters": MessageField(trained, "parameters", release)}
     if steps is None:
-        fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
+        fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("size"))
     return Message(0, client.name, SERVER, fields)

@@ -134,7 +134,7 @@ class LocalHeads(Parameters):
             "head_bias": MessageField(head.bias.astype(np.float32), "head", release),
         }
         if steps is None:
-            fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("labels"))
+            fields["records"] = MessageField(np.array([len(client)], dtype=np.int32), "other", exact("size"))
         return Message(0, client.name, receiver, fields)
 
     def train(self, task: MethodInput, method: str) -> list[Message]:

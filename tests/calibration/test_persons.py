@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedassay.audits.stats.intervals import wilson
+from fedassay.audits.stats.betting import betting_interval
+from fedassay.audits.stats.intervals import clopper_pearson, wilson
 from fedassay.audits.stats.paired import sign_flip
-from fedassay.audits.stats.persons import mean_by, share_interval
+from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
 from fedassay.audits.stats.roc import auc
 from fedassay.audits.stats.worse import auc_below_half
 
@@ -84,11 +85,60 @@ def test_a_share_covers_by_persons_and_not_by_records(truth: float) -> None:
     assert covered[0] / RUNS <= 0.75
 
 
-def test_a_share_of_one_record_each_is_wilsons() -> None:
+def test_a_share_of_one_record_each_is_exact() -> None:
     hits = np.arange(40) < 31
-    assert share_interval(hits, np.arange(40)) == pytest.approx(np.array(wilson(31, 40)), abs=0.005)
-    low, high = share_interval(np.ones(40, np.bool_), np.arange(40) // 10)
-    assert (low, high) == pytest.approx(np.array(wilson(4, 4)))
+    assert share_interval(hits, np.arange(40)) == pytest.approx(np.array(clopper_pearson(31, 40)))
+
+
+SIZES = {
+    "evenly spread": lambda units, rng: rng.integers(1, 151, units),
+    "mostly small": lambda units, rng: np.exp(rng.uniform(0, np.log(150.99), units)).astype(np.int64),
+    "few large": lambda units, rng: np.where(rng.random(units) < 0.1, 150, rng.integers(1, 6, units)),
+}
+RATES = {
+    "all or nothing": (0.5, lambda units, rng: (rng.random(units) < 0.5).astype(np.float64)),
+    "all or nothing, mostly all": (0.9, lambda units, rng: (rng.random(units) < 0.9).astype(np.float64)),
+    "beta": (0.3, lambda units, rng: rng.beta(1.2, 2.8, units)),
+    "rare": (0.02, lambda units, rng: rng.beta(0.05, 2.45, units)),
+}
+
+
+@pytest.mark.parametrize("units", [5, 10, 20, 50])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("rates", RATES)
+def test_a_share_covers_for_persons_of_unlike_sizes(units: int, sizes: str, rates: str) -> None:
+    rng = np.random.default_rng(7)
+    truth, draw = RATES[rates]
+    covered, width, plain, runs = 0, 0.0, 0.0, 60
+    for _ in range(runs):
+        records = SIZES[sizes](units, rng)
+        people = np.repeat(np.arange(units), records)
+        hits = rng.random(len(people)) < draw(units, rng)[people]
+        low, high = share_interval(hits, people)
+        assert 0 <= low <= share_of_persons(hits, people) <= high <= 1
+        below, above = betting_interval(mean_by(hits.astype(np.float64), people), 0.0, 1.0)
+        covered += low <= truth <= high
+        width, plain = width + high - low, plain + above - below
+    # Nominal coverage less .02 and two standard errors of so few runs.
+    assert covered / runs >= 0.93 - 2 * np.sqrt(0.95 * 0.05 / runs)
+    assert width <= 1.3 * plain
+
+
+def test_what_is_covered_is_persons_where_large_ones_differ() -> None:
+    """Half of the persons have 150 records that are all hits, the others one that is not: half, not .993."""
+    people = np.repeat(np.arange(40), np.where(np.arange(40) % 2 == 0, 150, 1))
+    hits = people % 2 == 0
+    low, high = share_interval(hits, people)
+    assert share_of_persons(hits, people) == 0.5
+    assert low < 0.5 < high < 0.8
+
+
+@pytest.mark.parametrize("sizes", [(1,), (150,), (150, 1), (1, 1, 150), (149, 2, 1, 1)])
+def test_no_sizes_are_refused(sizes: tuple[int, ...]) -> None:
+    people = np.repeat(np.arange(len(sizes)), sizes)
+    for first in range(len(people) + 1):
+        low, high = share_interval(np.arange(len(people)) < first, people)
+        assert 0 <= low <= high <= 1
 
 
 def test_means_by_person() -> None:

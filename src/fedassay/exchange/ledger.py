@@ -27,7 +27,7 @@ from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledG
 from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
 from fedassay.support import limits
-from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public
+from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public, record_counts_public
 from fedassay.support.errors import DataError
 
 _ALL = "all"
@@ -109,7 +109,9 @@ def exact_fields(transcript: Transcript, adjacency: Adjacency) -> tuple[str, ...
 def _breaks(release: Release, adjacency: Adjacency) -> bool:
     if release.mechanism != "exact":
         return False
-    return not (release.depends_on == "labels" and class_counts_public(adjacency))
+    # Labels that are the same on both sides are as many on both sides.
+    public = {"labels": class_counts_public, "size": record_counts_public}.get(release.depends_on)
+    return public is None or not public(adjacency)
 
 
 def _events(transcript: Transcript, asked: _Asked) -> dict[str, dict[str, list[_Entry]]]:

@@ -18,6 +18,9 @@ from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.text import cut
 from fedassay.support.types import Extended, Frozen
 
+DependsOn = Literal["records", "labels", "size"]
+"""What an exact field is a function of: the records, their labels alone, or how many a client has."""
+
 MechanismName = Literal["exact", "public", "derived", "gaussian", "pure", "dp_sgd"]
 """The mechanisms an accountant can represent.
 
@@ -37,7 +40,8 @@ class Release(Frozen):
     Attributes:
         mechanism: See `MechanismName`.
         depends_on: What the exact value is a function of. A function of labels alone (class counts,
-            the list of classes) is public under `replace_one_same_label` and under nothing else.
+            the list of classes) is public under `replace_one_same_label` and under nothing else; one of a
+            client's number of records alone (`size`) is public under both relations of replacement.
         adjacency: The relation that `sensitivity` is for; None for exact, public and derived fields.
         unit: What one neighbour differs in, all of its records: see `fedassay.support.adjacency.UNITS`.
         group: Fields of one message with the same group are one joint release: one noise draw on
@@ -63,7 +67,7 @@ class Release(Frozen):
     """
 
     mechanism: MechanismName
-    depends_on: Literal["records", "labels"] = "records"
+    depends_on: DependsOn = "records"
     adjacency: Adjacency | None = None
     unit: Unit = "record"
     group: str | None = Field(default=None, max_length=limits.NAME_LENGTH)
@@ -116,7 +120,7 @@ class Release(Frozen):
 
 # Every field of every message has a release, and most of them are one of few: these are the same objects.
 @lru_cache(maxsize=256)
-def exact(depends_on: Literal["records", "labels"] = "records", note: str = "") -> Release:
+def exact(depends_on: DependsOn = "records", note: str = "") -> Release:
     """A field that leaves as it is."""
     return Release(mechanism="exact", depends_on=depends_on, note=note)
 

@@ -344,8 +344,9 @@ def _alike(values: Floats, noise: float) -> float | None:
 def _unprotected(message: Message) -> Iterator[Remark]:
     for name, item in message.fields.items():
         if item.release.mechanism == "exact":
-            on = "labels" if item.release.depends_on == "labels" else "records"
-            text = f"{name} is an exact function of the {on} in a run that noises other fields"
+            on = item.release.depends_on
+            words = "number of records" if on == "size" else on
+            text = f"{name} is an exact function of the {words} in a run that noises other fields"
             yield Remark("unprotected_field", message.sender, name, np.zeros(0), text, on == "records")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from fedassay.audits.stats.intervals import wilson
-from fedassay.audits.stats.persons import share_interval
+from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.audit import AttackAudit, Audit, RunAudit
 from fedassay.contracts.facts import in_words
 from fedassay.contracts.method import Exposes, MethodInput, Outcome
@@ -229,9 +229,12 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     predicted = outcome.model.predict(test)
     hits = predicted == test.labels
     correct = int(hits.sum())
-    low, high = wilson(correct, len(test)) if test.groups is None else share_interval(hits, test.groups)
+    if test.groups is None:
+        accuracy, (low, high) = correct / len(test), wilson(correct, len(test))
+    else:
+        accuracy, (low, high) = share_of_persons(hits, test.groups), share_interval(hits, test.groups)
     return {
-        "accuracy": correct / len(test),
+        "accuracy": accuracy,
         "accuracy_low": float(low),
         "accuracy_high": float(high),
         "accuracy_n": float(len(test)),

@@ -50,6 +50,11 @@ UNIT_WORDS: dict[str, str] = {"record": "one record", "person": "one person", "c
 """A unit as a sentence names it."""
 
 
+def record_counts_public(adjacency: Adjacency) -> bool:
+    """Whether a client's number of records is the same on both sides of every neighbouring pair."""
+    return adjacency != "add_remove"
+
+
 def class_counts_public(adjacency: Adjacency) -> bool:
     """Whether a client's class counts are the same on both sides of every neighbouring pair."""
     return adjacency == "replace_one_same_label"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fedassay.audits.message import certified as of_audit
 from fedassay.audits.message.certificates import FALSE_DISCOVERIES, Recovered, certificate_metrics, fit
+from fedassay.exchange.release import Release, exact
+from fedassay.exchange.transcript import Message, MessageField
+from fedassay.exchange.view import ThreatModel, View
 
 
 def clients(number: int, rng: np.random.Generator, informative: float) -> list[Recovered]:
@@ -72,7 +79,59 @@ def test_the_share_of_wrong_vectors_has_an_interval_of_clients() -> None:
         certificate_metrics(certificate, audited)["certified_wrong"]
         for audited in ([*[right] * 9, wrong], [mixed] * 10)
     )
-    assert one.value == all_.value == 0.1
+    assert one.value == all_.value == pytest.approx(0.1)
+    assert one.n == all_.n == 10
     assert one.high is not None
     assert all_.high is not None
-    assert one.high > 0.3 > all_.high
+    assert one.high > all_.high
+
+
+def test_what_is_certified_is_a_clients_share_and_not_that_of_all_vectors() -> None:
+    """One client in thirty is large and wrong: a thirtieth of the clients' share, a third of all vectors."""
+    certificate = fit([Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9)
+    small, large = Recovered(np.full(4, 1e-10), np.full(4, 1e-9)), Recovered(np.full(60, 1e-10), np.full(60, 0.5))
+    nothing = Recovered(np.full(4, 0.9), np.full(4, 0.5))
+    metrics = certificate_metrics(certificate, [*[small] * 28, large, nothing])
+    assert metrics["certified"].value == 28 * 4 + 60
+    wrong = metrics["certified_wrong"]
+    assert wrong.value == pytest.approx(1 / 30)
+    assert wrong.n == 30
+    assert wrong.high is not None
+    assert wrong.high < 0.3
+    assert "clients" in wrong.reason
+
+
+@pytest.mark.parametrize("sizes", [(1, 150), (150, 1, 1, 1), (1,) * 4, (3, 149, 2), (1,)])
+def test_clients_of_any_sizes_have_an_interval(sizes: tuple[int, ...]) -> None:
+    certificate = fit([Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 9)
+    for wrong in range(len(sizes)):
+        audited = [
+            Recovered(np.full(size, 1e-10), np.full(size, 0.5 if number == wrong else 1e-9))
+            for number, size in enumerate(sizes)
+        ]
+        share = certificate_metrics(certificate, audited)["certified_wrong"]
+        assert share.value is not None
+        assert share.value == pytest.approx(1 / len(sizes))
+        assert share.low is not None
+        assert share.high is not None
+        assert 0 <= share.low <= share.value <= share.high <= 1
+
+
+@pytest.mark.parametrize("noised", [False, True])
+def test_noised_messages_have_no_certificate(noised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the control clients say: none of them sends the noise that the audited clients send."""
+    gaussian = Release(mechanism="gaussian", adjacency="add_remove", noise_scale=(0.1,), sensitivity=(1.0,))
+    fields = {"sums": MessageField(np.ones((2, 3)), "class_sums", gaussian if noised else exact())}
+    context: Any = SimpleNamespace(
+        view=View((Message(0, "client/0", "server", fields),), 2, ThreatModel()), control=range(5)
+    )
+    perfect = [Recovered(np.full(4, 1e-9), np.full(4, 1e-9))] * 12
+    monkeypatch.setattr(of_audit, "encoder", lambda _: np.asarray)
+    monkeypatch.setattr(of_audit, "_fitted", lambda *_: fit(perfect))
+    monkeypatch.setattr(of_audit, "recovered", lambda *_: perfect[0])
+    result: Any = SimpleNamespace(vectors=("some",))
+    truths: Any = {"client/0": range(4)}
+    metrics = of_audit.certified(result, truths, context)
+    assert (metrics["certified"].value is None) == noised
+    assert (metrics["certified_wrong"].value is None) == noised
+    assert ("exchangeable" in metrics["certified_wrong"].reason) == noised
