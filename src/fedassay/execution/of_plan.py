@@ -230,13 +230,14 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     hits = predicted == test.labels
     correct = int(hits.sum())
     if test.groups is None:
-        accuracy, (low, high) = correct / len(test), wilson(correct, len(test))
+        found = wilson(correct, len(test))
+        accuracy, low, high = correct / len(test), float(found.low), float(found.high)
     else:
         accuracy, (low, high) = share_of_persons(hits, test.groups), share_interval(hits, test.groups)
     return {
         "accuracy": accuracy,
-        "accuracy_low": float(low),
-        "accuracy_high": float(high),
+        "accuracy_low": low,
+        "accuracy_high": high,
         "accuracy_n": float(len(test)),
         **against_chance(hits, test.labels),
     }
