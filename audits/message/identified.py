@@ -14,7 +14,7 @@ import numpy as np
 from fedassay.audits.message.truth import Matrix
 from fedassay.audits.stats.identification import Group, Identification, identify
 from fedassay.audits.stats.permutation import enough
-from fedassay.audits.stats.persons import share_interval
+from fedassay.audits.stats.persons import share_interval, share_of_persons
 from fedassay.contracts.audit import AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.release import PrivacyClaim
@@ -109,6 +109,5 @@ def _share(named: Identification, within: int, reason: str) -> Metric:
     if not len(hits):
         return unmeasured("no vector has a gallery")
     low, high = share_interval(hits, named.clients)
-    return Metric(
-        value=float(hits.mean()), low=low, high=high, n=len(hits), reason=f"{reason}; interval by client"
-    )
+    words = f"{reason}; mean over {len(np.unique(named.clients))} client(s)"
+    return Metric(value=share_of_persons(hits, named.clients), low=low, high=high, n=len(hits), reason=words)
