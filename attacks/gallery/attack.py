@@ -1,14 +1,16 @@
 """Who of these candidates is in this message? Sums over records are solved for the records.
 
-Counts, class sums, second moments, class-wise moments, means beside counts and mixtures of one component a class are
-linear in who is in (`fedassay.exchange.linear`): one equation for every number that is sent. Whoever has a gallery of
-candidates solves for their weights. Nothing is learned, the number of members does not matter, and it does not
-matter whether a message is one client's or the sum of all (secure aggregation). It is the reconstruction of
-Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for queries.
+Counts, class sums, second moments, class-wise moments, means beside counts and mixtures of one component a class
+are linear in who is in (`fedassay.exchange.linear`): one equation for every number that is sent. Whoever has a
+gallery of candidates solves for their weights. Nothing is learned, the number of members does not matter, and it
+does not matter whether a message is one client's or the sum of all (secure aggregation). It is the
+reconstruction of Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for
+queries.
 
 - Without noise, weights are solved for exactly (`solving`), and certify themselves (`certificate.whole`).
-- Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a posterior's; names are
-  given at a false-discovery rate of 1 %, which the attacker's own records calibrate (`certificate.named`).
+- Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a
+  posterior's; names are given at a false-discovery rate of 1 %, which the attacker's own records calibrate
+  (`certificate.named`).
 
 Assumes: the backbone, what was sent of it, and a gallery, which is the attacker's knowledge: of a plan the
 clients' records among others that nobody holds, thinned to `coverage`; of captured messages a folder. How many
@@ -223,7 +225,12 @@ class Gallery(Parameters):
         return _Answer(weights, names, False, f"{words}: not explained as a whole, {int(names.sum())} named")
 
     def _posterior(
-        self, blocks: Sequence[LinearBlock], features: Matrix, gallery: _Gallery, sizes: Ints | None, missing: float
+        self,
+        blocks: Sequence[LinearBlock],
+        features: Matrix,
+        gallery: _Gallery,
+        sizes: Ints | None,
+        missing: float,
     ) -> Matrix:
         """Weights of candidates and decoys, solved for alike."""
         labels, count = gallery.records.labels, max(1.0, _count(blocks, sizes))
@@ -267,7 +274,7 @@ def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], cap
     except NotRunError as error:
         if not captured:
             return str(error)
-        # Nobody says what was sent: the candidates' features are tried, and a certificate says whether they are it.
+        # Nobody says what was sent: the candidates' features are tried, and a certificate tells.
         features = records.features.astype(np.float64)
     widths = {block.width for block in blocks if block.of == "features"}
     if widths and features.shape[1] not in widths:

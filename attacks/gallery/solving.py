@@ -1,12 +1,12 @@
 """Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
 
-- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank (LINPACK's
-  rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the equations
-  themselves, since a kernel squares what rounding does.
-- `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there are
-  many candidates. It goes on where there are more candidates than independent equations.
-- `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q the
-  share of the candidates that are members; the equations come weighted, with errors of variance 1.
+- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank
+  (LINPACK's rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the
+  equations themselves, since a kernel squares what rounding does.
+- `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there
+  are many candidates. It goes on where there are more candidates than independent equations.
+- `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q
+  the share of the candidates that are members; the equations come weighted, with errors of variance 1.
 
 Each takes classes by themselves where no equation ties them together.
 """
@@ -174,9 +174,7 @@ class _Pivoted:
         """Factor a kernel (n, n), which is overwritten."""
         largest = float(kernel.diagonal().max(initial=0.0))
         # The upper triangle of a transposed view is the lower one: Fortran's order, without a copy.
-        factor, pivots, rank, _ = lapack.dpstrf(
-            kernel.T, tol=_INDEPENDENT * largest, lower=1, overwrite_a=1
-        )
+        factor, pivots, rank, _ = lapack.dpstrf(kernel.T, tol=_INDEPENDENT * largest, lower=1, overwrite_a=1)
         return _Pivoted(factor, pivots.astype(np.int64) - 1, int(rank))
 
     def solve(self, side: Matrix) -> Matrix:

@@ -1,11 +1,12 @@
 """The linear system of a gallery: what every candidate would add to a message, and what the message says.
 
 A part is a block of a message (`fedassay.exchange.linear`) with the candidates' vectors u beside it. Equations are
-weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing` records
-that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own numbers. In the
-eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a product that stays
-separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where neither is left the weights
-only keep the system well conditioned: without errors every invertible weighting has the same solution.
+weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing`
+records that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own
+numbers. In the eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a
+product that stays separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where
+neither is left the weights only keep the system well conditioned: without errors every invertible weighting has
+the same solution.
 
 No matrix of equations is ever formed. With u weighted, the kernel of sums is u.u', that of products (u.u')^2, each
 times [y = y'] where the block is by class; forward and backward products take O(N p) and O(N p^2).
@@ -201,7 +202,9 @@ def vectors_of(block: LinearBlock, features: Floats, images: Images) -> Matrix |
     if block.of == "magnitudes":
         if images[0].size * len(images) == 0 or images[0].size != block.width:
             return None
-        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(len(images), -1)
+        return np.asarray(np.abs(np.fft.fft2(images.astype(np.float64) / 255, axes=(1, 2)))).reshape(
+            len(images), -1
+        )
     rows = np.asarray(features, np.float64)
     if block.of == "ones":
         return np.ones((len(rows), 1))

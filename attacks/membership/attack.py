@@ -258,7 +258,9 @@ def _jointly(view: View, knowledge: Knowledge, game: MembershipGame, notes: list
     seen = {group.sender: group.clients for group in groups_of("messages", view, list(game.questions))}
     largest = max(sum(len(game.questions[name]) for name in clients) for clients in seen.values())
     if largest > _JOINT:
-        notes.append(f"joint: {largest:,} candidates are asked about together, and at most {_JOINT:,} are solved for")
+        notes.append(
+            f"joint: {largest:,} candidates are asked about together, and at most {_JOINT:,} are solved for"
+        )
         return {}
     try:
         result = Gallery(candidates="asked").run(view, knowledge)

@@ -1,10 +1,10 @@
 """Who of a gallery is in captured messages: certificates, since nobody gave the truth.
 
 A leak is said where a certificate holds that was fixed beforehand: weights near whole numbers that reproduce the
-message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums over a
-half of the gallery, in the types of the captured one, which must be certified with exactly that half named; the
-negative one the same sums over candidates whose features were shuffled coordinate by coordinate, which no
-certificate may name.
+message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
+over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
+named; the negative one the same sums over candidates whose features were shuffled coordinate by coordinate,
+which no certificate may name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame
-from fedassay.data.records import Records
+from fedassay.data.records import Records, joined
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import View
@@ -30,6 +30,8 @@ from fedassay.support.types import Bools
 
 Matrix = NDArray[np.float64]
 
+_EACH = 8
+"""Candidates of a label at most in a control that must be solved."""
 _NULL = "the same sums over candidates whose features were shuffled coordinate by coordinate"
 _HALF = "the same sums over a half of the gallery"
 
@@ -53,6 +55,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     flagged, _ = _of_half(gallery, context, shuffled=True)
     explained = sorted({str(sender) for sender in senders[whole]})
     count, total = int(names.sum()), len(names)
+    shown = f"{int(told.sum())} of {len(gallery)} named, {'all rightly' if right else 'not the half'}"
     finding = conclude(
         subject,
         Result(
@@ -66,19 +69,30 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
         Figures(
             metrics={"records_named": Metric(value=float(count), n=total)},
             assumptions=(
-                "names are certified: weights near whole numbers that reproduce a message, or a false-discovery rate "
-                "of 1 % by records that the attacker knows to be in none",
+                "names are certified: weights near whole numbers that reproduce a message, or a false-discovery "
+                "rate of 1 % by records that the attacker knows to be in none",
             ),
         ),
-        positive=Control(_HALF, bool(told.any() and right), f"{int(told.sum())} of {len(gallery)} named, "
-                         f"{'all rightly' if right else 'not the half'}", float(told.sum()), len(gallery), "named"),
-        negative=Control(_NULL, bool(flagged.any()), f"{int(flagged.sum())} named", float(flagged.sum()),
-                         len(gallery), "named"),
-    )  # fmt: skip
+        positive=Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named"),
+        negative=Control(
+            _NULL, bool(flagged.any()), f"{int(flagged.sum())} named", float(flagged.sum()), len(gallery), "named"
+        ),
+    )
     if finding.verdict != "leak":
         return finding
     harm = Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members")
     return finding.model_copy(update={"harm": harm})
+
+
+def solved_control(context: AttackedContext) -> Control:
+    """The attack on sums that it must solve: exact ones over a half of a few candidates of every label."""
+    asked = joined("candidates", list(context.game.questions.values()))
+    few = [np.flatnonzero(asked.labels == label)[:_EACH] for label in np.unique(asked.labels)]
+    gallery = asked.take(np.concatenate(few))
+    told, right = _of_half(gallery, context, shuffled=False)
+    shown = f"{int(told.sum())} of {len(gallery)} candidates named, {'' if right else 'not '}exactly the half"
+    words = "the same sums, exact, over a half of a few candidates of every label"
+    return Control(words, right, shown, float(told.sum()), len(gallery), "named")
 
 
 def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:

@@ -1,9 +1,9 @@
 """What the declared noise allows of any test of members, and what certificates have named.
 
-A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of its own,
-the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1), whatever is
-known of the others, and so has the same threshold on the scores of all records: the trade-off curve is concave, so
-that means over records stay below it. Its area is Phi(mu / sqrt 2).
+A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of
+its own, the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1),
+whatever is known of the others, and so has the same threshold on the scores of all records: the trade-off curve
+is concave, so that means over records stay below it. Its area is Phi(mu / sqrt 2).
 
 Source: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), section 2.
 """
@@ -81,9 +81,7 @@ def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm | None
     names, area = _named(result), finding.metrics.get("auc")
     if names is not None and names.any():
         right = int((names & truth).sum())
-        return Harm(
-            kind="named", of="record", count=right, total=int(truth.sum()), mechanism="linear_in_members"
-        )
+        return Harm(kind="named", of="record", count=right, total=int(truth.sum()), mechanism="linear_in_members")
     value = None if area is None else area.value
     return Harm(kind="members", of="record", metric="auc", value=value, mechanism=finding.source or "")
 

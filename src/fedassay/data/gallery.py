@@ -34,7 +34,7 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
         return _of_archive(folder / ARCHIVE, classes)
     if extract is None:
         raise DataError(
-            f"--gallery {folder}: images need a backbone, which --plan gives; allowed without: a folder with {ARCHIVE}"
+            f"--gallery {folder}: images need a backbone, which --plan gives; allowed without one: {ARCHIVE}"
         )
     held = load(DataRequest("image_folder", None, folder.resolve(), None, 0, folder.resolve().parent)).train
     _check_labels(held.labels, classes, str(folder))
@@ -65,5 +65,5 @@ def _check_labels(labels: np.ndarray[tuple[int], np.dtype[np.int64]], classes: i
         raise DataError(f"{where}: holds no candidate; allowed: one or more")
     if labels.min() < 0 or labels.max() >= classes:
         raise DataError(
-            f"{where}: labels from {labels.min()} to {labels.max()}; allowed: 0 to {classes - 1}, the messages' classes"
+            f"{where}: labels from {labels.min()} to {labels.max()}; allowed: 0 to {classes - 1}, as sent"
         )

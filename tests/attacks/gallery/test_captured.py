@@ -1,4 +1,4 @@
-"""`fedassay audit T --gallery FOLDER`: names in captured messages, and none where the members are not in the gallery."""
+"""`fedassay audit T --gallery FOLDER`: names in captured messages, and none where the members are not there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def written(folder: Path, features: np.ndarray, labels: np.ndarray) -> Path:
 
 
 @pytest.mark.parametrize("method", [FedCGS(secure_aggregation="all"), FedPFT(components=1, transport="float32")])
-def test_members_are_named_in_captured_messages(method: FedCGS | FedPFT, make_task: MakeTask, tmp_path: Path) -> None:
+def test_members_are_named_in_captured_messages(
+    method: FedCGS | FedPFT, make_task: MakeTask, tmp_path: Path
+) -> None:
     task = make_task(clients=1, records=100)
     method.run(task).transcript.save(tmp_path / "sent")
     own, test = task.clients[0], task.test

@@ -88,9 +88,11 @@ def test_members_are_named_exactly(name: str, make_task: MakeTask) -> None:
     assert result.artifacts["whole"].all()
 
 
-@pytest.mark.parametrize("name", ["fedcgs", "fedcgs, summed", "fedncm", "fedpft, diag", "fedpft, full", "gh_ofl", "afl", "fed3r"])
+@pytest.mark.parametrize(
+    "name", ["fedcgs", "fedcgs, summed", "fedncm", "fedpft, diag", "fedpft, full", "gh_ofl", "afl", "fed3r"]
+)
 def test_noised_messages_are_solved_without_a_certificate(name: str, make_task: MakeTask) -> None:
-    result, truth = attacked(METHODS[name], make_task(epsilon=8.0))
+    result, _truth = attacked(METHODS[name], make_task(epsilon=8.0))
     assert np.isfinite(result.scores[KEY]).all()
     assert not result.artifacts["whole"].any()
 
@@ -151,7 +153,9 @@ def test_boxes_go_on_where_equations_end() -> None:
     rng = np.random.default_rng(0)
     features, labels = drawn(rng, 130)
     inside = rng.random(130) < 0.5
-    system = system_of(sums(features, labels, inside), features, np.zeros((130, 1, 1, 1), np.uint8), labels, missing=0)
+    system = system_of(
+        sums(features, labels, inside), features, np.zeros((130, 1, 1, 1), np.uint8), labels, missing=0
+    )
     assert system is not None
     found = exact_weights(system)
     assert found.rank == system.equations == 114
@@ -174,9 +178,11 @@ def test_weights_that_are_not_unique_are_not_certified(make_task: MakeTask) -> N
         np.concatenate([game.gallery.labels, twin.labels]),
         lambda _: np.concatenate([game.gallery.features, twin.features]),  # type: ignore[union-attr]
     )
-    place = list(game.questions.values())[0]
+    place = next(iter(game.questions.values()))
     row = int(np.flatnonzero(place.among(twin))[0])
-    result = Gallery().run(visible(FedCGS().run(task), ThreatModel()), knowledge(task, replace(game, gallery=both)))
+    result = Gallery().run(
+        visible(FedCGS().run(task), ThreatModel()), knowledge(task, replace(game, gallery=both))
+    )
     assert result.artifacts["whole"].all()
     assert result.artifacts["named"][row] == 0
     assert int(result.artifacts["named"].sum()) == 39
@@ -191,7 +197,9 @@ def test_conjugate_gradients_give_the_same_weights(monkeypatch: pytest.MonkeyPat
 
 
 def area(scores: Matrix, inside: NDArray[np.bool_]) -> float:
-    above = (scores[inside][:, None] > scores[~inside]).mean() + (scores[inside][:, None] == scores[~inside]).mean() / 2
+    above = (scores[inside][:, None] > scores[~inside]).mean() + (
+        scores[inside][:, None] == scores[~inside]
+    ).mean() / 2
     return float(above)
 
 
@@ -262,7 +270,9 @@ def test_a_declaration_of_its_own_is_read(make_task: MakeTask) -> None:
         none = np.zeros(1)
         return [LinearBlock("cubes", lambda rows: np.asarray(rows, np.float64) ** 3, 1, False, total, none, none)]
 
-    few = game.gallery.take(np.flatnonzero(game.gallery.among(*task.clients) | (np.arange(len(game.gallery)) < 15)))  # type: ignore[union-attr]
+    few = game.gallery.take(
+        np.flatnonzero(game.gallery.among(*task.clients) | (np.arange(len(game.gallery)) < 15))
+    )  # type: ignore[union-attr]
     message = Message(0, "client/0", SERVER, {"cubes": MessageField(total, "other", exact())})
     seen = View((message,), 10, ThreatModel(), enters=enters)
     result = Gallery(decoys=0).run(seen, knowledge(task, replace(game, gallery=few)))
@@ -284,7 +294,9 @@ def test_half_a_gallery_ranks_members_above_others(make_task: MakeTask) -> None:
 def test_nothing_to_read_is_said(make_task: MakeTask) -> None:
     task = make_task(clients=1, records=30)
     with pytest.raises(NotRunError, match="no message is a sum"):
-        Gallery().run(View((Message(0, "client/0", SERVER, {}),), 10, ThreatModel()), knowledge(task, game_of(task)))
+        Gallery().run(
+            View((Message(0, "client/0", SERVER, {}),), 10, ThreatModel()), knowledge(task, game_of(task))
+        )
 
 
 def test_features_that_are_sent_name_their_records(make_task: MakeTask) -> None:
