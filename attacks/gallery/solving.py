@@ -118,9 +118,9 @@ def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
             following = 1.0
         lead = moved + (pace - 1) / following * (moved - weights)
         if float(np.abs(moved - weights).max()) < 1e-12:
-            return moved
+            return np.asarray(moved)
         weights, pace = moved, following
-    return weights
+    return np.asarray(weights)
 
 
 def conjugate_gradients(

@@ -100,14 +100,15 @@ class Part:
     def _inner(self, rows: Matrix, total: Matrix) -> Matrix:
         if self.power == 1:
             return np.asarray(rows @ total)
-        return np.einsum("ij,ij->i", rows @ self._free(total), rows)
+        return np.asarray(np.einsum("ij,ij->i", rows @ self._free(total), rows))
 
     def _free(self, total: Matrix) -> Matrix:
         """A total without its part along the identity."""
         return total if self.identity is None else total - (total * self.identity).sum() * self.identity
 
     def _along(self, rows: Matrix) -> Matrix:
-        return np.einsum("ij,ij->i", rows @ self.identity, rows)
+        assert self.identity is not None
+        return np.asarray(np.einsum("ij,ij->i", rows @ self.identity, rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,15 +147,15 @@ class System:
 
     def side(self) -> Matrix:
         """Inner products of every candidate's sums with the message, shape (N,)."""
-        return np.sum([part.backward(part.total) for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.backward(part.total) for part in self.parts], axis=0))
 
     def apply(self, weights: Matrix) -> Matrix:
         """The kernel times weights (N,)."""
-        return np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0))
 
     def rest(self, weights: Matrix) -> Matrix:
         """Inner products with what weights (N,) leave of the message: more exact than the kernel."""
-        return np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0))
 
     def left(self, weights: Matrix) -> float:
         """Squared norm of what weights leave of the message."""
@@ -169,7 +170,7 @@ class System:
 
     def lengths(self) -> Matrix:
         """Squared norms of the candidates' sums, shape (N,)."""
-        return np.sum([part.lengths() for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.lengths() for part in self.parts], axis=0))
 
 
 def system_of(

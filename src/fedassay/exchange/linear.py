@@ -10,7 +10,7 @@ have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`
 | `class_counts` | ones, by class |
 | `class_sums`, or `class_means` or `mixture_means` (one component a class) beside counts | features, by class |
 | `second_moment`, `regularised_gram`, `inverse_gram` | products x x^T, over all records |
-| `class_second_moments`, or class-wise covariances beside means and counts | products, squares or norms, by class |
+| `class_second_moments`, or class-wise covariances beside means and counts | products or squares, by class |
 | `ridge_weights` beside a regularised moment | features, by class |
 | `magnitude_mean` beside a number of records | Fourier magnitudes of images, over all records |
 
