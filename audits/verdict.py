@@ -38,6 +38,7 @@ from fedassay.audits.evidence import (
     by_arithmetic,
 )
 from fedassay.audits.stats.resampling import ALONE
+from fedassay.records.facts import Harm
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import FedassayError
 
@@ -219,6 +220,11 @@ def conclude(
 def decide(case: Case) -> Decision:
     """The verdict and the reason of the first rule of the ladder that applies."""
     return next(decision for rule in LADDER if (decision := rule(case)) is not None)
+
+
+def with_harm(finding: Finding, harm: Harm) -> Finding:
+    """The finding with what was taken, where a leak was found."""
+    return finding.model_copy(update={"harm": harm}) if finding.verdict == "leak" else finding
 
 
 def inconclusive(

@@ -42,7 +42,8 @@ from fedassay.contracts.membership import MembershipGame
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
-from fedassay.exchange.linear import LinearBlock, linear_blocks
+from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.public_map import as_summed
 from fedassay.exchange.statistics import any_protected
 from fedassay.exchange.transcript import AGGREGATE, Message
@@ -184,7 +185,7 @@ class Gallery(Parameters):
             free = own.without(candidates)
             order = knowledge.seeds.numpy("decoys").permutation(len(free))[: self.decoys]
             parts = [held, free.take(np.sort(order))]
-        together = joined("gallery", parts)
+        together = joined("candidates", parts)
         return _merged(together, len(held))
 
     def _answer(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.linear import LinearBlock
+from fedassay.exchange.blocks import LinearBlock
 from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
@@ -155,7 +155,9 @@ class System:
 
     def rest(self, weights: Matrix) -> Matrix:
         """Inner products with what weights (N,) leave of the message: more exact than the kernel."""
-        return np.asarray(np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0))
+        return np.asarray(
+            np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
+        )
 
     def left(self, weights: Matrix) -> float:
         """Squared norm of what weights leave of the message."""

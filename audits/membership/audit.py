@@ -58,7 +58,7 @@ from fedassay.audits.membership.verdict import (
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
-from fedassay.audits.verdict import inconclusive, not_run
+from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
@@ -252,7 +252,7 @@ class MembershipAudit(Parameters):
             ),
             limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
-        return made.model_copy(update={"harm": ceiling.harm_of(made, asked.result, asked.truth)})
+        return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
         """The controls in the release's own shape, by client size and part of a message, and what they show."""

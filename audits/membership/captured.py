@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
-from fedassay.audits.verdict import conclude, not_run
+from fedassay.audits.verdict import conclude, not_run, with_harm
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.membership import MembershipGame
@@ -44,7 +44,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
         result: With the artifacts `named`, `whole` and `clients`.
         context: Its game's questions are the gallery, of each sender.
     """
-    subject = Subject(audit, result.attack, "messages", "gallery")
+    subject = Subject(audit, result.attack, "messages", "joint")
     names = np.asarray(result.artifacts["named"], np.bool_)
     senders = np.asarray(result.artifacts["clients"])
     whole = np.asarray(result.artifacts["whole"], np.bool_)
@@ -78,10 +78,8 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
             _NULL, bool(flagged.any()), f"{int(flagged.sum())} named", float(flagged.sum()), len(gallery), "named"
         ),
     )
-    if finding.verdict != "leak":
-        return finding
     harm = Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members")
-    return finding.model_copy(update={"harm": harm})
+    return with_harm(finding, harm)
 
 
 def solved_control(context: AttackedContext) -> Control:
@@ -97,7 +95,7 @@ def solved_control(context: AttackedContext) -> Control:
 
 def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:
     """Who is named in sums over a half of the gallery, and whether that is the half."""
-    rng = context.seeds.numpy("membership", "gallery", "shuffled" if shuffled else "half")
+    rng = context.seeds.numpy("membership", "candidates", "shuffled" if shuffled else "half")
     half = np.zeros(len(gallery), np.bool_)
     half[rng.permutation(len(gallery))[: max(1, len(gallery) // 2)]] = True
     features = gallery.features.astype(np.float64)

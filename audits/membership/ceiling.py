@@ -74,10 +74,8 @@ def words(context: AuditContext) -> tuple[str, ...]:
     )
 
 
-def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm | None:
-    """What a leak has taken: certified names, or members that are told better than by chance."""
-    if finding.verdict != "leak":
-        return None
+def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm:
+    """What a leak would have taken: certified names, or members that are told better than by chance."""
     names, area = _named(result), finding.metrics.get("auc")
     if names is not None and names.any():
         right = int((names & truth).sum())

@@ -38,7 +38,7 @@ def gallery_of(folder: Path, classes: int, extract: Callable[[Images], Floats] |
         )
     held = load(DataRequest("image_folder", None, folder.resolve(), None, 0, folder.resolve().parent)).train
     _check_labels(held.labels, classes, str(folder))
-    return Records("gallery", held.images, held.labels, extract)
+    return Records("candidates", held.images, held.labels, extract)
 
 
 def _of_archive(path: Path, classes: int) -> Records:
@@ -53,7 +53,7 @@ def _of_archive(path: Path, classes: int) -> Records:
     _check_labels(labels, classes, str(path))
     # What tells records apart where there are no images: their numbers.
     marks = np.arange(len(labels), dtype="<u8").view(np.uint8).reshape(-1, 1, 8, 1)
-    return Records("gallery", marks, labels.astype(np.int64), lambda images: features[_rows(images)])
+    return Records("candidates", marks, labels.astype(np.int64), lambda images: features[_rows(images)])
 
 
 def _rows(images: Images) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -117,7 +117,7 @@ def audit_transcript(
         case.similarity()  # wrong weights must be found before anything is written
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
         if gallery is not None:
-            resolved["gallery"] = {"folder": encodable(str(options.gallery)), "candidates": len(gallery)}
+            resolved["candidates"] = {"folder": encodable(str(options.gallery)), "count": len(gallery)}
         if options.infer:
             resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
         with runfolder.claim(

@@ -19,7 +19,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
-from fedassay.exchange.linear import LinearBlock
+from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
