@@ -38,7 +38,7 @@ from fedassay.audits.evidence import (
     by_arithmetic,
 )
 from fedassay.audits.stats.resampling import ALONE
-from fedassay.records.facts import ControlFact, ControlRole, Obstacle, ObstacleKind, TestFact
+from fedassay.records.facts import ControlFact, ControlRole, Harm, Obstacle, ObstacleKind, TestFact
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
 from fedassay.support.errors import FedassayError, NotRunError
 
@@ -281,6 +281,11 @@ def _controls(positives: Sequence[Control], negative: Control, other: Control | 
         )
         for role, control in roles
     )
+
+
+def with_harm(finding: Finding, harm: Harm) -> Finding:
+    """The finding with what was taken, where a leak was found."""
+    return finding.model_copy(update={"harm": harm}) if finding.verdict == "leak" else finding
 
 
 def inconclusive(

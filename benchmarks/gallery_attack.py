@@ -2,10 +2,11 @@
 
     FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/gallery_attack.py PART [--data cifar10] [--draws 10]
 
-Parts: `methods` (every method, per client and aggregated, in every type; 1,500 candidates), `large` (12,000 candidates),
+Parts: `methods` (every method, per client and aggregated, in every type), `large` (12,000 candidates),
 `coverage` (share of the members that the gallery holds), `likeness` (the gallery re-encoded, resized or cropped),
-`noise` (finite epsilon), `null` (messages of others) and `time` (seconds and memory against candidates). Features are
-those of SqueezeNet at 64 pixels; they are kept under --cache. Intervals at 95 % are over draws (Student's).
+`noise` (finite epsilon), `null` (messages of others) and `time` (seconds and memory against candidates).
+Features are those of SqueezeNet at 64 pixels; they are kept under --cache. Intervals at 95 % are over draws
+(Student's).
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,10 @@ from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, visible
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.images import ImageSet
-from fedassay.data.records import Records, joined
+from fedassay.data.records import Records
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
-from fedassay.exchange.transcript import AGGREGATE, SERVER, Message
+from fedassay.exchange.transcript import AGGREGATE
 from fedassay.exchange.view import ThreatModel, View
 from fedassay.methods.closed_forms.afl import AFL
 from fedassay.methods.closed_forms.fed3r import Fed3R
@@ -81,7 +81,8 @@ METHODS: dict[str, Callable[[Any], Method]] = {
 class Pool:
     """Images, labels and features of a data set."""
 
-    def __init__(self, name: str, cache: Path, most: int) -> None:
+    def __init__(self, name: str, cache: Path, most: int, members: int) -> None:
+        self.members = members
         self.images, self.labels = _images(name, most)
         self.backbone = build(
             BackboneRequest(
@@ -104,6 +105,7 @@ class Pool:
         self.known: Backbone = precomputed(every, name, "cpu")
 
     def records(self, name: str, rows: NDArray[np.int64], features: Any = None) -> Records:
+        """Records at some rows, with features of their own where these are given."""
         own = self.features[rows] if features is None else features
         return Records(name, self.images[rows], self.labels[rows], lambda _: own)
 
@@ -118,7 +120,8 @@ def _images(name: str, most: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]
 
     def read(start: str) -> NDArray[np.uint8]:
         path = next(path for path in (data / "FashionMNIST" / "raw").iterdir() if path.name.startswith(start))
-        content = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
         sides = [int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(content[3])]
         return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(sides)
 
@@ -224,7 +227,7 @@ def methods(pool: Pool, draws: int) -> None:
             try:
                 method = make(kind)
                 for draw in range(draws):
-                    members, others, own = drawn(pool, draw, (750, 750, 1000))
+                    members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
                     rows.append(_one(pool, method, members, others, own, draw))
             except (FedassayError, ValueError) as error:
                 say(part="methods", method=name, type=kind, refused=str(error).split("\n")[0][:90])
@@ -278,18 +281,25 @@ def large(pool: Pool, draws: int) -> None:
         for draw in range(draws):
             members, others, own = drawn(pool, draw, (5400, 6600, 1000))
             rows.append(_one(pool, method, members, others, own, draw, clients=10 if name[:6] == "fedcgs" else 1))
+            say(part="large", method=name, draw=draw, **rows[-1])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        say(part="large", method=name, candidates=12_000, **summary(rows),
-            seconds=[round(row["seconds"], 1) for row in rows], peak_gib=round(peak, 2))  # fmt: skip
+        say(
+            part="large",
+            method=name,
+            candidates=12_000,
+            **summary(rows),
+            seconds=[round(row["seconds"], 1) for row in rows],
+            peak_gib=round(peak, 2),
+        )
 
 
 def coverage(pool: Pool, draws: int) -> None:
     for share in (1.0, 0.9, 0.5, 0.1, 0.0):
         rows = []
         for draw in range(draws):
-            members, others, own = drawn(pool, draw, (1500, 1500, 2000))
+            members, others, own = drawn(pool, draw, (pool.members, pool.members, 2 * pool.members))
             method = FedCGS(secure_aggregation="all")
-            rows.append(_one(pool, method, members, others, own, draw, coverage=share, alone=0 < share))
+            rows.append(_one(pool, method, members, others, own, draw, coverage=share, alone=share > 0))
         say(part="coverage", coverage=share, **summary(rows))
 
 
@@ -329,12 +339,17 @@ def _cropped(image: Any) -> Any:
 
 
 def likeness(pool: Pool, draws: int) -> None:
-    changes = {"JPEG 98": _jpeg(98), "JPEG 90": _jpeg(90), "JPEG 75": _jpeg(75), "resized by 1.5 and back": _resized,
-               "cropped by 5 %": _cropped}  # fmt: skip
+    changes = {
+        "JPEG 98": _jpeg(98),
+        "JPEG 90": _jpeg(90),
+        "JPEG 75": _jpeg(75),
+        "resized by 1.5 and back": _resized,
+        "cropped by 5 %": _cropped,
+    }
     for name, change in changes.items():
         rows = []
         for draw in range(draws):
-            members, others, own = drawn(pool, draw, (1000, 1000, 1000))
+            members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
             method = FedCGS(secure_aggregation="all")
             rows.append(_one(pool, method, members, others, own, draw, change=_encoded(change), alone=True))
         say(part="likeness", gallery=name, **summary(rows))
@@ -350,7 +365,7 @@ def noise(pool: Pool, draws: int) -> None:
         for epsilon in (1.0, 8.0, 20.0, 50.0):
             rows = []
             for draw in range(draws):
-                members, others, own = drawn(pool, draw, (1500, 1500, 1000))
+                members, others, own = drawn(pool, draw, (pool.members, pool.members, pool.members))
                 clients = CLIENTS if name == "fedcgs" else 1
                 rows.append(_one(pool, method, members, others, own, draw, epsilon, clients=clients, alone=True))
             say(part="noise", method=name, epsilon=epsilon, **summary(rows))
@@ -359,8 +374,11 @@ def noise(pool: Pool, draws: int) -> None:
 def null(pool: Pool, draws: int) -> None:
     """Messages of others: of strangers, through another backbone, of shuffled labels; nothing may be certified."""
     kinds = {"strangers": 0, "another backbone": 1, "shuffled labels": 2}
-    chosen = {"fedcgs": FedCGS(secure_aggregation="all"), "fedncm": FedNCM(),
-              "fedpft diag": FedPFT(components=1, covariance="diag")}  # fmt: skip
+    chosen = {
+        "fedcgs": FedCGS(secure_aggregation="all"),
+        "fedncm": FedNCM(),
+        "fedpft diag": FedPFT(components=1, covariance="diag"),
+    }
     for name, method in chosen.items():
         for words, kind in kinds.items():
             rows = []
@@ -382,8 +400,15 @@ def null(pool: Pool, draws: int) -> None:
                 rows.append(found | {"certified": found["whole"] or found["named"] > 0})
             count = sum(row["certified"] for row in rows)
             band = clopper_pearson(np.array([count]), len(rows))
-            say(part="null", method=name, gallery=words, certified=count, galleries=len(rows),
-                high=round(float(band.high[0]), 5), **summary(rows))  # fmt: skip
+            say(
+                part="null",
+                method=name,
+                gallery=words,
+                certified=count,
+                galleries=len(rows),
+                high=round(float(band.high[0]), 5),
+                **summary(rows),
+            )
 
 
 def timing(pool: Pool, draws: int) -> None:
@@ -398,8 +423,15 @@ def timing(pool: Pool, draws: int) -> None:
     say(part="time", exponent=round(float(slope), 2))
 
 
-PARTS = {"methods": methods, "large": large, "coverage": coverage, "likeness": likeness, "noise": noise, "null": null,
-         "time": timing}  # fmt: skip
+PARTS = {
+    "methods": methods,
+    "large": large,
+    "coverage": coverage,
+    "likeness": likeness,
+    "noise": noise,
+    "null": null,
+    "time": timing,
+}
 
 
 def main() -> None:
@@ -409,9 +441,10 @@ def main() -> None:
     parser.add_argument("--data", choices=("cifar10", "fashion_mnist"), default="cifar10")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--images", type=int, default=14_500)
+    parser.add_argument("--members", type=int, default=750, help="Members, and as many others")
     parser.add_argument("--cache", type=Path, default=Path("/tmp"))
     given = parser.parse_args()
-    PARTS[given.part](Pool(given.data, given.cache, given.images), given.draws)
+    PARTS[given.part](Pool(given.data, given.cache, given.images, given.members), given.draws)
 
 
 if __name__ == "__main__":

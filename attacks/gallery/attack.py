@@ -1,14 +1,16 @@
 """Who of these candidates is in this message? Sums over records are solved for the records.
 
-Counts, class sums, second moments, class-wise moments, means beside counts and mixtures of one component a class are
-linear in who is in (`fedassay.exchange.linear`): one equation for every number that is sent. Whoever has a gallery of
-candidates solves for their weights. Nothing is learned, the number of members does not matter, and it does not
-matter whether a message is one client's or the sum of all (secure aggregation). It is the reconstruction of
-Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for queries.
+Counts, class sums, second moments, class-wise moments, means beside counts and mixtures of one component a class
+are linear in who is in (`fedassay.exchange.linear`): one equation for every number that is sent. Whoever has a
+gallery of candidates solves for their weights. Nothing is learned, the number of members does not matter, and it
+does not matter whether a message is one client's or the sum of all (secure aggregation). It is the
+reconstruction of Dinur and Nissim (2003) and De (2012), with the equations of one-shot federated learning for
+queries.
 
 - Without noise, weights are solved for exactly (`solving`), and certify themselves (`certificate.whole`).
-- Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a posterior's; names are
-  given at a false-discovery rate of 1 %, which the attacker's own records calibrate (`certificate.named`).
+- Where the gallery lacks members, holds them re-encoded, or Gaussian noise is declared, weights are a
+  posterior's; names are given at a false-discovery rate of 1 %, which the attacker's own records calibrate
+  (`certificate.named`).
 
 Assumes: the backbone, what was sent of it, and a gallery, which is the attacker's knowledge: of a plan the
 clients' records among others that nobody holds, thinned to `coverage`; of captured messages a folder. How many
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -36,10 +38,12 @@ from fedassay.attacks.gallery.system import System, system_of
 from fedassay.attacks.membership.signals import Group, encoded
 from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.facts import AttackFacts, Given
+from fedassay.contracts.membership import MembershipGame
 from fedassay.contracts.registry import register
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.data.records import Records, joined
-from fedassay.exchange.linear import LinearBlock, linear_blocks
+from fedassay.exchange.blocks import LinearBlock
+from fedassay.exchange.linear import linear_blocks
 from fedassay.exchange.public_map import as_summed
 from fedassay.exchange.statistics import any_protected
 from fedassay.exchange.transcript import AGGREGATE, Message
@@ -116,6 +120,7 @@ class Gallery(Parameters):
             ("magnitude_mean", "class_counts"),
         ),
         cost=_seconds,
+        takes_gallery=True,
     )
 
     coverage: float = Field(default=1.0, gt=0, le=1)
@@ -152,7 +157,7 @@ class Gallery(Parameters):
             own = np.flatnonzero(np.isin(clients, group.clients))
             if kept is None or self.candidates == "asked":
                 kept = self._gallery(everybody if self.candidates == "all" else asked.take(own), knowledge)
-            known = np.sum([game.sizes[name] for name in group.clients], axis=0)
+            known = _sizes(game, group)
             answer = self._answer(view, group.sender, kept, known, knowledge)
             if isinstance(answer, str):
                 notes.append(f"{group.sender}: {answer}")
@@ -175,21 +180,22 @@ class Gallery(Parameters):
         if not len(held):
             raise NotRunError("the gallery is empty; a larger coverage would give it candidates")
         own = knowledge.attacker
-        parts = [held] if own is None else [held, own.without(candidates).take(np.arange(0))]
+        parts = [held]
         if own is not None and self.decoys:
             free = own.without(candidates)
             order = knowledge.seeds.numpy("decoys").permutation(len(free))[: self.decoys]
             parts = [held, free.take(np.sort(order))]
-        together = joined("gallery", parts)
+        together = joined("candidates", parts)
         return _merged(together, len(held))
 
     def _answer(
-        self, view: View, sender: str, gallery: _Gallery, sizes: Ints, knowledge: Knowledge
+        self, view: View, sender: str, gallery: _Gallery, sizes: Ints | None, knowledge: Knowledge
     ) -> _Answer | str:
         """What a sender's messages say; in words why they say nothing."""
         blocks = blocks_of(view, sender, sizes)
         sent = [message.of_kind("features") for message in view.from_clients() if message.sender == sender]
-        features = features_of(view, gallery.records, blocks)
+        captured = knowledge.game is not None and not knowledge.game.sizes
+        features = features_of(view, gallery.records, blocks, captured)
         if isinstance(features, str):
             return features
         for raw in sent:
@@ -197,7 +203,7 @@ class Gallery(Parameters):
                 return _matched(raw, features, gallery)
         if not blocks:
             return "no message is a sum over records"
-        count = float(sizes.sum())
+        count = _count(blocks, sizes)
         missing = (1 - self.coverage) * count
         images, labels = gallery.records.images, gallery.records.labels
         here = np.flatnonzero(~gallery.decoys)
@@ -220,14 +226,22 @@ class Gallery(Parameters):
         return _Answer(weights, names, False, f"{words}: not explained as a whole, {int(names.sum())} named")
 
     def _posterior(
-        self, blocks: Sequence[LinearBlock], features: Matrix, gallery: _Gallery, sizes: Ints, missing: float
+        self,
+        blocks: Sequence[LinearBlock],
+        features: Matrix,
+        gallery: _Gallery,
+        sizes: Ints | None,
+        missing: float,
     ) -> Matrix:
         """Weights of candidates and decoys, solved for alike."""
-        labels, count = gallery.records.labels, max(1.0, float(sizes.sum()))
+        labels, count = gallery.records.labels, max(1.0, _count(blocks, sizes))
         system = system_of(blocks, features, gallery.records.images, labels, missing=missing)
         assert system is not None
-        there = np.bincount(labels, minlength=len(sizes))
-        share = (sizes * max(0.0, 1 - missing / count) / np.maximum(there, 1))[labels]
+        if sizes is None:
+            share = np.full(len(labels), min(1.0, max(0.0, count - missing) / len(labels)))
+        else:
+            there = np.maximum(np.bincount(labels, minlength=len(sizes)), 1)
+            share = (sizes * max(0.0, 1 - missing / count) / there)[labels]
         return posterior_weights(system, share)
 
     def _announce(self, system: System, knowledge: Knowledge) -> None:
@@ -239,7 +253,7 @@ class Gallery(Parameters):
             return
 
 
-def blocks_of(view: View, sender: str, sizes: Ints) -> list[LinearBlock]:
+def blocks_of(view: View, sender: str, sizes: Ints | None) -> list[LinearBlock]:
     """The sums in all messages of a sender, as its method declares them or by the kinds of their fields."""
     found: list[LinearBlock] = []
     for message in view.from_clients():
@@ -248,18 +262,21 @@ def blocks_of(view: View, sender: str, sizes: Ints) -> list[LinearBlock]:
     return found
 
 
-def _declared(view: View, message: Message, sizes: Ints) -> Sequence[LinearBlock]:
+def _declared(view: View, message: Message, sizes: Ints | None) -> Sequence[LinearBlock]:
     if view.enters is not None:
         return view.enters(message, view.classes)
     return linear_blocks(message, view.classes, sizes)
 
 
-def features_of(view: View, records: Records, blocks: Sequence[LinearBlock]) -> Matrix | str:
+def features_of(view: View, records: Records, blocks: Sequence[LinearBlock], captured: bool) -> Matrix | str:
     """Features of records as the sums are of them, shape (n, d); in words why nobody has them."""
     try:
         features = encoded(view, records)
     except NotRunError as error:
-        return str(error)
+        if not captured:
+            return str(error)
+        # Nobody says what was sent: the candidates' features are tried, and a certificate tells.
+        features = records.features.astype(np.float64)
     widths = {block.width for block in blocks if block.of == "features"}
     if widths and features.shape[1] not in widths:
         mapped = as_summed(view, records.features, max(widths))
@@ -268,6 +285,19 @@ def features_of(view: View, records: Records, blocks: Sequence[LinearBlock]) -> 
         # Without a head nobody has said how features are clipped: private sums are of features of norm 1 at most.
         features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1.0)
     return features
+
+
+def _sizes(game: MembershipGame, group: Group) -> Ints | None:
+    """Records per class of a group, shape (C,), where the adversary knows them of all of its clients."""
+    known = [game.sizes[name] for name in group.clients if name in game.sizes]
+    return np.asarray(np.sum(known, axis=0), np.int64) if len(known) == len(group.clients) else None
+
+
+def _count(blocks: Sequence[LinearBlock], sizes: Ints | None) -> float:
+    """Records of a sender: as they are known, or as its messages say; 1 where nothing does."""
+    if sizes is not None:
+        return float(sizes.sum())
+    return next((max(1.0, float(block.total.sum())) for block in blocks if block.of == "ones"), 1.0)
 
 
 def _groups(view: View, clients: Sequence[str]) -> list[Group]:

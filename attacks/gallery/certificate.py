@@ -1,11 +1,13 @@
 """What an attacker may say it knows, by rules that were fixed before any truth was seen.
 
-- `whole`: every weight lies within a quarter of a whole number that it can be, no other weights reproduce the message,
-  and what the rounded weights leave of it is less than half of one record, or than rounding in transport explains.
-  A gallery that does not hold the members gives weights all over the line and leaves many records' worth.
+- `whole`: every weight lies within a quarter of a whole number that it can be, no other weights reproduce the
+  message, and what the rounded weights leave of it is less than half of one record, or than rounding in
+  transport explains. A gallery that does not hold the members gives weights all over the line and leaves many
+  records' worth.
 - `named`: those with the largest weights, down to where the share of decoys among them says that one in a hundred
-  may be wrong. Decoys are records that the attacker knows to be in no message; they are solved for like candidates, so
-  that a candidate that is no member ranks like them (Barber and Candes 2015, with their one added to the count).
+  may be wrong. Decoys are records that the attacker knows to be in no message; they are solved for like
+  candidates, so that a candidate that is no member ranks like them (Barber and Candes 2015, with their one added
+  to the count).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Weights of a gallery's candidates from a linear system: exactly, within boxes, or as a posterior.
 
-- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank (LINPACK's
-  rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the equations
-  themselves, since a kernel squares what rounding does.
-- `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there are
-  many candidates. It goes on where there are more candidates than independent equations.
-- `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q the
-  share of the candidates that are members; the equations come weighted, with errors of variance 1.
+- `exact_weights`: the normal equations by a Cholesky factorization with pivots, which also tells the rank
+  (LINPACK's rule), or by conjugate gradients where the kernel does not fit into memory; then refined against the
+  equations themselves, since a kernel squares what rounding does.
+- `boxed_weights`: least squares within [0, 1], by active sets, or by accelerated projected gradients where there
+  are many candidates. It goes on where there are more candidates than independent equations.
+- `posterior_weights`: the mean of a Gaussian posterior. A weight has the prior mean q and variance q (1 - q), q
+  the share of the candidates that are members; the equations come weighted, with errors of variance 1.
 
 Each takes classes by themselves where no equation ties them together.
 """
@@ -118,9 +118,9 @@ def boxed_weights(factor: _Pivoted, side: Matrix) -> Matrix:
             following = 1.0
         lead = moved + (pace - 1) / following * (moved - weights)
         if float(np.abs(moved - weights).max()) < 1e-12:
-            return moved
+            return np.asarray(moved)
         weights, pace = moved, following
-    return weights
+    return np.asarray(weights)
 
 
 def conjugate_gradients(

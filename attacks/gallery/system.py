@@ -1,11 +1,12 @@
 """The linear system of a gallery: what every candidate would add to a message, and what the message says.
 
 A part is a block of a message (`fedassay.exchange.linear`) with the candidates' vectors u beside it. Equations are
-weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing` records
-that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own numbers. In the
-eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a product that stays
-separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where neither is left the weights
-only keep the system well conditioned: without errors every invertible weighting has the same solution.
+weighted as for generalised least squares: noise and rounding of variance s^2 on every number, and `missing`
+records that no candidate stands for, whose sum has the covariance `missing` times that of a candidate's own
+numbers. In the eigenbasis of the second moment of u with values l that is s^2 + missing l_a for sums, and, as a
+product that stays separable, (sqrt(2 missing) l_a + s) (sqrt(2 missing) l_b + s) for products u_a u_b. Where
+neither is left the weights only keep the system well conditioned: without errors every invertible weighting has
+the same solution.
 
 No matrix of equations is ever formed. With u weighted, the kernel of sums is u.u', that of products (u.u')^2, each
 times [y = y'] where the block is by class; forward and backward products take O(N p) and O(N p^2).
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedassay.exchange.linear import LinearBlock
+from fedassay.exchange.blocks import LinearBlock
 from fedassay.support.types import Floats, Images, Ints
 
 Matrix = NDArray[np.float64]
@@ -99,14 +100,15 @@ class Part:
     def _inner(self, rows: Matrix, total: Matrix) -> Matrix:
         if self.power == 1:
             return np.asarray(rows @ total)
-        return np.einsum("ij,ij->i", rows @ self._free(total), rows)
+        return np.asarray(np.einsum("ij,ij->i", rows @ self._free(total), rows))
 
     def _free(self, total: Matrix) -> Matrix:
         """A total without its part along the identity."""
         return total if self.identity is None else total - (total * self.identity).sum() * self.identity
 
     def _along(self, rows: Matrix) -> Matrix:
-        return np.einsum("ij,ij->i", rows @ self.identity, rows)
+        assert self.identity is not None
+        return np.asarray(np.einsum("ij,ij->i", rows @ self.identity, rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +147,17 @@ class System:
 
     def side(self) -> Matrix:
         """Inner products of every candidate's sums with the message, shape (N,)."""
-        return np.sum([part.backward(part.total) for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.backward(part.total) for part in self.parts], axis=0))
 
     def apply(self, weights: Matrix) -> Matrix:
         """The kernel times weights (N,)."""
-        return np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.backward(part.forward(weights)) for part in self.parts], axis=0))
 
     def rest(self, weights: Matrix) -> Matrix:
         """Inner products with what weights (N,) leave of the message: more exact than the kernel."""
-        return np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
+        return np.asarray(
+            np.sum([part.backward(part.total - part.forward(weights)) for part in self.parts], axis=0)
+        )
 
     def left(self, weights: Matrix) -> float:
         """Squared norm of what weights leave of the message."""
@@ -168,7 +172,7 @@ class System:
 
     def lengths(self) -> Matrix:
         """Squared norms of the candidates' sums, shape (N,)."""
-        return np.sum([part.lengths() for part in self.parts], axis=0)
+        return np.asarray(np.sum([part.lengths() for part in self.parts], axis=0))
 
 
 def system_of(

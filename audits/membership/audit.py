@@ -37,6 +37,7 @@ from pydantic import Field
 from fedassay.audits.evidence import Control
 from fedassay.audits.membership import ceiling
 from fedassay.audits.membership.canaries import canary_finding
+from fedassay.audits.membership.captured import solved_control
 from fedassay.audits.membership.clients import Hold, client_finding, property_finding
 from fedassay.audits.membership.controls import WORDS, leaking, pooled_blocks, strangers
 from fedassay.audits.membership.exposed import Exposed, exposed
@@ -57,7 +58,7 @@ from fedassay.audits.membership.verdict import (
 from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
-from fedassay.audits.verdict import inconclusive, not_run
+from fedassay.audits.verdict import inconclusive, not_run, with_harm
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
@@ -218,6 +219,7 @@ class MembershipAudit(Parameters):
         else:
             alone = separation(trials.scores(leaking), truth, blocks).control(WORDS[source])
         own = [] if isinstance(asked.own, str) else self._own(key, asked.own, separation)
+        solved = [solved_control(context)] if "named" in asked.result.artifacts else []
         words = "the truth shuffled among the candidates of each client and label"
         if asked.negative is not None and key in asked.negative.scores:
             words, groups = asked.negative.words, trials.first(asked.negative.blocks)
@@ -229,7 +231,9 @@ class MembershipAudit(Parameters):
             ours,
             allowed,
             positives=Positives(
-                tuple(control for control, _ in own), (alone,), asked.own if isinstance(asked.own, str) else ""
+                tuple(control for control, _ in own),
+                (alone, *solved),
+                asked.own if isinstance(asked.own, str) else "",
             ),
             silent=(silent, words),
             basis=Basis(
@@ -248,7 +252,7 @@ class MembershipAudit(Parameters):
             ),
             limit=lambda against: _limit(ours, silent, [each for _, each in own], against, rng),
         )
-        return made.model_copy(update={"harm": ceiling.harm_of(made, asked.result, asked.truth)})
+        return with_harm(made, ceiling.harm_of(made, asked.result, asked.truth))
 
     def _own(self, key: str, own: Exposed, separation: Separating) -> list[tuple[Control, Separation | None]]:
         """The controls in the release's own shape, by client size and part of a message, and what they show."""

@@ -1,9 +1,9 @@
 """What the declared noise allows of any test of members, and what certificates have named.
 
-A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of its own,
-the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1), whatever is
-known of the others, and so has the same threshold on the scores of all records: the trade-off curve is concave, so
-that means over records stay below it. Its area is Phi(mu / sqrt 2).
+A release with Gaussian noise is mu-Gaussian-differentially private. Where every record is included by a coin of
+its own, the test between "in" and "out" of any one record has at most the power of N(mu, 1) against N(0, 1),
+whatever is known of the others, and so has the same threshold on the scores of all records: the trade-off curve
+is concave, so that means over records stay below it. Its area is Phi(mu / sqrt 2).
 
 Source: Dong, Roth and Su, "Gaussian Differential Privacy" (2022), section 2.
 """
@@ -74,10 +74,8 @@ def words(context: AuditContext) -> tuple[str, ...]:
     )
 
 
-def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm | None:
-    """What a leak has taken: certified names, or members that are told better than by chance."""
-    if finding.verdict != "leak":
-        return None
+def harm_of(finding: Finding, result: AttackResult, truth: Bools) -> Harm:
+    """What a leak would have taken: certified names, or members that are told better than by chance."""
     names, area = _named(result), finding.metrics.get("auc")
     if names is not None and names.any():
         right = int((names & truth).sum())

@@ -199,6 +199,11 @@ def run(
     help="The same messages captured again, of the same records: measures their noise. May be repeated.",
 )
 @click.option(
+    "--gallery",
+    type=click.Path(path_type=Path),
+    help="Folder of candidates that may be in the messages: images (with --plan), or gallery.npz of features.",
+)
+@click.option(
     "--infer", is_flag=True, help="Read fields that declare no kind as what their arrays are, and say why."
 )
 @click.option("-o", "--output", type=Output(folder=True), help="Run folder; default runs/<name>-<UTC time>.")
@@ -220,6 +225,7 @@ def audit(
     transcript: Path,
     plan: Path | None,
     again: tuple[Path, ...],
+    gallery: Path | None,
     infer: bool,
     output: Path | None,
     minutes: float,
@@ -249,6 +255,7 @@ def audit(
         command=_command(),
         again=again,
         infer=infer,
+        gallery=gallery,
         minutes=minutes,
     )
     folder, record = audit_transcript(transcript, plan, output, options)

@@ -97,6 +97,7 @@ class AttackFacts:
             was run. Empty: nobody knows before it has run.
         cost: Seconds over the cells of a seed; None: a dry run names it as not estimated.
         stronger: A key that is one of several names, each of which makes a stronger attack than the one before it.
+        takes_gallery: Whether a gallery of candidates, without anybody's knowledge of who is in, is enough for it.
     """
 
     gives: tuple[ResultKind, ...]
@@ -105,6 +106,7 @@ class AttackFacts:
     reads: tuple[Readable | tuple[Readable, ...], ...] = ()
     cost: Cost | None = None
     stronger: str = ""
+    takes_gallery: bool = False
 
     def applies(self, seen: Collection[str]) -> bool:
         """Whether it reads something of a view that shows these kinds of things."""

@@ -265,8 +265,8 @@ def make_game(
     if not questions:
         raise NotRunError("no record outside the clients shares a label with theirs: there is nobody to tell from")
     sizes = {client.name: np.bincount(client.labels, minlength=classes) for client in clients}
-    whole = joined("gallery", [*clients, strangers.take(np.flatnonzero(~held))])
-    gallery = whole.take(seeds.numpy("gallery").permutation(len(whole)))
+    whole = joined("candidates", [*clients, strangers.take(np.flatnonzero(~held))])
+    gallery = whole.take(seeds.numpy("candidates kept").permutation(len(whole)))
     return MembershipGame(questions, sizes, population, simulate, seeds, gallery=gallery)
 
 

@@ -29,7 +29,7 @@ from fedassay.support.types import Floats, Ints
 
 if TYPE_CHECKING:
     from fedassay.backbones.base import Backbone
-    from fedassay.exchange.linear import Enters
+    from fedassay.exchange.blocks import Enters
     from fedassay.exchange.models import ScoringModel
     from fedassay.privacy.reruns import Experiment
 

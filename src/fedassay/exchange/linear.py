@@ -10,7 +10,7 @@ have no such kind declares its own by `fedassay.contracts.method.Outcome.enters`
 | `class_counts` | ones, by class |
 | `class_sums`, or `class_means` or `mixture_means` (one component a class) beside counts | features, by class |
 | `second_moment`, `regularised_gram`, `inverse_gram` | products x x^T, over all records |
-| `class_second_moments`, or `class_covariances` or `mixture_covariances` beside means and counts | products, squares or squared norms, by class |
+| `class_second_moments`, or class-wise covariances beside means and counts | products or squares, by class |
 | `ridge_weights` beside a regularised moment | features, by class |
 | `magnitude_mean` beside a number of records | Fourier magnitudes of images, over all records |
 
@@ -19,13 +19,13 @@ A ridge that is only known up to its size is left out of the products (`free_rid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.exchange.blocks import LinearBlock, Of
 from fedassay.exchange.feature_sources import message_mixtures
 from fedassay.exchange.message import Message, MessageField
 from fedassay.exchange.ridge import regularised, square
@@ -34,54 +34,6 @@ from fedassay.mixtures.packed import unpack_lower
 from fedassay.support.types import Floats, Ints
 
 Matrix = NDArray[np.float64]
-Of = Literal["ones", "features", "squares", "norms", "magnitudes"]
-
-
-@dataclass(frozen=True, eq=False)
-class LinearBlock:
-    """One sum over the records of a sender.
-
-    Attributes:
-        field: The fields that it is read from.
-        of: What is summed of a record: a named vector, or what makes vectors (n, p) of features (n, d).
-        power: 1: the vector u itself; 2: u u^T.
-        by_class: Whether there is a sum of each class, or one over all records.
-        total: The sum: (p,) or (p, p), with a first axis of C classes where it is by class.
-        noise: Standard deviation of the declared Gaussian noise on an isometric coordinate of the sum, shape (C,)
-            or (1,); 0: none.
-        rounding: Standard deviation of what the transport has rounded off a coordinate, in the same shape.
-        free_ridge: Whether an unknown multiple of the identity is in the sum.
-        classes: Which classes were sent, shape (C,); all where the block is over all records.
-    """
-
-    field: str
-    of: Of | Callable[[Floats], Matrix]
-    power: Literal[1, 2]
-    by_class: bool
-    total: Matrix
-    noise: Matrix
-    rounding: Matrix
-    free_ridge: bool = False
-
-    @property
-    def width(self) -> int:
-        """Length p of the vector."""
-        return int(self.total.shape[-1])
-
-    @property
-    def equations(self) -> int:
-        """Numbers that are told: products count once."""
-        each = self.width if self.power == 1 else self.width * (self.width + 1) // 2
-        return each * (len(self.total) if self.by_class else 1)
-
-    @property
-    def error(self) -> Matrix:
-        """Standard deviation of noise and rounding together."""
-        return np.asarray(np.hypot(self.noise, self.rounding))
-
-
-Enters = Callable[[Message, int], Sequence[LinearBlock]]
-"""Reads the blocks of a message of so many classes."""
 
 
 def linear_blocks(message: Message, classes: int, sizes: Ints | None = None) -> tuple[LinearBlock, ...]:

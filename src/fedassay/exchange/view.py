@@ -15,7 +15,7 @@ from fedassay.support.errors import DataError
 from fedassay.support.types import Frozen
 
 if TYPE_CHECKING:
-    from fedassay.exchange.linear import Enters
+    from fedassay.exchange.blocks import Enters
     from fedassay.exchange.models import Generator, ScoringModel
 
 

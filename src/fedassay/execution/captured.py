@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedassay.audits.claim.captured_again import measured_noise
+from fedassay.data.gallery import gallery_of
 from fedassay.exchange.cost import seconds_of
 from fedassay.exchange.inference.infer import Inferred, infer_kinds, with_inferred
 from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
@@ -65,6 +66,8 @@ class AuditOptions:
     """Transcripts of the same messages captured again, of the same records: they measure the noise."""
     infer: bool = False
     """Whether fields that declare no kind are read as what their arrays are."""
+    gallery: Path | None = None
+    """Folder of candidates that may be in the messages."""
 
 
 def audit_transcript(
@@ -107,9 +110,16 @@ def audit_transcript(
         if scenario is not None:
             prepared = prepare(scenario.plan, scenario.base, scenario.plan.seeds[0], device, progress)
             _matches(transcript, prepared, scenario)
-        case = case_of_transcript(transcript, scenario, prepared, Place(work, device, progress), again)
+        gallery = None
+        if options.gallery is not None:
+            extract = None if prepared is None or prepared.backbone is None else prepared.backbone.extract
+            gallery = gallery_of(options.gallery, transcript.classes, extract)
+        place = Place(work, device, progress)
+        case = case_of_transcript(transcript, scenario, prepared, place, again, gallery)
         case.similarity()  # wrong weights must be found before anything is written
         resolved = _described(case, transcript, scenario, folder, tuple(zip(options.again, again, strict=True)))
+        if gallery is not None:
+            resolved["candidates"] = {"folder": encodable(str(options.gallery)), "count": len(gallery)}
         if options.infer:
             resolved["transcript"]["inferred"] = [_said(each) for each in inferred]
         key = key_of_digests() if options.redact else None

@@ -54,6 +54,7 @@ class Known:
         backbone: The frozen feature extractor, or None.
         classes: Number of classes C.
         shared: Results that cells of one run share, by content key.
+        gallery: Candidates that somebody gave for captured messages, or None.
     """
 
     clients: tuple[Records, ...]
@@ -64,6 +65,7 @@ class Known:
     backbone: Backbone | None
     classes: int
     shared: dict[str, object] = field(default_factory=dict)
+    gallery: Records | None = None
 
 
 @dataclass(frozen=True)

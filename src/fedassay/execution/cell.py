@@ -59,11 +59,13 @@ class Work:
     Attributes:
         case: What there is to do.
         stages: How long each stage took, and what failed; the other stages go on.
+        seen: What the adversary sees; None before it does.
         coverage: Says of findings whether everything that applies to what was seen was tried.
     """
 
     case: Case
     stages: Stages = field(init=False)
+    seen: View | None = field(init=False, default=None)
     coverage: Callable[[Sequence[Finding]], tuple[Coverage, ...]] = field(
         init=False, default_factory=lambda: _no_coverage
     )
@@ -107,7 +109,7 @@ class Work:
 
     def _audited(self, produced: Produced, accounted: Accounted) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
-        seen = visible(produced.outcome, self.case.threat)
+        seen = self.seen = visible(produced.outcome, self.case.threat)
         results, reasons, idle = self._attack(seen)
         context = self._context(produced, accounted, seen)
         case = self.case
@@ -223,6 +225,8 @@ class Work:
     def game(self) -> MembershipGame:
         """Membership questions about the clients; none where nobody is there to ask about or compare with."""
         case, known = self.case, self.case.known
+        if known.gallery is not None:
+            return self._of_gallery(known.gallery)
 
         def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
             return visible(case.source.again(clients, seeds), case.threat)
@@ -232,6 +236,15 @@ class Work:
             return make_game(known.clients, known.test, known.attacker, simulate, seeds, classes=known.classes)
         except NotRunError:
             return no_questions()
+
+    def _of_gallery(self, gallery: Records) -> MembershipGame:
+        """The same candidates for every sender of captured messages, of whom nobody knows how many are in."""
+        if self.seen is None:
+            return no_questions()
+        senders = dict.fromkeys(message.sender for message in self.seen.from_clients())
+        seeds = self._seeds_of_all_cells("game", self.case.entry.label)
+        game = replace(no_questions(), questions=dict.fromkeys(senders, gallery), sizes={}, seeds=seeds)
+        return replace(game, gallery=gallery)
 
     def _seeds_of_all_cells(self, *path: str) -> Seeds:
         """Streams that the cells of one seed have in common."""

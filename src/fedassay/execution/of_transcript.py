@@ -16,6 +16,7 @@ import numpy as np
 
 from fedassay.audits.claim.captured import captured_claim
 from fedassay.audits.inversion.captured import captured_inversions
+from fedassay.audits.membership.captured import captured_gallery
 from fedassay.audits.message.captured import captured_findings
 from fedassay.audits.reconstruction.captured import captured_image_findings
 from fedassay.contracts.attack import Attack, AttackResult
@@ -32,7 +33,7 @@ from fedassay.execution.of_plan import similarity_of
 from fedassay.execution.prepare import Prepared
 from fedassay.execution.stages import Stages
 from fedassay.plan.schema import Component, Scenario
-from fedassay.plan.wiring import attacks_for, message_attacks
+from fedassay.plan.wiring import attacks_for, gallery_attacks, message_attacks
 from fedassay.privacy.tape import Tape
 from fedassay.records.record import Finding
 from fedassay.support.errors import NotRunError
@@ -53,6 +54,7 @@ def case_of_transcript(
     prepared: Prepared | None,
     place: Place,
     again: Sequence[Transcript] = (),
+    gallery: Records | None = None,
 ) -> Case:
     """What there is to do on a captured transcript.
 
@@ -63,9 +65,10 @@ def case_of_transcript(
             the controls, as records whose images are known.
         place: Where the work is done.
         again: The same messages captured again, of the same records.
+        gallery: Candidates that may be in the messages, or None.
     """
     seed = None if scenario is None else scenario.plan.seeds[0]
-    attacks = _attacks(scenario)
+    attacks = _attacks(scenario, gallery is not None)
     judge = _Judge(scenario is not None, _control_records(transcript, prepared), _known_images(prepared))
     spec, base = (None, Path()) if scenario is None else (scenario.plan.similarity.lpips, scenario.base)
     return Case(
@@ -80,6 +83,7 @@ def case_of_transcript(
             attacker=None if prepared is None else prepared.attacker,
             backbone=None if prepared is None else prepared.backbone,
             classes=transcript.classes,
+            gallery=gallery,
         ),
         threat=ThreatModel() if scenario is None else scenario.plan.threat,
         attacks=attacks,
@@ -123,11 +127,11 @@ class CapturedSource:
         raise NotRunError("captured messages have no tape")
 
 
-def _attacks(scenario: Scenario | None) -> tuple[Component[Attack], ...]:
-    """The attacks on messages, and the plan's own, whose parameters win."""
+def _attacks(scenario: Scenario | None, gallery: bool) -> tuple[Component[Attack], ...]:
+    """The attacks on messages, with a gallery those that take one, and the plan's own, whose parameters win."""
     given = () if scenario is None else scenario.attacks
     named = {part.name for part in given}
-    plain = [name for name in message_attacks() if name not in named]
+    plain = [name for name in (*message_attacks(), *(gallery_attacks() if gallery else ())) if name not in named]
     return (*(Component(name, name, lookup("attack", name)(), {}) for name in plain), *given)
 
 
@@ -157,6 +161,8 @@ class _Judge:
 
     def assess(self, audit: str, result: AttackResult, context: AttackedContext) -> list[Finding]:
         """Findings of an audit on one attack."""
+        if "named" in result.artifacts:
+            return [captured_gallery(audit, result, context)]
         if not attack_facts(result.attack).needs and result.reconstructions:
             return captured_inversions(audit, result, context)
         if not attack_facts(result.attack).needs:

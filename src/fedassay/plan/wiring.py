@@ -53,6 +53,11 @@ def message_attacks() -> list[str]:
     return [name for _, name in found]
 
 
+def gallery_attacks() -> list[str]:
+    """Names of the installed attacks that a gallery of candidates is enough for."""
+    return sorted(name for name, facts in _installed_attacks() if facts.takes_gallery)
+
+
 def _installed_attacks() -> Iterator[tuple[str, AttackFacts]]:
     for name in entries("attack"):
         try:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedassay.attacks.gallery.attack import KEY, Gallery
-from fedassay.attacks.gallery.certificate import named
+from fedassay.attacks.gallery.certificate import named, whole
 from fedassay.attacks.gallery.solving import exact_weights, posterior_weights
 from fedassay.attacks.gallery.system import system_of
 from fedassay.audits.membership.ceiling import highest_auc
@@ -19,7 +19,7 @@ from fedassay.contracts.attack import AttackResult, Knowledge
 from fedassay.contracts.membership import MembershipGame, is_member, make_game, visible
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.data.records import Records
-from fedassay.exchange.linear import LinearBlock
+from fedassay.exchange.blocks import LinearBlock
 from fedassay.exchange.release import exact
 from fedassay.exchange.transcript import SERVER, Message, MessageField
 from fedassay.exchange.view import ThreatModel, View
@@ -92,7 +92,7 @@ def test_members_are_named_exactly(name: str, make_task: MakeTask) -> None:
     "name", ["fedcgs", "fedcgs, summed", "fedncm", "fedpft, diag", "fedpft, full", "gh_ofl", "afl", "fed3r"]
 )
 def test_noised_messages_are_solved_without_a_certificate(name: str, make_task: MakeTask) -> None:
-    result, truth = attacked(METHODS[name], make_task(epsilon=8.0))
+    result, _truth = attacked(METHODS[name], make_task(epsilon=8.0))
     assert np.isfinite(result.scores[KEY]).all()
     assert not result.artifacts["whole"].any()
 
@@ -148,8 +148,8 @@ def test_weights_are_those_of_dense_least_squares(count: int) -> None:
     assert np.abs(solved(features, labels, sums(features, labels, inside)) - naive).max() < 1e-8
 
 
-def test_boxes_go_on_where_equations_end() -> None:
-    """114 equations: without boxes nothing is told of 130 candidates."""
+def test_boxes_go_on_where_equations_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """114 equations: without boxes nothing is told of 130 candidates, and nothing is certified."""
     rng = np.random.default_rng(0)
     features, labels = drawn(rng, 130)
     inside = rng.random(130) < 0.5
@@ -162,8 +162,11 @@ def test_boxes_go_on_where_equations_end() -> None:
     assert found.boxed
     assert found.unique
     assert np.abs(found.weights - inside).max() < 1e-6
+    assert whole(system, found, np.ones(130, np.int64))
     design = dense(features, labels)
     assert np.abs(np.linalg.lstsq(design, design @ inside, rcond=None)[0] - inside).max() > 0.25
+    monkeypatch.setattr("fedassay.attacks.gallery.solving.BOXED", 0)
+    assert not whole(system, exact_weights(system), np.ones(130, np.int64))
 
 
 def test_weights_that_are_not_unique_are_not_certified(make_task: MakeTask) -> None:
@@ -178,7 +181,7 @@ def test_weights_that_are_not_unique_are_not_certified(make_task: MakeTask) -> N
         np.concatenate([game.gallery.labels, twin.labels]),
         lambda _: np.concatenate([game.gallery.features, twin.features]),  # type: ignore[union-attr]
     )
-    place = list(game.questions.values())[0]
+    place = next(iter(game.questions.values()))
     row = int(np.flatnonzero(place.among(twin))[0])
     result = Gallery().run(
         visible(FedCGS().run(task), ThreatModel()), knowledge(task, replace(game, gallery=both))

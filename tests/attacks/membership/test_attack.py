@@ -384,6 +384,7 @@ def test_without_records_of_its_own_the_adversary_says_what_it_leaves_out(make_t
     result, truth, _ = asked(FedCGS(), task)
     assert set(result.scores) == {
         "messages/likelihood_ratio",
+        "messages/joint",
         "messages/lira_online",
         "model/loss",
         "model/lira_online",

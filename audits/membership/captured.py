@@ -1,0 +1,131 @@
+"""Who of a gallery is in captured messages: certificates, since nobody gave the truth.
+
+A leak is said where a certificate holds that was fixed beforehand: weights near whole numbers that reproduce the
+message, or names at a false-discovery rate of 1 % by decoys. The positive control is a message of the same sums
+over a half of the gallery, in the types of the captured one, which must be certified with exactly that half
+named; the negative one the same sums over candidates whose features were shuffled coordinate by coordinate,
+which no certificate may name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedassay.audits.evidence import Control, Figures, Result, Subject, by_arithmetic
+from fedassay.audits.verdict import conclude, not_run, with_harm
+from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.audit import AttackedContext
+from fedassay.contracts.membership import MembershipGame
+from fedassay.data.records import Records, joined
+from fedassay.exchange.release import exact
+from fedassay.exchange.transcript import SERVER, Message, MessageField
+from fedassay.exchange.view import View
+from fedassay.mixtures.packed import pack_lower
+from fedassay.records.facts import Harm
+from fedassay.records.record import Finding, Metric
+from fedassay.support.types import Bools
+
+Matrix = NDArray[np.float64]
+
+_EACH = 8
+"""Candidates of a label at most in a control that must be solved."""
+_NULL = "the same sums over candidates whose features were shuffled coordinate by coordinate"
+_HALF = "the same sums over a half of the gallery"
+
+
+def captured_gallery(audit: str, result: AttackResult, context: AttackedContext) -> Finding:
+    """One finding on all senders.
+
+    Args:
+        audit: Registered name.
+        result: With the artifacts `named`, `whole` and `clients`.
+        context: Its game's questions are the gallery, of each sender.
+    """
+    subject = Subject(audit, result.attack, "messages", "joint")
+    names = np.asarray(result.artifacts["named"], np.bool_)
+    senders = np.asarray(result.artifacts["clients"])
+    whole = np.asarray(result.artifacts["whole"], np.bool_)
+    gallery = next(iter(context.game.questions.values()))
+    if len(gallery) < 2:
+        return not_run(subject, "a gallery of one candidate has no half to make a control of")
+    told, right = _of_half(gallery, context, shuffled=False)
+    flagged, _ = _of_half(gallery, context, shuffled=True)
+    explained = sorted({str(sender) for sender in senders[whole]})
+    count, total = int(names.sum()), len(names)
+    shown = f"{int(told.sum())} of {len(gallery)} named, {'all rightly' if right else 'not the half'}"
+    finding = conclude(
+        subject,
+        Result(
+            test=by_arithmetic(count > 0),
+            shown=f"{count} of {total} candidates are named, and the messages of {len(explained)} of "
+            f"{len(context.game.questions)} sender(s) are explained as a whole",
+            leak="the messages name who of the gallery is in them",
+            undecided="the gallery may not hold the records that the messages were made of: one that does would "
+            "decide",
+        ),
+        Figures(
+            metrics={"records_named": Metric(value=float(count), n=total)},
+            assumptions=(
+                "names are certified: weights near whole numbers that reproduce a message, or a false-discovery "
+                "rate of 1 % by records that the attacker knows to be in none",
+            ),
+        ),
+        positive=Control(_HALF, bool(told.any() and right), shown, float(told.sum()), len(gallery), "named"),
+        negative=Control(
+            _NULL, bool(flagged.any()), f"{int(flagged.sum())} named", float(flagged.sum()), len(gallery), "named"
+        ),
+    )
+    harm = Harm(kind="named", of="record", count=count, total=total, mechanism="linear_in_members")
+    return with_harm(finding, harm)
+
+
+def solved_control(context: AttackedContext) -> Control:
+    """The attack on sums that it must solve: exact ones over a half of a few candidates of every label."""
+    asked = joined("candidates", list(context.game.questions.values()))
+    few = [np.flatnonzero(asked.labels == label)[:_EACH] for label in np.unique(asked.labels)]
+    gallery = asked.take(np.concatenate(few))
+    told, right = _of_half(gallery, context, shuffled=False)
+    shown = f"{int(told.sum())} of {len(gallery)} candidates named, {'' if right else 'not '}exactly the half"
+    words = "the same sums, exact, over a half of a few candidates of every label"
+    return Control(words, right, shown, float(told.sum()), len(gallery), "named")
+
+
+def _of_half(gallery: Records, context: AttackedContext, *, shuffled: bool) -> tuple[Bools, bool]:
+    """Who is named in sums over a half of the gallery, and whether that is the half."""
+    rng = context.seeds.numpy("membership", "candidates", "shuffled" if shuffled else "half")
+    half = np.zeros(len(gallery), np.bool_)
+    half[rng.permutation(len(gallery))[: max(1, len(gallery) // 2)]] = True
+    features = gallery.features.astype(np.float64)
+    if shuffled:
+        features = np.stack([rng.permutation(column) for column in features.T], axis=1)
+    sender = "control"
+    message = Message(0, sender, SERVER, _sums(features[half], gallery.labels[half], context))
+    sizes = np.bincount(gallery.labels[half], minlength=context.classes)
+    game: MembershipGame = replace(
+        context.game, questions={sender: gallery}, sizes={sender: sizes}, gallery=gallery, kept={}
+    )
+    result = context.attack(View((message,), context.classes, context.view.threat), game)
+    names = np.asarray(result.artifacts["named"], np.bool_)
+    return names, bool((names == half).all())
+
+
+def _sums(features: Matrix, labels: NDArray[np.int64], context: AttackedContext) -> dict[str, MessageField]:
+    """Class sums, and a second moment where the captured messages hold one, in their type."""
+    fields = [item for message in context.view.from_clients() for item in message.fields.values()]
+    kinds = {item.kind for item in fields}
+    floats = [item.dtype for item in fields if item.dtype.kind == "f" and item.dtype.itemsize >= 4]
+    kind = min(floats, key=lambda each: each.itemsize) if floats else np.dtype(np.float64)
+    sums = np.zeros((context.classes, features.shape[1]))
+    np.add.at(sums, labels, features)
+    found = {"A": MessageField(sums.astype(kind), "class_sums", exact())}
+    if kinds & {"second_moment", "regularised_gram", "inverse_gram"}:
+        packed = pack_lower(features.T @ features).astype(kind)
+        found["B"] = MessageField(packed, "second_moment", exact())
+    if kinds & {"mixture_covariances", "class_second_moments", "class_covariances"}:
+        squares = np.zeros_like(sums)
+        np.add.at(squares, labels, features**2)
+        found["S"] = MessageField(squares.astype(kind), "class_second_moments", exact())
+    return found

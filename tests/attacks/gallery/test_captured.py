@@ -1,0 +1,73 @@
+"""`fedassay audit T --gallery FOLDER`: names in captured messages, and none where the members are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedassay.contracts.method import MethodInput
+from fedassay.execution.captured import AuditOptions, audit_transcript
+from fedassay.methods.fedcgs.method import FedCGS
+from fedassay.methods.fedpft.method import FedPFT
+from fedassay.records.record import Finding
+from fedassay.support.errors import DataError
+
+MakeTask = Callable[..., MethodInput]
+
+
+def audited(folder: Path, gallery: Path) -> Finding:
+    """The finding on the gallery of an audit of captured messages."""
+    options = AuditOptions(device="cpu", quiet=True, gallery=gallery)
+    _, record = audit_transcript(folder / "sent", None, folder / "run", options)
+    assert not record.errors, record.errors
+    found = next(finding for finding in record.cells[0].findings if finding.attack == "gallery")
+    print(found.reason)
+    return found
+
+
+def written(folder: Path, features: np.ndarray, labels: np.ndarray) -> Path:
+    """A gallery of features."""
+    folder.mkdir()
+    np.savez(folder / "gallery.npz", features=features, labels=labels)
+    return folder
+
+
+@pytest.mark.parametrize("method", [FedCGS(secure_aggregation="all"), FedPFT(components=1, transport="float32")])
+def test_members_are_named_in_captured_messages(
+    method: FedCGS | FedPFT, make_task: MakeTask, tmp_path: Path
+) -> None:
+    task = make_task(clients=1, records=100)
+    method.run(task).transcript.save(tmp_path / "sent")
+    own, test = task.clients[0], task.test
+    rows = np.random.default_rng(0).permutation(len(own) + len(test))
+    features = np.concatenate([own.features, test.features])[rows]
+    gallery = written(tmp_path / "gallery", features, np.concatenate([own.labels, test.labels])[rows])
+    found = audited(tmp_path, gallery)
+    assert found.verdict == "leak"
+    assert found.harm is not None
+    assert (found.harm.kind, found.harm.count, found.harm.total) == ("named", 100, 397)
+
+
+def test_nobody_is_named_of_strangers(make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=100)
+    FedCGS().run(task).transcript.save(tmp_path / "sent")
+    found = audited(tmp_path, written(tmp_path / "gallery", task.test.features, task.test.labels))
+    assert found.verdict == "inconclusive"
+    assert "0 of 297 candidates are named" in found.reason
+
+
+@pytest.mark.parametrize("given", ["nothing", "images", "labels"])
+def test_a_wrong_gallery_is_one_clear_error(given: str, make_task: MakeTask, tmp_path: Path) -> None:
+    task = make_task(clients=1, records=20)
+    FedCGS().run(task).transcript.save(tmp_path / "sent")
+    folder = tmp_path / "gallery"
+    if given == "labels":
+        written(folder, task.test.features, task.test.labels + 7)
+    elif given == "images":
+        folder.mkdir()
+    said = {"nothing": "no such folder", "images": "--plan", "labels": "allowed: 0 to 9"}[given]
+    with pytest.raises(DataError, match=said):
+        audited(tmp_path, folder)
