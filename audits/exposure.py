@@ -76,15 +76,18 @@ def exposures(
         NotRunError: The control role is too small (by how many records, it says), or the method cannot be run.
     """
     alone = summed_only(context.view)
-    key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}"
+    if as_large and alone:
+        least = max(least, sum(len(client) for client in context.clients))
+    # How few are no control is part of the key: which audit asks first must decide nothing.
+    key = f"exposure/{context.release_key}/{records}/{alone}/{as_large}/{single}/{least}"
     kept = context.workplace.shared.get(key)
     if not isinstance(kept, tuple):
         groups = _groups(context, records, alone, "as_large" if as_large else "single" if single else "class")
         held = sum(len(client) for group in groups for client in group)
-        if as_large and alone:
-            least = max(least, sum(len(client) for client in context.clients))
         if held < least:
-            raise NotRunError(_too_few(held, least, context))
+            total = len(context.control)
+            words = _too_few(held, least, context)
+            raise NotRunError(words, role="control", held=total, needed=total + least - held)
         kept = tuple(_run(context, group, number, alone) for number, group in enumerate(groups))
         context.workplace.shared[key] = kept
     return kept

@@ -40,7 +40,7 @@ from fedassay.audits.evidence import (
 from fedassay.audits.stats.resampling import ALONE
 from fedassay.records.facts import ControlFact, ControlRole, Harm, Obstacle, ObstacleKind, TestFact
 from fedassay.records.record import Controls, Finding, Limit, NegativeControl, PositiveControl, Verdict
-from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.errors import FedassayError, Why
 
 
 class MissingControlsError(FedassayError):
@@ -221,8 +221,8 @@ def conclude(
     obstacle = _obstacle(rule, result)
     limit = result.limit() if verdict == "no_leak_found" and result.limit is not None else None
     if isinstance(limit, str):
+        obstacle = missing(limit, "no_power")
         verdict, reason, limit = "inconclusive", f"{limit}; {_ending(result)}", None
-        obstacle = Obstacle(kind="no_power")
     missed = next((control for control in case.positives if not control.detected), positive)
     reason = f"{result.about}: {reason}" if result.about else reason
     finding = _make(subject, verdict, reason, figures, missed, negative, limit)
@@ -252,7 +252,9 @@ def _obstacle(rule: Rule, result: Result) -> Obstacle | None:
     kind = OBSTACLES.get(rule)
     if kind is None:
         return None
-    return result.obstacle if kind == "unstated" and result.obstacle is not None else Obstacle(kind=kind)
+    if kind != "unstated":
+        return Obstacle(kind=kind)
+    return result.obstacle or missing(result.undecided)
 
 
 def _tested(result: Result) -> TestFact:
@@ -299,7 +301,7 @@ def inconclusive(
 ) -> Finding:
     """A finding that says nothing because something that a verdict needs could not be had; `obstacle`: what."""
     finding = _make(subject, "inconclusive", reason, figures or Figures(), positive, negative)
-    return finding.model_copy(update={"obstacle": obstacle or Obstacle(kind="unstated")})
+    return finding.model_copy(update={"obstacle": obstacle or missing(reason)})
 
 
 def not_run(
@@ -307,14 +309,14 @@ def not_run(
 ) -> Finding:
     """A finding that nothing was tried, and why."""
     finding = _make(subject, "not_run", reason, figures or Figures(), None, None)
-    return finding.model_copy(update={"obstacle": obstacle or Obstacle(kind="unstated")})
+    return finding.model_copy(update={"obstacle": obstacle or missing(reason, "not_possible")})
 
 
-def missing(error: NotRunError) -> Obstacle:
-    """What stood in the way, as an error that carries it says."""
-    if not error.role:
-        return Obstacle(kind="not_possible")
-    return Obstacle(kind="records_missing", role=error.role, held=error.held, needed=error.needed)
+def missing(why: str, otherwise: ObstacleKind = "unstated") -> Obstacle:
+    """What stood in the way: the records that a reason says are missing, or else a kind."""
+    if isinstance(why, Why) and why.role:
+        return Obstacle(kind="records_missing", role=why.role, held=why.held, needed=why.needed)
+    return Obstacle(kind=otherwise)
 
 
 def conclude_claim(

@@ -131,7 +131,14 @@ class InversionAudit(Parameters):
             exposed = self._exposed(source, len(used), setting)
         except NotRunError as error:
             reason = f"no positive control in the release's own shape: {error}; {result.shown}"
-            return inconclusive(subject, reason, figures, positive=raw, negative=negative, obstacle=missing(error))
+            return inconclusive(
+                subject,
+                reason,
+                figures,
+                positive=raw,
+                negative=negative,
+                obstacle=missing(error.why, "not_possible"),
+            )
         seeds = context.seeds.child("inversion", "limit", source.name)
         own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
         silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)

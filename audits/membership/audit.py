@@ -160,7 +160,7 @@ class MembershipAudit(Parameters):
             try:
                 own = exposed(context)
             except NotRunError as error:
-                own = str(error)
+                own = error.why
         # The method runs again for it, which is for nothing where nothing was scored.
         asked = _Asked(
             result,
@@ -192,7 +192,7 @@ class MembershipAudit(Parameters):
         try:
             asked = property_of(context, self.clients, self.property_label, self.property_share)
         except NotRunError as error:
-            return not_run(membership("clients", hold), str(error))
+            return not_run(membership("clients", hold), error.why)
         return property_finding(context, asked, self.client_runs)
 
     def _finding(self, key: str, asked: _Asked, context: AttackedContext) -> Finding:

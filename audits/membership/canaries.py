@@ -115,7 +115,7 @@ def canary_finding(context: AuditContext, count: int) -> Finding:
         rng = context.seeds.numpy("membership", "canaries")
         return _finding(_planted(context, count, rng), claim, context, rng)
     except NotRunError as error:
-        return not_run(membership("canaries", "one_run"), str(error))
+        return not_run(membership("canaries", "one_run"), error.why)
 
 
 def _audited_claim(context: AuditContext) -> PrivacyClaim:
@@ -156,7 +156,7 @@ def _positives(
     try:
         own = _own_shape(context, owner)
     except NotRunError as error:
-        return None, Positives((), (alone,), str(error))
+        return None, Positives((), (alone,), error.why)
     words = f"the method's own run without privacy on {int(own.included.sum())} canaries of control records"
     return own, Positives((bounds(own.score, own.included).control(words, own_shape=True),), (alone,))
 
@@ -229,7 +229,12 @@ def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -
     free = context.test.without(*context.clients)
     chosen = rng.permutation(len(free))[:count]
     if len(chosen) < LEAST:
-        raise NotRunError(f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role")
+        raise NotRunError(
+            f"{len(chosen)} canaries; at least {LEAST} are needed, from records of the test role",
+            role="test",
+            held=len(chosen),
+            needed=LEAST,
+        )
     return _mislabelled(free.take(np.sort(chosen)), context.classes, rng)
 
 
@@ -282,7 +287,10 @@ def _own_shape(context: AuditContext, owner: Records) -> _Scored:
     if len(control) < LEAST:
         raise NotRunError(
             f"canaries that the method is known to give away need {LEAST} control records, and there are "
-            f"{len(control)}: {LEAST - len(control)} more in data.split.control would decide"
+            f"{len(control)}: {LEAST - len(control)} more in data.split.control would decide",
+            role="control",
+            held=len(control),
+            needed=LEAST,
         )
     canaries = _mislabelled(control.take(rng.permutation(len(control))[:_OWN]), context.classes, rng)
     included = rng.permutation(len(canaries)) < len(canaries) // 2

@@ -61,7 +61,7 @@ def client_finding(context: AttackedContext, hold: Hold, most: int, runs: int) -
     try:
         return risk_finding(context, _own(context, most) if hold == "own" else _canaries(context, most), runs)
     except NotRunError as error:
-        return not_run(membership("clients", hold), str(error))
+        return not_run(membership("clients", hold), error.why)
 
 
 def _own(context: AttackedContext, most: int) -> Risk:
@@ -157,7 +157,7 @@ def property_finding(context: AttackedContext, asked: Property, runs: int) -> Fi
     try:
         return risk_finding(context, risk, runs)
     except NotRunError as error:
-        return not_run(membership("clients", "property"), str(error))
+        return not_run(membership("clients", "property"), error.why)
 
 
 def allowed_of_client(context: AttackedContext, swaps: Swaps) -> tuple[Allowed | None, tuple[str, ...]]:

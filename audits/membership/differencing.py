@@ -21,7 +21,7 @@ from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records, joined
 from fedassay.records.record import Finding
-from fedassay.support.errors import FedassayError, NotRunError
+from fedassay.support.errors import FedassayError, NotRunError, Why
 from fedassay.support.progress import Advance
 from fedassay.support.seeds import Seeds
 
@@ -87,18 +87,19 @@ def _own_shape(context: AuditContext, name: str, trials: int) -> tuple[tuple[Sco
     _, first = np.unique(control.labels, return_index=True)
     rest = control.take(np.setdiff1d(np.arange(len(control)), first))
     if len(first) < 2 or not np.isin(control.labels[first], rest.labels).any():
-        return (
-            None,
-            f"{len(control)} control records are too few for a release that must be found: 3 of a class would do",
+        words = (
+            f"{len(control)} control records are too few for a release that must be found: 3 of a class would do"
         )
+        return None, Why(words, "control", len(control), 3 * context.classes)
     owner = control.take(np.sort(first), name)
     try:
         with context.workplace.progress.step("informed adversary: control") as advance:
             found = _trials(context, context.exposed, owner, rest, min(trials, _CONTROLS), advance)
     except NotRunError as error:
-        return None, str(error)
+        return None, error.why
     if min(len(part) for part in found.audited) < 4:
-        return None, f"{len(control)} control records are too few for a release that must be found: more would do"
+        words = f"{len(control)} control records are too few for a release that must be found: more would do"
+        return None, Why(words, "control", len(control), 2 * max(len(control), 3 * context.classes))
     words = f"what the method sends without privacy of {len(owner)} control records, one of a class"
     return (found.audited, words), ""
 

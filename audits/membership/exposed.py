@@ -105,11 +105,14 @@ def exposed(context: AttackedContext) -> Exposed:
     if kept is None:
         try:
             kept = _exposed(context)
+        except NotRunError as error:
+            kept = error
         except FedassayError as error:
-            kept = str(error)
+            kept = NotRunError(str(error))
         context.workplace.shared[key] = kept
-    if not isinstance(kept, Exposed):
-        raise NotRunError(str(kept))
+    if isinstance(kept, NotRunError):
+        raise NotRunError(str(kept), role=kept.role, held=kept.held, needed=kept.needed)
+    assert isinstance(kept, Exposed)
     return kept
 
 
@@ -262,7 +265,10 @@ def _clients(labels: int, records: int) -> list[int]:
             return sizes
     raise NotRunError(
         f"the method's own run on records that it is known to give away needs {needed} control records, and there "
-        f"are {records}: {needed - records} more in data.split.control would decide"
+        f"are {records}: {needed - records} more in data.split.control would decide",
+        role="control",
+        held=records,
+        needed=needed,
     )
 
 

@@ -48,4 +48,4 @@ def _guarded(selection: str, find: Callable[[], Finding]) -> Finding:
     try:
         return find()
     except NotRunError as error:
-        return not_run(membership("informed", selection), str(error))
+        return not_run(membership("informed", selection), error.why)

@@ -295,7 +295,10 @@ def own_swaps(context: AttackedContext, unit: Unit = "record") -> Swaps:
     if len(control) < needed:
         raise NotRunError(
             f"{unit}s that the method is known to give away need {needed} control records, and there are "
-            f"{len(control)}: {needed - len(control)} more in data.split.control would decide"
+            f"{len(control)}: {needed - len(control)} more in data.split.control would decide",
+            role="control",
+            held=len(control),
+            needed=needed,
         )
     rng = control_seeds(context, "membership", "worst record").numpy("records")
     order = rng.permutation(len(control))[: 2 * each * len(labels)].reshape(2, -1)

@@ -150,7 +150,7 @@ def worst_record_finding(context: AttackedContext, most: int, runs: int) -> Find
         risk = Risk(unit, "worst", swaps, (own, f"{len(own.inside)} control {each}"), allowed, remarks)
         return risk_finding(context, risk, runs)
     except NotRunError as error:
-        return not_run(membership(f"{unit}s", "worst"), str(error))
+        return not_run(membership(f"{unit}s", "worst"), error.why)
 
 
 def risk_finding(context: AttackedContext, risk: Risk, runs: int) -> Finding:

@@ -138,7 +138,7 @@ class MemorizationAudit(Parameters):
         try:
             made, missing = self._overfitted(unseen, context), ""
         except NotRunError as error:
-            made, missing = (), str(error)
+            made, missing = (), error.why
         return _Controls(
             made, missing, self._copies(owners, dealt, context), self._negative(owners, dealt, context)
         )

@@ -106,7 +106,7 @@ def _remark(rule: str, result: AttackResult, context: AttackedContext) -> Findin
             readings += exposed.alike(context, largest)
     except NotRunError as error:
         readings = (exposed.by_hand(context, control_records(context), encoder(context) or plain, rule),)
-        undecided = str(error)
+        undecided = error.why
     return rule_finding(rule, result, context, readings, undecided)
 
 
@@ -196,7 +196,7 @@ def _nearly_known(
         largest = sorted(audited, key=len)[-_CONTROL_CLIENTS:]
         found = exposed.recovered(exposed.alike(context, largest), name, context)
     except NotRunError as error:
-        return [], [Control(release, False, str(error), own_shape=True)], str(error)
+        return [], [Control(release, False, error.why, own_shape=True)], error.why
     best = max(found, key=lambda each: (each.test.beats, len(each.matched.errors)))
     caught = any(each.test.beats for each in found)
     return [], [replace(best.control(release, detected=caught), own_shape=True)], ""
@@ -224,7 +224,7 @@ def _known(name: str, context: AttackedContext) -> tuple[list[Recovery], str]:
             if name == "collapsed_components":
                 readings += exposed.crowded(context)
     except NotRunError as error:
-        return [], str(error)
+        return [], error.why
     if name != "differences":
         readings = exposed.also_faintly_noised(readings, context)
     return exposed.recovered(readings, name, context), ""

@@ -133,7 +133,13 @@ def alike(context: AttackedContext, wanted: Sequence[Records]) -> tuple[Reading,
     group = [as_large(context, client, number) for number, client in enumerate(wanted)]
     group = [client for client in group if len(client)]
     if not group:
-        raise NotRunError("the control role has no records: give data.split.control a share")
+        needed = max((len(client) for client in wanted), default=1)
+        raise NotRunError(
+            "the control role has no records: give data.split.control a share",
+            role="control",
+            held=0,
+            needed=needed,
+        )
     name = "alike/" + "/".join(str(len(client)) for client in group)
     return tuple(read(exposure, context) for exposure in exposed_clients(context, group, name))
 
@@ -150,7 +156,10 @@ def before_and_after(context: AttackedContext) -> tuple[Reading, ...]:
     if len(dealt) < 2:
         raise NotRunError(
             f"the control role has {len(context.control)} records; two of a class are needed: give "
-            "data.split.control more"
+            "data.split.control more",
+            role="control",
+            held=len(context.control),
+            needed=4 * context.classes,
         )
     first = joined("client/0", dealt[:1])
     kept = np.isin(dealt[1].labels, first.labels)

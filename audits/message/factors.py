@@ -41,7 +41,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.statistics import noise_of
 from fedassay.records.record import Finding, Limit, Metric, unmeasured
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NotRunError, Why
 
 MOST_SIZES = 4
 """Client sizes that get a control client: the smallest, the largest, and some between."""
@@ -258,9 +258,12 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
     available = len(context.control)
     missing = ""
     if sizes[-1] > available:
-        missing = (
+        missing = Why(
             f"the control role has {available} records, and the largest client {sizes[-1]}: give "
-            f"data.split.control at least {sizes[-1] - available} more"
+            f"data.split.control at least {sizes[-1] - available} more",
+            "control",
+            available,
+            sizes[-1],
         )
     noised = sorted(
         {item.kind for m in context.view.from_clients() for item in m.fields.values() if noise_of(item)}
@@ -273,7 +276,7 @@ def _known(audited: Sequence[Records], context: AttackedContext) -> _Known:
         readings = exposed.alike(context, [by_size[size] for size in chosen])
         readings = exposed.also_faintly_noised(readings, context)
     except NotRunError as error:
-        return _Known(missing=str(error))
+        return _Known(missing=error.why)
     tried = [
         (len(client), recovery)
         for reading in readings

@@ -33,7 +33,7 @@ from fedassay.exchange.transcript import AGGREGATE, SERVER, Message, MessageFiel
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric
 from fedassay.support.adjacency import class_counts_public
-from fedassay.support.errors import NotRunError
+from fedassay.support.errors import NotRunError, Why
 from fedassay.support.types import Ints
 
 Matrix = NDArray[np.float64]
@@ -240,15 +240,16 @@ def _known(context: AttackedContext) -> tuple[Control | None, str]:
     rng = control_seeds(context, "message", "histograms").numpy()
     clients = _control_clients(context, rng)
     if not clients:
-        return None, (
+        words = (
             f"the control role has {len(context.control)} records; {2 * _PER_CLASS} of two classes are needed for "
             "a client with a known histogram: give data.split.control more"
         )
+        return None, Why(words, "control", len(context.control), 2 * _PER_CLASS * context.classes)
     group = clients[:2] if summed_only(context.view) else clients
     try:
         readings = [read(exposure, context) for exposure in exposed_clients(context, group, "histograms")]
     except NotRunError as error:
-        return None, str(error)
+        return None, error.why
     release = "the method's own messages without privacy, of control clients of two classes each"
     controls = []
     for reading in also_faintly_noised(readings, context):

@@ -41,7 +41,7 @@ from fedassay.audits.reconstruction.selections import (
     set_selections,
 )
 from fedassay.audits.simulation import noised
-from fedassay.audits.verdict import conclude, inconclusive
+from fedassay.audits.verdict import conclude, inconclusive, missing
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
@@ -149,7 +149,7 @@ class ReconstructionAudit(Parameters):
         try:
             exposed = self._exposed(reconstruction, context)
         except NotRunError as error:
-            return str(error)
+            return error.why
         made = identified(exposed.made, exposed.clients, 2)
         if not made.source.paired:
             return f"of {len(made.images)} vectors of control records, too few are a record's own feature"
@@ -187,7 +187,7 @@ class ReconstructionAudit(Parameters):
             held = joined("control", exposed.clients)
             sets["own"] = _Set(exposed.made.images[:, 0], held.images, held.groups)
         except NotRunError as error:
-            missing = str(error)
+            missing = error.why
         judged: dict[tuple[str, str], Closeness] = {}
         for kind, each in sets.items():
             judged |= self._judged_sets(name, kind, each, truth, context)
@@ -303,7 +303,8 @@ class ReconstructionAudit(Parameters):
         result = result_of(ours, compared.others, source.name, noised=noised(context))
         if isinstance(compared.own, str):
             reason = f"no positive control in the release's own shape: {compared.own}; {result.shown}"
-            return inconclusive(subject, reason, figures, positive=raw, negative=negative)
+            obstacle = missing(compared.own, "not_possible")
+            return inconclusive(subject, reason, figures, positive=raw, negative=negative, obstacle=obstacle)
         if compared.runs is not None:
             seeds = context.seeds.child("reconstruction", "limit", source.name, compared.selection)
             result = replace(

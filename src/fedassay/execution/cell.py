@@ -31,7 +31,7 @@ from fedassay.exchange.view import View
 from fedassay.exchange.whose import warnings_of
 from fedassay.execution import runfolder
 from fedassay.execution.case import AttackAuditEntry, Case, Produced
-from fedassay.execution.coverage import coverage
+from fedassay.execution.coverage import coverage, with_remedies
 from fedassay.execution.repeated import run_once
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.stages import Stages
@@ -286,6 +286,7 @@ class Work:
         sent: Released | None = None,
     ) -> FinishedCell:
         entry = self.case.entry
+        findings = with_remedies(findings, self.case.another)
         record = CellRecord(
             method=entry.method,
             label=entry.label,

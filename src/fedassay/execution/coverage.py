@@ -17,11 +17,12 @@ from fedassay.exchange.view import View
 from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
+from fedassay.records.facts import Obstacle
 from fedassay.records.record import Coverage, Finding
 from fedassay.support.errors import PlanError
 from fedassay.support.registry import entries
 
-_ROLES: tuple[Role, ...] = ("private", "attacker", "control")
+_ROLES: tuple[Role, ...] = ("private", "attacker", "control", "test")
 
 
 def seen_kinds(view: View) -> frozenset[str]:
@@ -145,9 +146,12 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
         finding: It.
         another: Whose plan names the keys and their present values.
     """
+    obstacle = finding.obstacle
+    if obstacle is not None and obstacle.kind == "records_missing":
+        return _records_missing(obstacle, another)
     positive, negative = finding.controls.positive, finding.controls.negative
     private, attacker, control = (
-        f"data.split.{role}" if another is None else another.share(role) for role in _ROLES
+        f"data.split.{role}" if another is None else another.share(role) for role in _ROLES[:3]
     )
     if positive is None or negative is None:
         return f"more records for its controls ({control}; {attacker})"
@@ -163,3 +167,22 @@ def would_decide(finding: Finding, another: NextRun | None = None) -> str:
     return (
         f"more records ({private}), or a run of this release alone, so that its level is corrected for fewer tests"
     )
+
+
+def _records_missing(obstacle: Obstacle, another: NextRun | None) -> str:
+    """So many more records of a role, with its key in the plan."""
+    role = next((role for role in _ROLES if role == obstacle.role), None)
+    where = f"data.split.{obstacle.role}" if role is None or another is None else another.share(role)
+    if obstacle.held is None or obstacle.needed is None:
+        return f"more records of the {obstacle.role} role ({where})"
+    return f"{obstacle.needed - obstacle.held:,} more records of the {obstacle.role} role ({where})"
+
+
+def with_remedies(findings: Sequence[Finding], another: NextRun | None) -> list[Finding]:
+    """The findings, each with the change of the plan that would decide it, where records are what is missing."""
+    return [
+        finding
+        if another is None or (remedy := another.remedy(finding.obstacle)) is None
+        else finding.model_copy(update={"remedy": remedy})
+        for finding in findings
+    ]

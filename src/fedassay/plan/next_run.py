@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
@@ -13,6 +14,7 @@ from fedassay.data.roles import Role
 from fedassay.plan.estimate import method_seconds
 from fedassay.plan.schema import Cell, Scenario
 from fedassay.plan.standard import meets
+from fedassay.records.facts import Change, Obstacle, Remedy
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,36 @@ class NextRun:
         share = getattr(self.scenario.plan.data.split, role)
         count = "" if self.sizes is None else f", {getattr(self.sizes, role):,} records"
         return f"data.split.{role}, now {'a tenth of the other shares' if share is None else f'{share:g}'}{count}"
+
+    def remedy(self, obstacle: Obstacle | None) -> Remedy | None:
+        """The change of the plan that gives an audit the records that it lacks; None where none is known to.
+
+        Shares of roles are of one data set, so that as many records more take that much more of it. A tenth is
+        added, since shares are rounded class by class. Where the other roles leave too little, they shrink alike.
+        """
+        if obstacle is None or obstacle.kind != "records_missing" or self.sizes is None:
+            return None
+        held, needed = obstacle.held, obstacle.needed
+        split = self.scenario.plan.data.split
+        given = {role: getattr(split, role) for role in ("private", "attacker", "public", "test", "control")}
+        if obstacle.role not in given or held is None or needed is None or needed <= held:
+            return None
+        known = {role: share for role, share in given.items() if share and getattr(self.sizes, role)}
+        if not known:
+            return None
+        # Where the control role has no share of its own, it takes a tenth of the others'.
+        kept = 1.0 if given["control"] is not None else 0.9
+        records = sum(getattr(self.sizes, role) for role in known) / sum(known.values()) / kept
+        share = math.ceil(1.1 * needed / records * 1000) / 1000
+        others = {role: part for role, part in given.items() if part and role != obstacle.role}
+        before = given[obstacle.role]
+        changes = [Change(key=f"data.split.{obstacle.role}", before=before, after=share)]
+        if (over := sum(others.values()) + share) > 1:
+            scale = (1 - share) / (over - share)
+            if share >= 0.9 or scale < 0.5:
+                return None
+            changes += [
+                Change(key=f"data.split.{role}", before=part, after=math.floor(part * scale * 1000) / 1000)
+                for role, part in others.items()
+            ]
+        return Remedy(changes=tuple(changes))

@@ -27,6 +27,26 @@ class MissingExtraError(FedassayError, ImportError):
     """An optional package is not installed; the message names the extra of fedassay that brings it."""
 
 
+class Why(str):
+    """Why something could not be had, in words, with whose records are missing as data beside them.
+
+    Attributes:
+        role: Whose: a data role, or `clients`; empty where no records are missing.
+        held: How many of them there are.
+        needed: How many would do.
+    """
+
+    role: str
+    held: int | None
+    needed: int | None
+
+    def __new__(cls, words: str, role: str = "", held: int | None = None, needed: int | None = None) -> Why:
+        """The words, and what they are about."""
+        made = super().__new__(cls, words)
+        made.role, made.held, made.needed = role, held, needed
+        return made
+
+
 class NotRunError(FedassayError):
     """A part of a cell cannot be run on what it was given; the message becomes the `not_run` reason.
 
@@ -41,6 +61,11 @@ class NotRunError(FedassayError):
     ) -> None:
         super().__init__(message)
         self.role, self.held, self.needed = role, held, needed
+
+    @property
+    def why(self) -> Why:
+        """The message, and what is missing beside it."""
+        return Why(str(self), self.role, self.held, self.needed)
 
 
 class NothingToReadError(NotRunError):
