@@ -206,7 +206,8 @@ def _component(kind: str, entry: Entry) -> str:
     plans = _plans_with(kind, entry.name)
     if plans:
         parts += ["## Plans that ship with it", "\n".join(f"- `{plan}`" for plan in plans)]
-    written = [page for page in (f"{entry.name}.md",) if (DOCS / page).is_file()]
+    pages = (f"{entry.name}_attack.md", f"{entry.name}.md")
+    written = [page for page in pages if (DOCS / page).is_file()][:1]
     parts += [f"More on it: [{_title(DOCS / page)}](../{page})." for page in written]
     shown = path.relative_to(PACKAGE).as_posix()
     parts.append(
