@@ -1,0 +1,103 @@
+"""What is missing is data from where it is known to the advice, and the advice, followed, changes the state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedassay
+from fedassay.contracts.sizes import Sizes
+from fedassay.execution.coverage import would_decide
+from fedassay.plan.next_run import NextRun
+from fedassay.plan.resolve import resolve
+from fedassay.plan.schema import Plan
+from fedassay.records.facts import Obstacle
+from fedassay.records.record import Controls, Finding, NegativeControl, PositiveControl
+
+
+def plan(control: float | None, **split: float) -> dict[str, Any]:
+    shares = {"private": 0.1, "attacker": 0.2, "test": 0.2, "public": 0.05, **split}
+    return {
+        "name": "remedies",
+        "seeds": [0],
+        "data": {"name": "digits", "split": {**shares, **({} if control is None else {"control": control})}},
+        "clients": {"count": 3, "partition": "iid"},
+        "backbone": {"name": "pixels"},
+        "privacy": {"epsilon": "inf", "delta": 1e-5},
+        "methods": [{"fedncm": {}}],
+        "attacks": [{"message_algebra": {}}],
+        "audits": [{"message": {}}],
+    }
+
+
+def next_run(control: float | None, **split: float) -> NextRun:
+    scenario = resolve(Plan.model_validate(plan(control, **split)), Path.cwd(), "plan")
+    sizes = Sizes(
+        private=180, attacker=360, public=90, test=360, control=int(1800 * (control or 0)), clients=3, classes=10,
+        image=(8, 8, 1), width=64, backbone=0.0,
+    )  # fmt: skip
+    return NextRun(scenario, scenario.cells[0], sizes)
+
+
+def missing(role: str, held: int, needed: int) -> Finding:
+    """As where no control could be made in the release's own shape, and that of the attack alone was caught."""
+    return Finding(
+        audit="membership",
+        attack="membership",
+        verdict="inconclusive",
+        reason="the words say nothing of it",
+        controls=Controls(
+            positive=PositiveControl(release="known", caught=True),
+            negative=NegativeControl(release="nobody's", flagged=False),
+        ),
+        obstacle=Obstacle(kind="records_missing", role=role, held=held, needed=needed),
+    )
+
+
+def test_the_advice_is_what_is_missing_and_not_what_controls_suggest() -> None:
+    words = would_decide(missing("control", 0, 60), next_run(0.0))
+    assert words.startswith("60 more records of the control role (data.split.control")
+    assert "private" not in words
+
+
+@pytest.mark.parametrize(("held", "needed"), [(0, 60), (20, 60), (0, 2)])
+def test_the_change_gives_as_many_records_as_are_needed(held: int, needed: int) -> None:
+    run = next_run(held / 1800)
+    remedy = run.remedy(missing("control", held, needed).obstacle)
+    assert remedy is not None
+    (change,) = remedy.changes
+    assert change.key == "data.split.control"
+    assert isinstance(change.after, float)
+    assert needed <= 1800 * change.after <= 1.3 * needed + 4
+
+
+def test_shares_that_would_exceed_the_data_make_room() -> None:
+    run = next_run(0.05, private=0.4, attacker=0.3, test=0.2)
+    remedy = run.remedy(missing("control", 90, 180).obstacle)
+    assert remedy is not None
+    after = {change.key: change.after for change in remedy.changes}
+    total = sum(float(share) for share in after.values())
+    assert total <= 1.0
+    assert set(after) == {f"data.split.{role}" for role in ("control", "private", "attacker", "test", "public")}
+
+
+def test_nothing_is_proposed_where_nobody_knows_how_many() -> None:
+    run = next_run(0.05)
+    assert run.remedy(None) is None
+    assert run.remedy(Obstacle(kind="control_missed")) is None
+    assert run.remedy(Obstacle(kind="records_missing", role="clients", held=3, needed=9)) is None
+
+
+def test_the_advice_followed_changes_the_state(tmp_path: Path) -> None:
+    first = fedassay.run(plan(0.0), tmp_path / "first", progress=False)
+    open_ = [f for f in first.record.cells[0].findings if f.obstacle and f.obstacle.kind == "records_missing"]
+    assert open_
+    assert all(finding.verdict == "inconclusive" and finding.remedy is not None for finding in open_)
+    changes = [change for finding in open_ if finding.remedy for change in finding.remedy.changes]
+    control = max(float(change.after) for change in changes if change.key == "data.split.control")
+    second = fedassay.run(plan(control), tmp_path / "second", progress=False)
+    verdicts = {(f.audit, f.source, f.selection): f.verdict for f in second.record.cells[0].findings}
+    for finding in open_:
+        assert verdicts[finding.audit, finding.source, finding.selection] != "inconclusive", finding.source
