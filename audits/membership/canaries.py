@@ -195,9 +195,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
             shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
             f"{ours.corrected:.3g}, accounted {context.accounted.epsilon:.3g}, claimed {claim.epsilon:g}",
             leak="canaries show more than is claimed",
-            harm=Harm(
-                kind="members", of="canary", total=count, metric="observed", value=ours.shown, mechanism="canaries"
-            ),
+            harm=_harm(ours.shown, count),
             worse=below,
             undecided=positives.missing,
             limit=lambda: (
@@ -222,6 +220,10 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
         also=also,
         negative=negative.control("the same scores, against coins drawn after the run"),
     )
+
+
+def _harm(shown: float, count: int) -> Harm:
+    return Harm(kind="members", of="canary", total=count, metric="observed", value=shown, mechanism="canaries")
 
 
 def make_canaries(context: AuditContext, count: int, rng: np.random.Generator) -> Records:

@@ -149,7 +149,7 @@ def _vectors(source: VectorSource, result: AttackResult, context: AttackedContex
 
     def asked(found: Matrix, against: Sequence[Records]) -> Identification | None:
         held = dict(zip(own, zip(own.values(), against, strict=True), strict=True))
-        draws = context.seeds.numpy("message", source.name, "gallery")
+        draws = context.seeds.numpy("message", source.name, "identification")
         return identification(found, source.labels, held, context.fresh, encode, draws, tests=context.bounds)
 
     (ours, named), test = recovery(list(truths.values())), context.test

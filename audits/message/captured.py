@@ -214,16 +214,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
                 kind="exact", of="record", count=sure, total=int(sizes.sum()) or None, mechanism="second_moment"
             ),
             undecided=_unfactored(expected, reasons, beyond, sizes),
-            limit=lambda: Limit(
-                metric="share",
-                value=rule_of_three(len(reasons)),
-                n=len(reasons),
-                words=f"0 of {len(reasons)} messages gave a record away; controls of up to {largest} records were "
-                "recovered",
-                of="message",
-                scope="population",
-                planted="factored_client",
-            ),
+            limit=partial(_share_of_messages, len(reasons), largest),
         ),
         {
             "expected_error": _expected(expected),
@@ -246,6 +237,18 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
             n=len(wrong),
             detail="median expected error",
         ),
+    )
+
+
+def _share_of_messages(messages: int, largest: int) -> Limit:
+    return Limit(
+        metric="share",
+        value=rule_of_three(messages),
+        n=messages,
+        words=f"0 of {messages} messages gave a record away; controls of up to {largest} records were recovered",
+        of="message",
+        scope="population",
+        planted="factored_client",
     )
 
 

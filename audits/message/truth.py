@@ -315,18 +315,31 @@ def result_of(
         about=about,
         worse="the class means" if ours.worse else "",
         near_copies=matched.exact,
-        harm=Harm(
-            kind="exact" if matched.exact else "members",
-            of="record",
-            count=matched.exact or None,
-            total=matched.records,
-            metric="fraction_recovered" if matched.exact else "relative_error",
-            value=ours.share if matched.exact else ours.median,
-            mechanism=name,
-        ),
+        harm=_harm(ours, name),
         undecided=undecided,
         limit=limit,
     )
+
+
+def _harm(ours: Recovery, name: str) -> Harm:
+    """What a leak takes: exact features; or records that vectors name among others; or signs of who took part."""
+    matched, named = ours.matched, ours.named
+    if matched.exact:
+        return Harm(
+            kind="exact",
+            of="record",
+            count=matched.exact,
+            total=matched.records,
+            metric="fraction_recovered",
+            value=ours.share,
+            mechanism=name,
+        )
+    if named is not None and named.test.p <= 0.05 / ours.tests:
+        hits = int(named.hits.sum())
+        return Harm(
+            kind="named", of="record", count=hits, total=len(named.hits), metric="identified", mechanism=name
+        )
+    return Harm(kind="members", of="record", metric="relative_error", value=ours.median, mechanism=name)
 
 
 def recovery_limit(ours: Recovery, known: Sequence[Recovery]) -> Limit | str:

@@ -27,7 +27,6 @@ SOURCES = {
     "gradient": "gradients",
     "singletons": "sums over a single record",
     "collapsed_components": "mixture components of a single record",
-    "few_records": "mixture components of a few records",
     "exact_counts": "record counts, which are sent as they are",
     "derivable_counts": "class sums and second moments together",
     "rank": "the rank of second moments",
@@ -148,8 +147,9 @@ def _exact(harm: Harm, _finding: Finding) -> str:
     if harm.count is None and harm.total is not None and harm.low is not None:
         least = f"at least {short(100 * harm.low)} % of {harm.total:,}"
         return f"the features of {least} {whose} were recovered exactly {_from(harm)}"
-    whose = harm.of.replace("_", " ") if harm.count == 1 and harm.total is None else whose
-    many = f"the features of {_of(harm.count, harm.total, alone='single')} {whose}"
+    total = None if harm.total == 1 else harm.total
+    whose = harm.of.replace("_", " ") if harm.count == 1 and total is None else whose
+    many = f"the features of {_of(harm.count, total, alone='single')} {whose}"
     return f"{many} were recovered exactly {_from(harm)}"
 
 
