@@ -15,6 +15,7 @@ from scipy.stats import chi2
 
 from fedassay.audits.claim.bounds import Observation
 from fedassay.audits.claim.tape.blocks import LEVEL as OF_NOISE
+from fedassay.audits.claim.tape.blocks import size_level
 from fedassay.audits.claim.tape.streams import standardised
 from fedassay.audits.claim.training import LEVEL as OF_TRAINING
 from fedassay.audits.stats.detection import POWER
@@ -113,9 +114,7 @@ def _tested(tape: Tape, tests: int) -> tuple[int, float] | None:
     steps = [entry.facts.coordinates for entry in trainings(tape).values() if entry.facts.coordinates]
     found = []
     if sizes:
-        # The smallest of the p-values of all blocks decides; each statistic is one of them at the least.
-        blocks = sum(3 + size // 100 for size in sizes.values())
-        found.append((min(sizes.values()), OF_NOISE / max(1, tests) / (2 * blocks)))
+        found.append((min(sizes.values()), size_level(OF_NOISE / max(1, tests), len(sizes))))
     if steps:
         found.append((min(steps), OF_TRAINING))
     return min(found, default=None)

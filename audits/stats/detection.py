@@ -12,7 +12,9 @@ come; Davison and Hinkley, Bootstrap Methods and their Application, 1997, sectio
 covers both chances, and a leak at the limit is found with the stated probability on average over controls. This
 assumes that trials of a control are independent draws of what the run's own trials come from, or that the units
 which several of them share are, where those are named. It shows no value that a control has not shown: of m
-units the spread of a run is short by about 1 / m, and a tail that m trials never reached is not in it.
+units the spread of a run is short by about 1 / m, and a tail that m trials never reached is not in it: a leak at
+the limit is then found less often than is said (tests/calibration measures how much). No resampling of m units can
+tell of what none of them showed, so the limit says how rare that is (`Detection.unseen`).
 """
 
 from __future__ import annotations
@@ -47,11 +49,22 @@ class Detection:
             bound; None where not even a run that leaks everywhere is.
         found: Draws in which a run that leaks everywhere was found.
         draws: Draws in all.
+        unseen: Share of trials up to which values may be of a kind that no trial of the smaller control showed, at
+            the level 1 - `CONFIDENCE`: 1 - .05^(1 / m) of m independent units (Clopper and Pearson 1934).
     """
 
     share: float | None
     found: int
     draws: int
+    unseen: float
+
+    @property
+    def caveat(self) -> str:
+        """What heavy tails do to the limit, in a sentence."""
+        return (
+            f"The limit knows only values that its control trials showed: larger ones in {self.unseen:.2g} of "
+            "all trials may have stayed unseen, and would make it larger."
+        )
 
 
 Control = int | Ints
@@ -89,7 +102,13 @@ def detection_limit(
         return partial(finds, silent, leaking)
 
     limit, found = _limit_of(run, places, draws)
-    return Detection(None if np.isinf(limit) else limit / places, found, draws)
+    unseen = 1 - (1 - CONFIDENCE) ** (1 / min(_units(negative), _units(positive)))
+    return Detection(None if np.isinf(limit) else limit / places, found, draws, unseen)
+
+
+def _units(control: Control) -> int:
+    """Independent units of a control."""
+    return control if isinstance(control, int) else len(np.unique(control))
 
 
 def drawn_trials(control: Control, places: int, rng: np.random.Generator) -> Ints:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fedassay.contracts.registry import every_audit
 from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
 from fedassay.reports.gate.covered import applies, complete, nothing_concluded, relevant, seen_small
+from fedassay.reports.gate.deltas import one_in_n
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.policy import Policy, Scope
 from fedassay.reports.gate.required import required
@@ -103,6 +104,8 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
             yield _exact(cell, name)
         if policy.claims != "any":
             yield _claim(cell, name, policy.claims)
+        if policy.delta != "any":
+            yield one_in_n(cell, name, record)
         for audit in policy.must_conclude:
             yield _concluded(cell, name, audit.removeprefix("other:"))
         if policy.forbidden_verdicts:

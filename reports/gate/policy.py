@@ -87,6 +87,8 @@ class Policy(Frozen):
         exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
         claims: `sound`: every cell makes a claim and it is sound. `not_disproved`: no claim is unsound
             or unsupported; a cell without a claim passes. `any`: no rule.
+        delta: `one_in_n`: delta is at most 1 / n, n the units that the claim protects (records, persons) of the
+            smallest client that has any, or the clients of the run where it protects these. `any`: no rule.
         must_conclude: Audits that must have run and reached a verdict in every cell to which they apply.
         coverage: `complete`: every attack that applies to what a cell sends must have been conclusive. `any`: no
             rule but the one that always holds: a cell in which nothing concluded does not pass.
@@ -104,6 +106,7 @@ class Policy(Frozen):
     above_majority: bool = False
     exact_fields: Literal["allowed", "forbidden"] = "allowed"
     claims: Literal["sound", "not_disproved", "any"] = "any"
+    delta: Literal["any", "one_in_n"] = "any"
     must_conclude: tuple[str, ...] = ()
     coverage: Literal["any", "complete"] = "any"
     limit_of_detection: dict[str, float] = Field(default_factory=dict)
@@ -156,6 +159,7 @@ class Policy(Frozen):
             self.coverage != "any",
             self.requires.demands,
             self.above_majority,
+            self.delta != "any",
         )
         if not any(rules) and self.exact_fields == "allowed" and self.claims == "any":
             raise ValueError("the policy has no rule, so every run would pass")

@@ -70,3 +70,42 @@ def test_the_bound_of_a_percentile_covers() -> None:
 def test_nothing_to_draw_from_is_refused() -> None:
     with pytest.raises(ValueError, match="0 and 3 trials"):
         detection_limit(10, 0, 3, lambda _s, _t, _k: True, np.random.default_rng(0))
+
+
+def _studentised(trials: Floats64) -> bool:
+    return bool(trials.mean() * np.sqrt(len(trials)) > _CRITICAL * trials.std())
+
+
+def _with_large(rng: np.random.Generator, count: int) -> Floats64:
+    """Losses of which three in a hundred are large."""
+    return np.asarray(rng.normal(size=count) - 12 * (rng.random(count) < 0.03), np.float64)
+
+
+@pytest.mark.parametrize(("trials", "covers"), [(30, False), (400, True)])
+def test_a_tail_that_few_control_trials_miss_is_said(trials: int, covers: bool) -> None:
+    """A leak at the limit is found far less often than .95 of the time; the limit says of how rare losses."""
+    rng, found, runs = np.random.default_rng(5), [], 25
+    for _ in range(runs):
+        silent, leaking = _with_large(rng, trials), 2 + _with_large(rng, trials)
+
+        def finds(
+            negative: Ints, positive: Ints, leaks: int, silent: Floats64 = silent, leaking: Floats64 = leaking
+        ) -> bool:
+            return _studentised(np.where(np.arange(_PLACES) < leaks, leaking[positive], silent[negative]))
+
+        limit = detection_limit(_PLACES, trials, trials, finds, rng, draws=60)
+        assert limit.unseen == pytest.approx(1 - 0.05 ** (1 / trials))
+        if limit.share is not None:
+            leaks = np.arange(_PLACES) < round(limit.share * _PLACES)
+            found += [_studentised(_with_large(rng, _PLACES) + 2 * leaks) for _ in range(20)]
+    # .67 with 30 trials, .98 with 400.
+    assert (np.mean(found) >= 0.9) == covers
+    assert (limit.unseen < 0.03) == covers
+    assert f"{limit.unseen:.2g} of all trials" in limit.caveat
+    assert len(limit.caveat.split()) <= 30
+
+
+def test_the_units_of_a_control_say_what_it_may_not_have_shown() -> None:
+    rng = np.random.default_rng(0)
+    limit = detection_limit(10, np.repeat(np.arange(8), 50), 500, lambda _s, _t, k: k > 3, rng, draws=60)
+    assert limit.unseen == pytest.approx(1 - 0.05 ** (1 / 8))

@@ -80,6 +80,57 @@ def test_each_rule(build_cell: Any, policy: Policy, state: str) -> None:
     assert states(check_record(run_of(cell), policy)) == [state]
 
 
+@pytest.mark.parametrize(
+    ("unit", "delta", "data", "state", "words"),
+    [
+        (
+            "record",
+            0.9,
+            {"0": {"client_records": [40, 25]}},
+            "broken",
+            "above 1 / 25, of 25 records of",
+        ),
+        ("record", 0.04, {"0": {"client_records": [40, 25]}}, "pass", "at most 1 / 25, of 25 records"),
+        ("record", 0.041, {"0": {"client_records": [40, 25, 0]}}, "broken", "published outright"),
+        ("record", 0.04, {"plan": {"client_records": [25]}}, "pass", "at most 1 / 25"),
+        ("record", 1e-5, {}, "undecided", "how many records"),
+        ("record", 1e-5, {"0": {"client_records": "many"}}, "undecided", "how many records"),
+        ("record", 1e-5, {"1": {"client_records": [40]}}, "undecided", "how many records"),
+        (
+            "person",
+            0.2,
+            {"0": {"client_records": [40], "persons": {"client_persons": [5, 8]}}},
+            "pass",
+            "5 persons",
+        ),
+        ("person", 0.2, {"0": {"client_records": [40], "persons": {"groups": None}}}, "undecided", "many persons"),
+        ("client", 0.3, {"0": {"client_records": [40, 40, 40, 40]}}, "broken", "4 clients in the run"),
+        ("client", 0.25, {"0": {"client_records": [40, 40, 40, 40]}}, "pass", "4 clients in the run"),
+    ],
+)
+def test_delta_is_held_against_the_units_that_the_claim_protects(
+    build_cell: Any, unit: str, delta: float, data: dict[str, Any], state: str, words: str
+) -> None:
+    """A claim of (1, .9) gives nine of ten records away; nothing but a warning said so."""
+    cell = build_cell(None, "fedpft", "fedpft", 1.0, 0).model_copy(update={"unit": unit, "delta": delta})
+    record = run_of(cell).model_copy(update={"data": data})
+    outcome = check_record(record, Policy(name="p", delta="one_in_n"))
+    assert states(outcome) == [state]
+    assert words in outcome.judgements[0].why
+
+
+def test_what_claims_nothing_has_no_delta(build_cell: Any) -> None:
+    cell = build_cell(None, "fedpft", "fedpft", math.inf, 0)
+    claimless = cell.model_copy(update={"privacy": cell.privacy.model_copy(update={"claimed": None})})
+    outcome = check_record(run_of(claimless), Policy(name="p", delta="one_in_n"))
+    assert [judgement.state for judgement in outcome.judgements if judgement.rule == "delta"] == ["pass"]
+
+
+def test_the_strict_policy_bounds_delta() -> None:
+    strict = load_policy(Path(str(files("fedassay") / "configs" / "policies" / "strict.yaml")))
+    assert strict.delta == "one_in_n"
+
+
 def test_what_is_unbounded_breaks_any_maximum(build_cell: Any) -> None:
     cell = build_cell(
         None, "fedlog", "fedlog", 1.0, 0, accounted=math.inf, exact=("counts",), verdict="unsupported"
@@ -247,11 +298,16 @@ def test_the_policies_that_ship(record: RunRecord, build_cell: Any) -> None:
     worth = {**bare.utility, "majority_share": 0.2}
     covered = (Coverage(attack="feature_diffusion", status="conclusive"),)
     good = bare.model_copy(update={"coverage": covered, "utility": worth})
-    assert check_record(run_of(good), strict).exit_code == 0
+    held = {"data": {"0": {"client_records": [500, 400]}}}
+    many = run_of(good).model_copy(update=held)
+    assert check_record(many, strict).exit_code == 0
     # Accuracy that always naming the largest class reaches, too, is none; of an old record nobody knows.
     idle = good.model_copy(update={"utility": {**worth, "majority_share": 0.99}})
-    assert check_record(run_of(idle), strict).exit_code == 1
-    assert check_record(run_of(good.model_copy(update={"utility": bare.utility})), strict).exit_code == 2
+    assert check_record(run_of(idle).model_copy(update=held), strict).exit_code == 1
+    unknown = good.model_copy(update={"utility": bare.utility})
+    assert check_record(run_of(unknown).model_copy(update=held), strict).exit_code == 2
+    # Whether 1e-5 is little, a record that holds no number of records does not say.
+    assert check_record(run_of(good), strict).exit_code == 2
 
 
 def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def _tried(context: AuditContext, blocks: BlockTest | None) -> str:
     if draws and blocks is not None:
         words.append(
             f"the noise of {draws:,} draws ({blocks.numbers:,} numbers) was computed again and is what was added; "
-            f"normal in windows of {blocks.window} (p = {blocks.p:.2g})"
+            f"normal and independent in size, windows of {blocks.window}, lags and shape (p = {blocks.p:.2g})"
         )
     sealed = [entry for entry in tape.draws.values() if isinstance(entry, Sealed)]
     if sealed:

@@ -1,22 +1,31 @@
-"""Is the noise of a run normal and as large as declared: p-values of blocks fixed beforehand.
+"""Is the noise of a run independent, normal and as large as declared: p-values of blocks fixed beforehand.
 
 Exact recomputation tells whether the noise is the stream's; this tells whether the stream is noise. Blocks do not
-depend on what is seen: windows of 100 numbers in the order of each draw, all of a statistic together, and the
-shape of the first thousand numbers. The smallest p-value of all blocks is compared with that of simulated noise
-in the same blocks (Monte-Carlo; Davison and Hinkley 1997, section 4.2), which takes their dependence into account.
+depend on what is seen, and each has a share of the level:
+
+| block | share | what it finds |
+|---|---|---|
+| the size of a statistic | .65 | noise of another scale, four fifths of it for too little |
+| windows of 100 numbers in the order of each draw | .1 | noise that is missing here and there |
+| the mean of a statistic | .05 | noise that is shifted |
+| products of numbers at every lag, and mirrored | .1 | autoregression, repeats, changed signs |
+| the shape of all numbers | .1 | another distribution of the same size |
+
+A p-value p at a share w counts as 1 - (1 - p)^(1 / w) (Sidak 1967, with weights). Of normals the size, the mean,
+and what neither a scale nor a shift changes are independent (Basu 1955), so windows are held against the size of
+their statistic, and lags and shape are of numbers that are centred and scaled. The smallest of all is then all but
+uniform.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtr, ndtr
-
-from fedassay.support.seeds import Seeds
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import betainc, chdtr, chdtrc, log_ndtr, ndtr
 
 Floats = NDArray[np.float64]
 
@@ -24,9 +33,17 @@ LEVEL = 1e-3
 """Chance that honest noise fails, over a whole run."""
 
 WINDOW = 100
-_SIMULATED = 999
-_SHAPED = 1000
-_WINDOWS = 2000
+SIZES, WINDOWS, MEANS, LAGS, SHAPE = 0.65, 0.1, 0.05, 0.1, 0.1
+"""Shares of the level."""
+TOO_SMALL = 0.8
+"""Of the share of a size, what too little noise has; the rest is for too much."""
+_MOST_WINDOWS = 2000
+_OVERLAP = 16
+"""Products that a lag is told by at least."""
+_LAGGED, _SHAPED = 64, 8
+"""Numbers that lags and the shape are told by at least."""
+_MOST = 1 << 22
+"""Numbers whose products are looked at, the first ones of a run."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +51,10 @@ class BlockTest:
     """The outcome for a run.
 
     Attributes:
-        p: Of the smallest p-value of all blocks, by Monte-Carlo.
+        p: Of the smallest p-value of all blocks, each at its share.
         block: Which block it is, in words.
         statistic: The statistic that it is in.
-        share: Root mean square of the noise in it over the declared deviation.
+        share: Root mean square of the noise in it over the declared deviation; NaN where that is not what is off.
         numbers: Normals that were tested.
         window: Numbers in a window.
     """
@@ -51,12 +68,19 @@ class BlockTest:
 
 
 @dataclass(frozen=True)
-class _Blocks:
-    """Sizes of the windows, the statistic that each belongs to, and how many windows are tested for shape."""
+class _Block:
+    """A block: its name, the statistic that it is in, its p-value, its share of the level, and the noise in it."""
 
-    sizes: NDArray[np.int64]
-    owner: NDArray[np.int64]
-    shaped: int
+    words: str
+    statistic: str
+    p: float
+    share: float
+    size: float = float("nan")
+    window: bool = False
+
+    def counted(self, shares: float) -> float:
+        """The p-value at its share of all shares."""
+        return float(-np.expm1(np.log1p(-min(self.p, 1 - 1e-16)) * shares / self.share))
 
 
 def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | None:
@@ -68,105 +92,120 @@ def noise_in_blocks(statistics: Sequence[tuple[str, Floats]]) -> BlockTest | Non
     Returns:
         None without any number.
     """
-    statistics = [(name, values) for name, values in statistics if len(values)]
+    statistics = [(name, np.asarray(values, np.float64)) for name, values in statistics if len(values)]
     total = sum(len(values) for _, values in statistics)
     if not total:
         return None
-    window = WINDOW * max(1, -(-total // (WINDOW * _WINDOWS)))
-    sizes, owner, sums, squares = [], [], [], []
-    for number, (_, values) in enumerate(statistics):
+    window = WINDOW * max(1, -(-total // (WINDOW * _MOST_WINDOWS)))
+    together = np.concatenate([_scaled(values) for _, values in statistics])
+    blocks = [*_wholes(statistics), *_windows(statistics, window), *_alike(statistics[0][0], together)]
+    # Where there are too few numbers for a kind of block, its share is the others'.
+    shares = sum(block.share for block in blocks)
+    p = min(block.counted(shares) for block in blocks)
+    # Where a window is off by itself it says more than what it is a part of.
+    off = [block for block in blocks if block.window and block.counted(shares) <= LEVEL]
+    least = min(off or blocks, key=lambda block: block.counted(shares))
+    return BlockTest(p, least.words, least.statistic, least.size, total, window)
+
+
+def size_level(level: float, statistics: int) -> float:
+    """Of a level, what the test has that finds too little noise in one of so many statistics."""
+    return level * SIZES * TOO_SMALL / statistics
+
+
+def _scaled(values: Floats) -> Floats:
+    """Numbers about their mean over their deviation; none of them where they are all alike."""
+    spread = float(values.std())
+    return (values - values.mean()) / spread if spread > 0 else values[:0]
+
+
+def _wholes(statistics: Sequence[tuple[str, Floats]]) -> list[_Block]:
+    """Sizes and means of every statistic."""
+    found = []
+    for name, values in statistics:
+        count, square = len(values), float(values @ values)
+        size = float(np.sqrt(square / count))
+        off = min(chdtr(count, square) / TOO_SMALL, chdtrc(count, square) / (1 - TOO_SMALL))
+        mean = 2 * float(ndtr(-abs(values.sum()) / np.sqrt(count)))
+        found.append(_Block(f"the size of {name}", name, float(min(off, 1.0)), SIZES / len(statistics), size))
+        found.append(_Block(f"the mean of {name}", name, mean, MEANS / len(statistics), size))
+    return found
+
+
+def _windows(statistics: Sequence[tuple[str, Floats]], window: int) -> list[_Block]:
+    """The window whose part of its statistic's squares is the least likely."""
+    found: list[tuple[float, str, int, float]] = []
+    number = 0
+    for name, values in statistics:
         starts = np.arange(0, len(values), window)
-        sizes.append(np.diff(np.append(starts, len(values))))
-        owner.append(np.full(len(starts), number))
-        sums.append(np.add.reduceat(values, starts))
-        squares.append(np.add.reduceat(values * values, starts))
-    together = np.concatenate(sizes)
-    ends = np.cumsum(together)
-    shaped = int(np.searchsorted(ends, min(_SHAPED, total))) + 1
-    blocks = _Blocks(together, np.concatenate(owner), min(shaped, len(together)))
-    first = np.concatenate([values for _, values in statistics])[: ends[blocks.shaped - 1]]
-    if len(first) > 4 * _SHAPED:
-        blocks, first = _Blocks(blocks.sizes, blocks.owner, 0), first[:0]
-    own = _p_values(np.concatenate(sums)[None], np.concatenate(squares)[None], first[None], blocks)
-    least = int(np.argmin(own[0]))
-    p = _corrected(float(own[0, least]), own.shape[1], blocks, first)
-    name, words, share = _named(least, own.shape[1], statistics, np.concatenate(squares), blocks)
-    return BlockTest(p, words, name, share, total, window)
+        square = float(values @ values)
+        if len(starts) == 1 or square == 0:
+            continue
+        sizes = np.diff(np.append(starts, len(values)))
+        squares = np.add.reduceat(values * values, starts)
+        own, rest = sizes / 2, (len(values) - sizes) / 2
+        part = np.clip(squares / square, 0, 1)
+        p = 2 * np.minimum(betainc(own, rest, part), betainc(rest, own, 1 - part))
+        least = int(np.argmin(p))
+        found.append((float(p[least]), name, least, float(np.sqrt(squares[least] / sizes[least]))))
+        number += len(starts)
+    if not found:
+        return []
+    p_least, name, least, size = min(found)
+    return [_Block(f"window {least + 1} of {name}", name, _smallest(p_least, number), WINDOWS, size, True)]
 
 
-def _p_values(sums: Floats, squares: Floats, first: Floats, blocks: _Blocks) -> Floats:
-    """p-values of every block, (draws, blocks): windows, sizes and means of statistics, shape."""
-    groups = np.flatnonzero(np.diff(np.append(-1, blocks.owner)))
-    counts = np.add.reduceat(blocks.sizes, groups)
-    windows = _two_sided(chdtr(blocks.sizes, squares))
-    whole = _two_sided(chdtr(counts, np.add.reduceat(squares, groups, axis=1)))
-    means = 2 * ndtr(-np.abs(np.add.reduceat(sums, groups, axis=1)) / np.sqrt(counts))
-    parts = [windows, whole, means]
-    if first.shape[1]:
-        parts.append(_shape(first)[:, None])
-    return np.concatenate(parts, axis=1)
+def _alike(statistic: str, together: Floats) -> list[_Block]:
+    """What neither a scale nor a shift changes: the shape, and products of numbers at every lag and mirrored.
+
+    Of normals a sum of products with numbers before them is normal with the sum of their squares for a variance:
+    exactly where the two parts have no number in common, and nearly where many numbers are added up.
+    """
+    found = []
+    if len(together) >= _SHAPED:
+        found.append(_Block("the shape of all numbers", statistic, _shape(together), SHAPE))
+    values = together[:_MOST]
+    count = len(values)
+    if count < _LAGGED:
+        return found
+    size = next_fast_len(2 * count, real=True)
+    turned = rfft(values, size)
+    squares = np.concatenate([[0.0], np.cumsum(values * values)])
+    lags = np.arange(1, count - _OVERLAP + 1)
+    forwards = irfft(turned * turned.conj(), size)[lags] / np.sqrt(squares[count - lags])
+    # Of i + j = s each pair is met twice, and a number with itself once where s is even.
+    sums = np.arange(2 * _OVERLAP - 1, 2 * (count - _OVERLAP))
+    own = np.where(sums % 2 == 0, values[sums // 2] ** 2, 0.0)
+    first, last = np.maximum(0, sums - count + 1), (sums + 1) // 2
+    mirrored = (irfft(turned * turned, size)[sums] - own) / 2 / np.sqrt(squares[last] - squares[first])
+    for scores, words in ((forwards, "{} numbers apart"), (mirrored, "mirrored at half of {}")):
+        place = int(np.argmax(np.abs(scores)))
+        p = _smallest(float(2 * ndtr(-abs(scores[place]))), len(scores))
+        at = int(lags[place] if scores is forwards else sums[place])
+        found.append(_Block(f"products of numbers {words.format(at)}", statistic, p, LAGS / 2))
+    return found
 
 
-def _two_sided(lower: Floats) -> Floats:
-    return np.asarray(2 * np.minimum(lower, 1 - lower), dtype=np.float64)
+def _smallest(p: float, of: int) -> float:
+    """How likely the smallest of so many independent p-values is at most p."""
+    return float(-np.expm1(of * np.log1p(-min(p, 1 - 1e-16))))
 
 
-def _shape(values: Floats) -> Floats:
-    """Kolmogorov's asymptotic p-value of each row against the standard normal: a score, to be compared."""
-    n = values.shape[1]
-    levels = ndtr(np.sort(values, axis=1))
-    steps = np.arange(n) / n
-    distance = np.maximum(levels - steps, steps + 1 / n - levels).max(axis=1)
-    scaled = np.maximum(np.sqrt(n) * distance, 1e-3)
-    terms = [(-1) ** (k - 1) * np.exp(-2 * (k * scaled) ** 2) for k in range(1, 30)]
-    return np.asarray(np.clip(2 * np.sum(terms, axis=0), 0, 1), dtype=np.float64)
+def _shape(values: Floats) -> float:
+    """Anderson and Darling's p-value of a normal shape, mean and deviation estimated.
 
-
-def _corrected(least: float, tests: int, blocks: _Blocks, first: Floats) -> float:
-    """The Monte-Carlo p-value of the smallest p-value; Bonferroni's where so few simulated ones cannot tell."""
-    # Nobody chooses the simulated noise: it follows from what is tested.
-    seed = int.from_bytes(hashlib.sha256(first.tobytes() + repr(least).encode()).digest()[:8], "big")
-    rng = Seeds(0).numpy("tape", "blocks", seed)
-    below = 0
-    for start in range(0, _SIMULATED, 111):
-        rows = min(111, _SIMULATED - start)
-        below += int(np.count_nonzero(_simulated(rows, blocks, rng).min(axis=1) <= least))
-    p = (1 + below) / (1 + _SIMULATED)
-    return p if below else min(p, tests * least)
-
-
-def _simulated(rows: int, blocks: _Blocks, rng: np.random.Generator) -> Floats:
-    """p-values of all blocks on standard normals."""
-    shaped, sizes = blocks.shaped, blocks.sizes
-    first = rng.standard_normal((rows, int(sizes[:shaped].sum())))
-    rest = sizes[shaped:]
-    # Of n normals the sum is normal and the squares about their mean are chi-squared, independently.
-    sums = rng.standard_normal((rows, len(rest))) * np.sqrt(rest)
-    squares = sums**2 / np.maximum(rest, 1)
-    if len(rest):
-        squares = squares + np.where(
-            rest > 1, 2 * rng.standard_gamma(np.maximum((rest - 1) / 2, 0.5), (rows, len(rest))), 0
-        )
-    if shaped:
-        starts = np.concatenate([[0], np.cumsum(sizes[: shaped - 1])])
-        sums = np.concatenate([np.add.reduceat(first, starts, axis=1), sums], axis=1)
-        squares = np.concatenate([np.add.reduceat(first * first, starts, axis=1), squares], axis=1)
-    return _p_values(sums, squares, first, blocks)
-
-
-def _named(
-    least: int, tests: int, statistics: Sequence[tuple[str, Floats]], squares: Floats, blocks: _Blocks
-) -> tuple[str, str, float]:
-    """The statistic of a block, the block in words, and the share of the declared noise in it."""
-    windows, groups = len(blocks.sizes), len(statistics)
-    if least < windows:
-        name = statistics[int(blocks.owner[least])][0]
-        before = int(np.count_nonzero(blocks.owner[:least] == blocks.owner[least]))
-        share = float(np.sqrt(squares[least] / blocks.sizes[least]))
-        return name, f"window {before + 1} of {name}", share
-    if least == windows + 2 * groups:
-        return statistics[0][0], "the shape of the first numbers", float("nan")
-    number = (least - windows) % groups
-    name, values = statistics[number]
-    share = float(np.sqrt(np.mean(values * values)))
-    return name, f"{'the size' if least < windows + groups else 'the mean'} of {name}", share
+    D'Agostino and Stephens, "Goodness-of-Fit Techniques" (1986), table 4.9.
+    """
+    count = len(values)
+    ordered = np.sort(values)
+    weights = 2 * np.arange(1, count + 1) - 1
+    square = -count - float((weights * (log_ndtr(ordered) + log_ndtr(-ordered[::-1]))).mean())
+    a = square * (1 + 0.75 / count + 2.25 / count**2)
+    if a >= 0.6:
+        # The fit is a parabola, and would rise again beyond what it was fitted to.
+        return float(np.exp(1.2937 - 5.709 * min(a, 150.0) + 0.0186 * min(a, 150.0) ** 2))
+    if a >= 0.34:
+        return float(np.exp(0.9177 - 4.279 * a - 1.38 * a**2))
+    if a >= 0.2:
+        return float(1 - np.exp(-8.318 + 42.796 * a - 59.938 * a**2))
+    return float(1 - np.exp(-13.436 + 101.14 * a - 223.73 * a**2))

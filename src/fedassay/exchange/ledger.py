@@ -179,10 +179,6 @@ def _of_release(release: Release, asked: _Asked, where: str) -> Iterable[tuple[s
             release.steps,
             "replace_one" if coarser < 0 and adjacency == "add_remove" else adjacency,
         )
-        if members > 1 and adjacency != "add_remove":
-            return [
-                (_ALL, _unbounded(f"{where}: DP-SGD of records, asked about one {asked.unit} that is replaced"))
-            ]
         own = of_group(event, members)
         return [(_ALL, _Entry(own, own))]
     inside = _conversion(release.adjacency, adjacency)
@@ -339,7 +335,7 @@ def _place(candidate: tuple[Event, ...]) -> tuple[float, ...] | None:
         return 0.0, 0.0, compose_mu(mus), 0.0, 0.0, 0.0
     one = sampled[0]
     # Steps of several relations, or of groups of several sizes, are not compared.
-    side = float(one.members) if one.adjacency == "add_remove" else -1.0
+    side = float(one.members) if one.adjacency == "add_remove" else -float(one.members)
     return side, -side, compose_mu(mus), -one.noise_multiplier, one.sampling_rate, float(one.steps)
 
 

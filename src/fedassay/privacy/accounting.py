@@ -263,7 +263,7 @@ def _mu_of_steps(event: SubsampledGaussianEvent) -> float:
     """
     if not event.steps:
         return 0.0
-    reach = float(event.members) if event.adjacency == "add_remove" else 2.0
+    reach = float(event.members) * (1.0 if event.adjacency == "add_remove" else 2.0)
     return reach * math.sqrt(event.steps) / event.noise_multiplier
 
 

@@ -10,6 +10,8 @@ All are sound and none is free. A unit of m records differs from its neighbour b
   N(0, s^2) against the mixture of N(k, s^2) with k binomial (m, q), in both directions (Ganesh, "Tight Group-Level
   DP Guarantees for DP-SGD with Sampling via Mixture of Gaussians Mechanisms", 2024, Theorem 3.1), and steps
   compose by privacy loss distributions.
+- Where m of them are replaced a step is dominated by that mixture against its mirror image, with k at -k (proof:
+  `fedassay.privacy.group_steps`).
 - To replace a unit is to remove it and to add another one: 2 mu, or (2 epsilon, (1 + e^epsilon) delta). A
   sensitivity is never doubled inside an accountant of sampled steps: replacing and sampling do not commute.
 """
@@ -22,12 +24,7 @@ from dataclasses import dataclass, replace
 
 from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
-from fedassay.privacy.gaussian import epsilon_of
-from fedassay.privacy.loss_distributions import SMALLEST_DELTA
 from fedassay.support.adjacency import Adjacency
-
-_TRIED, _MARGIN = 5, 1.02
-"""Guesses of the epsilon of half of a replacement, and by how much each is above the one that was too small."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def of_group(event: Event, records: int) -> Event:
     """What gives away of one record what `event` does gives away this of `records` of them together.
 
     Raises:
-        ValueError: There is no record, or DP-SGD under replacement: see `compose_for_group`.
+        ValueError: There is no record.
     """
     _check(records)
     if isinstance(event, GaussianEvent):
@@ -75,8 +72,6 @@ def of_group(event: Event, records: int) -> Event:
     if isinstance(event, PureEvent):
         return PureEvent(records * event.epsilon)
     if isinstance(event, SubsampledGaussianEvent) and records > 1:
-        if event.adjacency != "add_remove":
-            raise ValueError(f"steps of DP-SGD on a group are known under add_remove, got {event.adjacency}")
         return replace(event, members=event.members * records)
     return event
 
@@ -91,43 +86,14 @@ def compose_for_group(events: Sequence[Event], records: int, delta: float, adjac
         adjacency: What the unit may do.
 
     Returns:
-        An upper bound. Under replacement DP-SGD is taken as removing and adding the unit, and composed with the
-        rest by adding epsilons and deltas, half of delta each.
+        An upper bound, whose steps of DP-SGD are those of the group under the relation.
     """
     _check(records)
-    sampled = [event for event in events if isinstance(event, SubsampledGaussianEvent)]
-    rest = [event for event in events if not isinstance(event, SubsampledGaussianEvent)]
-    if records == 1 or adjacency == "add_remove" or not sampled:
-        return compose([of_group(event, records) for event in events] if records > 1 else events, delta)
-    whole = compose([of_group(event, records) for event in rest], delta / 2 if rest else delta)
-    if math.isinf(whole.epsilon):
-        return whole
-    own = _replaced(
-        [replace(event, adjacency="add_remove") for event in sampled], records, delta / 2 if rest else delta
-    )
-    return Total(
-        whole.epsilon + own, None, "DP-SGD by removing and adding the unit, with the rest by basic composition"
-    )
-
-
-def _replaced(sampled: Sequence[SubsampledGaussianEvent], records: int, delta: float) -> float:
-    """Epsilon of replacing a group in DP-SGD: by removing and adding it, or as if all took part, if smaller."""
-    group = [of_group(event, records) for event in sampled]
-    # Without sampling: Gaussian steps whose sums move by at most twice the group.
-    whole = epsilon_of(
-        math.hypot(*(2 * records * math.sqrt(e.steps) / e.noise_multiplier for e in sampled)), delta
-    )
-    guess = compose(group, delta / 2).epsilon
-    for _ in range(_TRIED):
-        # Where half of a replacement costs no more than was guessed, both deltas together are at most delta.
-        own = delta / (1 + math.exp(min(guess, 600.0))) if guess < whole else 0.0
-        if own < SMALLEST_DELTA:
-            break
-        half = compose(group, own).epsilon
-        if half <= guess:
-            return min(whole, 2 * half)
-        guess = half * _MARGIN
-    return whole
+    asked = [
+        replace(event, adjacency=adjacency) if isinstance(event, SubsampledGaussianEvent) else event
+        for event in events
+    ]
+    return compose([of_group(event, records) for event in asked], delta)
 
 
 def _check(records: int) -> None:

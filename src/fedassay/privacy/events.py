@@ -38,7 +38,7 @@ class SubsampledGaussianEvent:
         sampling_rate: probability of each record to be in a batch, in [0, 1].
         steps: number of noisy sums released.
         adjacency: the relation to account for; see `fedassay.privacy.loss_distributions`.
-        members: records that come or go together, each sampled by itself; several under `add_remove` only.
+        members: records that come, go or are replaced together, each sampled by itself.
     """
 
     noise_multiplier: float
@@ -48,8 +48,8 @@ class SubsampledGaussianEvent:
     members: int = 1
 
     def __post_init__(self) -> None:
-        if self.members < 1 or (self.members > 1 and self.adjacency != "add_remove"):
-            raise ValueError(f"members must be 1, or more under add_remove, got {self.members}, {self.adjacency}")
+        if self.members < 1:
+            raise ValueError(f"members must be at least 1, got {self.members}")
         if not self.noise_multiplier >= 0:
             raise ValueError(f"noise_multiplier must be at least 0, got {self.noise_multiplier}")
         if not 0 <= self.sampling_rate <= 1:

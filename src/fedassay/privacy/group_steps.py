@@ -1,15 +1,28 @@
-"""Privacy loss of one DP-SGD step in which m records come or go together, each sampled by itself.
+"""Privacy loss of one DP-SGD step in which m records come, go or are replaced together, each sampled by itself.
 
-N(0, s^2) against M = sum_k p_k N(k, s^2), p binomial (m, q), in both directions. The logarithm of the ratio of the
-densities, a(x) = log sum_k p_k exp((k x - k^2 / 2) / s^2), grows with x, so that the hockey-stick divergence of
-order e^epsilon is M(x > t) - e^epsilon N(x > t) where a(t) = epsilon, and N(x < t) - e^epsilon M(x < t) where
-a(t) = -epsilon. These are computed on a grid and joined to a pessimistic distribution by "Connect the Dots"
-(Doroshenko et al. 2022), as dp-accounting's own mixture mechanism does one number at a time.
+Where they come or go it is N(0, s^2) against M = sum_k p_k N(k, s^2), p binomial (m, q), in both directions. The
+logarithm of the ratio of the densities, a(x) = log sum_k p_k exp((k x - k^2 / 2) / s^2), grows with x, so that the
+hockey-stick divergence of order e^epsilon is M(x > t) - e^epsilon N(x > t) where a(t) = epsilon, and N(x < t) -
+e^epsilon M(x < t) where a(t) = -epsilon. These are computed on a grid and joined to a pessimistic distribution by
+"Connect the Dots" (Doroshenko et al. 2022), as dp-accounting's own mixture mechanism does one number at a time.
+
+Where they are replaced it is M against its mirror image M' = sum_k p_k N(-k, s^2). No other pair is worse. Let the
+records' gradients be vectors of norm at most 1, so that the k that are sampled sum to one of norm at most k; given
+what is sampled of the others, which joint convexity allows, the outputs are mixtures P and Q of N(g, s^2 I) and
+N(h, s^2 I) over these sums. For a set S let a = N(0, s^2 I)(S) and t = Phi^-1(a). By Neyman and Pearson no set of
+that mass has more of N(g), or less of N(h), than a half-space: N(g)(S) <= Phi(t + |g| / s) and N(h)(S) >=
+Phi(t - |h| / s). So, c being e^epsilon,
+
+    P(S) - c Q(S) <= sum_k p_k (Phi(t + k / s) - c Phi(t - k / s)) = M(x > -s t) - c M'(x > -s t),
+
+which is at most the divergence of M from M' of that order, for every order. Dominating pairs compose (Zhu, Dong
+and Wang 2022, Theorem 10). With m = 1 this is the pair of `fedassay.privacy.loss_distributions`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +33,8 @@ from scipy.special import logsumexp, ndtr
 from scipy.stats import binom
 
 Floats = NDArray[np.float64]
+Ratio = Callable[[Floats], tuple[Floats, Floats]]
+"""The logarithm of a ratio of densities, and its slope."""
 
 _TAIL = 1e-22
 """Mass that is given up at either end, which counts as an infinite loss."""
@@ -59,17 +74,21 @@ class _Mixture:
         """M's mass below x."""
         return np.asarray(ndtr((x[:, None] - self.numbers) / self.noise) @ self.chances)
 
-    def where(self, values: Floats) -> Floats:
-        """Places x with a(x) equal to each of some values; minus infinity where a is above it everywhere."""
-        low, high = self.range
+    def log_mirrored(self, x: Floats) -> tuple[Floats, Floats]:
+        """The logarithm of M's density over that of its mirror image, and its slope."""
+        (value, slope), (other, back) = self.log_ratio(x), self.log_ratio(-x)
+        return value - other, slope + back
+
+    def where(self, values: Floats, ratio: Ratio, low: float, high: float) -> Floats:
+        """Places x at which a rising ratio is each of some values; minus infinity where it is always above."""
         nodes = np.linspace(low, high, _NODES)
-        known = self.log_ratio(nodes)[0]
+        known = ratio(nodes)[0]
         found = np.interp(values, known, nodes)
         rows = max(1, _TOGETHER // len(self.numbers))
         for start in range(0, len(found), rows):
             part = slice(start, start + rows)
             for _ in range(_NEWTON):
-                value, slope = self.log_ratio(found[part])
+                value, slope = ratio(found[part])
                 step = (values[part] - value) / np.maximum(slope, 1e-300)
                 found[part] = np.clip(found[part] + step, low - 1, high + 1)
         return np.where(values <= known[0], -np.inf, found)
@@ -83,7 +102,7 @@ class _Mixture:
         return -far, max(float(cut), far)
 
 
-def group_step(noise: float, rate: float, members: int, interval: float) -> Any:
+def group_step(noise: float, rate: float, members: int, interval: float, *, replaced: bool = False) -> Any:
     """The privacy loss distribution of a step, on a grid.
 
     Args:
@@ -91,6 +110,7 @@ def group_step(noise: float, rate: float, members: int, interval: float) -> Any:
         rate: q, in (0, 1).
         members: m, at least 1.
         interval: Of the grid of losses.
+        replaced: Whether the members are replaced by as many others; else they come or go.
 
     Returns:
         dp-accounting's `PrivacyLossDistribution`, pessimistic.
@@ -101,20 +121,34 @@ def group_step(noise: float, rate: float, members: int, interval: float) -> Any:
     kept = np.flatnonzero(chances > _TAIL / (members + 1))
     mixture = _Mixture(kept.astype(float), chances[kept], noise, max(0.0, 1.0 - float(chances[kept].sum())))
     low, high = mixture.range
+    if replaced:
+        return PrivacyLossDistribution(_of_replaced(mixture, max(-low, high), interval))
     ends = mixture.log_ratio(np.array([low, high]))[0]
 
     def removed(epsilons: Floats) -> Floats:
-        at = mixture.where(epsilons)
+        at = mixture.where(epsilons, mixture.log_ratio, low, high)
         return np.asarray(mixture.above(at) - np.exp(epsilons) * ndtr(-at / noise))
 
     def added(epsilons: Floats) -> Floats:
-        at = mixture.where(-epsilons)
+        at = mixture.where(-epsilons, mixture.log_ratio, low, high)
         return np.asarray(ndtr(at / noise) - np.exp(epsilons) * mixture.below(at))
 
     return PrivacyLossDistribution(
         _connected(removed, ends[0], ends[1], interval, mixture.lost),
         _connected(added, -ends[1], -ends[0], interval, mixture.lost),
     )
+
+
+def _of_replaced(mixture: _Mixture, far: float, interval: float) -> Any:
+    """The distribution of losses of M against its mirror image: the same in both directions."""
+
+    def divergences(epsilons: Floats) -> Floats:
+        at = mixture.where(epsilons, mixture.log_mirrored, -far, far)
+        # What of the mirror image lies above a place is what of M lies below its mirror image.
+        return np.asarray(mixture.above(at) - np.exp(epsilons) * mixture.below(-at))
+
+    end = float(mixture.log_mirrored(np.array([far]))[0][0])
+    return _connected(divergences, -end, end, interval, mixture.lost)
 
 
 def _connected(deltas_of: Any, low: float, high: float, interval: float, lost: float) -> Any:

@@ -128,7 +128,10 @@ def _pld_epsilon(
     parts += [_pure_pld(epsilon, count, interval) for epsilon, count in Counter(pure).items()]
     for event, count in Counter(sampled).items():
         if event.members > 1:
-            step = group_step(event.noise_multiplier, event.sampling_rate, event.members, interval)
+            replaced = event.adjacency != "add_remove"
+            step = group_step(
+                event.noise_multiplier, event.sampling_rate, event.members, interval, replaced=replaced
+            )
             parts.append(step.self_compose(event.steps * count))
             continue
         relation = (

@@ -119,6 +119,7 @@ class Sealed:
         bounds: What the values that go in lie within.
         out: What came out.
         mechanism: From values (n, D) to `out`, flattened to (D,); None where a resumed run no longer has it.
+        values: What went in, (n, D), in memory only; None where a resumed run no longer has it.
     """
 
     key: Key
@@ -127,6 +128,7 @@ class Sealed:
     bounds: tuple[float, float]
     out: Floats
     mechanism: Callable[[Floats], Floats] | None = None
+    values: Floats | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -402,4 +404,5 @@ class Door:
             bounds: What these lie within.
         """
         out = np.array(mechanism(values), dtype=np.float64)
-        return _written(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism))
+        given = np.array(values, dtype=np.float64)
+        return _written(Sealed(replace(self.key, part=part), library, pure_epsilon, bounds, out, mechanism, given))

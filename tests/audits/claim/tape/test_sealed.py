@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fedassay.audits.claim.tape.sealed import broken_promise
 from fedassay.methods.feddiff.magnitudes import pydp_means
-from fedassay.privacy.tape import Key, Sealed
+from fedassay.privacy.tape import Door, Key, Sealed, taped
+from fedassay.support.seeds import Seeds
 
 Floats = NDArray[np.float64]
 COLUMNS, BOUNDS = 64, (0.0, 16.0)
@@ -69,3 +70,76 @@ def test_a_tight_mechanism_is_accused_no_more_often_than_said() -> None:
 def test_what_a_resumed_run_no_longer_has_is_not_tested_here() -> None:
     entry = Sealed(Key("client/0", 0, "magnitude_mean"), "somebody's", 1.0, BOUNDS, np.zeros(COLUMNS))
     assert broken_promise(entry, np.random.default_rng(0)) == ""
+
+
+def _own(records: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).gamma(2.0, 1.5, (records, COLUMNS)).clip(*BOUNDS)
+
+
+def _run(mechanism: Callable[[Floats], Floats], epsilon: float, library: str, records: int = 57) -> Sealed:
+    values = _own(records)
+    key = Key("client/0", 0, "magnitude_mean", part="mean")
+    return Sealed(key, library, epsilon, BOUNDS, mechanism(values), mechanism, values)
+
+
+def _without_noise(honest: Callable[[Floats], bool], epsilon: float) -> Callable[[Floats], Floats]:
+    """PyDP where somebody may look, and plain means where nobody is expected to."""
+
+    def mechanism(values: Floats) -> Floats:
+        return _pydp(epsilon / COLUMNS)(values) if honest(values) else values.mean(axis=0)
+
+    return mechanism
+
+
+@pytest.mark.parametrize("library", ["PyDP", "somebody's"])
+@pytest.mark.parametrize(
+    "honest",
+    [
+        lambda values: len(np.unique(values)) <= 2,
+        lambda values: len(values) in (3, 4, 1000),
+        lambda values: len(values) != 57,
+        lambda values: len(np.unique(values[0])) < COLUMNS,
+        lambda values: not np.array_equal(values, _own(57)),
+    ],
+    ids=["two values", "some row counts", "not the run's row count", "tables", "not the run's inputs"],
+)
+def test_honesty_on_some_inputs_only_is_found(honest: Callable[[Floats], bool], library: str) -> None:
+    entry = _run(_without_noise(honest, 64.0), 64.0, library)
+    assert broken_promise(entry, np.random.default_rng(0))
+
+
+def test_an_honest_run_is_left_alone() -> None:
+    for epsilon, library in ((64.0, "PyDP"), (6.4, "somebody's"), (640.0, "PyDP")):
+        entry = _run(_pydp(epsilon / COLUMNS), epsilon, library)
+        assert broken_promise(entry, np.random.default_rng(1)) == ""
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        np.arange(COLUMNS) // 2,
+        np.arange(COLUMNS) % (COLUMNS // 2),
+        np.random.default_rng(2).permutation(COLUMNS) // 2,
+        np.concatenate([[0], np.arange(COLUMNS - 1)]),
+    ],
+    ids=["neighbours", "halves", "pairs at random", "one pair"],
+)
+def test_noise_that_columns_share_is_found(copies: NDArray[np.int64]) -> None:
+    draws = np.random.default_rng(3)
+
+    def mechanism(values: Floats) -> Floats:
+        noise = draws.laplace(0, BOUNDS[1] / len(values), COLUMNS)
+        return np.asarray(values.mean(axis=0) + noise[copies], np.float64)
+
+    assert "share their noise" in broken_promise(_run(mechanism, 64.0, "somebody's"), np.random.default_rng(0))
+
+
+def test_the_door_keeps_what_went_in() -> None:
+    values = _own(5)
+    with taped() as tape:
+        door = Door(Seeds(0), Key("client/0", 0, "magnitude_mean"))
+        door.seal("mean", "PyDP", 64.0, _pydp(1.0), values, BOUNDS)
+    (entry,) = tape.draws.values()
+    assert isinstance(entry, Sealed)
+    assert entry.values is not None
+    np.testing.assert_array_equal(entry.values, values)
