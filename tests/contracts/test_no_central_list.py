@@ -44,7 +44,7 @@ OTHERS = {
     ("src/fedassay/plan/fitted.py", "npz"): "what the plan that init writes for a file reads",
     ("src/fedassay/plan/fitted.py", "image_folder"): "what the plan that init writes for a folder reads",
     ("src/fedassay/plan/fitted.py", "raw_features"): "a method of the plan that init writes",
-    ("src/fedassay/plan/fitted.py", "small_cnn"): "the backbone of the plan that init writes",
+    ("src/fedassay/plan/fitted.py", "small_cnn_rectified"): "the backbone of the plan that init writes",
     ("src/fedassay/plan/schema.py", "small_cnn"): "the backbone of plans that name none",
 }
 
