@@ -219,12 +219,15 @@ def _accuracy(outcome: Outcome, test: Records) -> dict[str, float | None]:
     hits = outcome.model.predict(test) == test.labels
     correct = int(hits.sum())
     if test.groups is None:
-        accuracy, (low, high) = correct / len(test), wilson(correct, len(test))
+        ends = wilson(correct, len(test))
+        accuracy, low, high = correct / len(test), float(ends.low), float(ends.high)
     else:
-        accuracy, (low, high) = share_of_persons(hits, test.groups), share_interval(hits, test.groups)
+        # Of persons: each counts once, however many records of theirs are tested.
+        accuracy = share_of_persons(hits, test.groups)
+        low, high = share_interval(hits, test.groups)
     return {
         "accuracy": accuracy,
-        "accuracy_low": float(low),
-        "accuracy_high": float(high),
+        "accuracy_low": low,
+        "accuracy_high": high,
         "accuracy_n": float(len(test)),
     }
