@@ -76,7 +76,8 @@ def limit_of(
             n=places,
             shift=shift,
             shift_metric="" if shift is None else unit,
-            words=f"{found.share:.1%} of the {of}s given away as in the positive control would have been found",
+            words=f"{found.share:.1%} of the {of}s given away as in the positive control would have been found. "
+            f"{found.caveat}".strip(),
             of=of,
             planted=planted,
         )

@@ -417,5 +417,5 @@ def _share(hits: Bools, persons: Ints | None, reason: str) -> Metric:
         return Metric(value=float(hits.mean()), low=float(ends.low), high=float(ends.high), n=whole, reason=reason)
     low, high = share_interval(hits, persons)
     words = f"{reason}; " if reason else ""
-    words += f"mean over {len(np.unique(persons))} persons of the share of each one's records"
+    words += f"mean share and interval by person, of whom there are {len(np.unique(persons))}"
     return Metric(value=share_of_persons(hits, persons), low=low, high=high, n=whole, reason=words)
