@@ -172,6 +172,39 @@ def test_means_of_many_records_are_not_a_leak(make_task: Callable[..., MethodInp
     assert found["oracle_all"].obstacle.kind == "no_power"
 
 
+def planted(outcome: Outcome, clients: Sequence[Records]) -> Outcome:
+    """Every class sum replaced by the feature of one record of the class, as often as there are records."""
+    by_name = {client.name: client for client in clients}
+    messages = []
+    for message in outcome.transcript.messages:
+        sums, client = message.fields.get("A"), by_name.get(message.sender)
+        if sums is None or client is None:
+            messages.append(message)
+            continue
+        values = sums.values.copy()
+        for label in np.unique(client.labels):
+            own = np.flatnonzero(client.labels == label)
+            values[label] = len(own) * client.features[own[0]]
+        messages.append(replace(message, fields={**message.fields, "A": replace(sums, sent=values)}))
+    return replace(outcome, transcript=replace(outcome.transcript, messages=tuple(messages)))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_a_total_leak_of_few_vectors_is_never_silence(
+    seed: int, make_task: Callable[..., MethodInput], tmp_path: Path
+) -> None:
+    """Forty means of 360 records show forty of them exactly: a leak, or undecided, and no clean bill."""
+    task = make_task(seed=seed, clients=4, records=360)
+    _, context = _context(task, "fedcgs", exact, tmp_path)
+    outcome = planted(context.outcome, task.clients)
+    seen = view(outcome.transcript, ThreatModel())
+    audit = ReconstructionAudit(control_records=60, draws=200, pictures=0)
+    findings = audit.assess(context.attack(seen), replace(context, outcome=outcome, view=seen))
+    assert findings
+    for finding in findings:
+        assert finding.verdict in {"leak", "inconclusive"}, finding.reason
+
+
 def test_singletons_are_a_leak(make_task: Callable[..., MethodInput], tmp_path: Path) -> None:
     """Twenty clients of a few records each: most class means are single records."""
     found = _findings(make_task(clients=20, records=100), "fedcgs", exact, tmp_path)
