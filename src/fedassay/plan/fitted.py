@@ -211,7 +211,8 @@ def _clients_and_backbone(section: dict[str, Any], found: Outline) -> dict[str, 
         if found.data.train.groups is not None:
             clients["shared_persons"] = "one_client"
     enough = sizes.public >= max(FEWEST, 2 * found.data.train.classes)
-    return {"clients": clients, "backbone": {"name": "small_cnn_rectified", "weights": "public" if enough else "random"}}
+    weights = "public" if enough else "random"
+    return {"clients": clients, "backbone": {"name": "small_cnn_rectified", "weights": weights}}
 
 
 def _head(sections: dict[str, Any], whole: Outline, original: bool, claims: str) -> list[str]:
