@@ -55,9 +55,12 @@ def broken_promise(entry: Sealed, rng: np.random.Generator) -> str:
     if entry.mechanism is None or not columns:
         return ""
     for where, column in _columns(entry, rng):
-        if words := _on_column(entry, column, where, rng):
+        words = _on_column(entry, column, where, rng)
+        # What accuses an honest library once does so again by chance only: the tests are asked of new runs.
+        if words and _on_column(entry, column, where, rng):
             return words
-    return _on_own(entry, rng)
+    words = _on_own(entry, rng)
+    return words if words and _on_own(entry, rng) else ""
 
 
 def _columns(entry: Sealed, rng: np.random.Generator) -> Iterator[tuple[str, Floats]]:

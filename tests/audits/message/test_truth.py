@@ -169,7 +169,7 @@ def test_shares_have_intervals_by_person_and_limits_count_persons() -> None:
     assert by_person.n == by_record.n == 80
     assert by_person.low < by_record.low - 0.1  # type: ignore[operator]
     assert by_person.high > by_record.high + 0.1  # type: ignore[operator]
-    assert "mean over 8 persons" in by_person.reason
+    assert "by person, of whom there are 8" in by_person.reason
     assert whole.trials == 8
     nobody = match(vectors, labels, truth, means, [None, *whose[1:]])
     assert nobody.persons is None
