@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 from fedassay.execution import engines, runfolder
+from fedassay.execution.apart import Apart
+from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of, key_of_digests, refuse_unlike
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan, similarity_of
+from fedassay.execution.of_plan import SimulatedSource, case_of_plan, similarity_of
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.runfolder import FinishedCell
 from fedassay.execution.workplace import workplace, write_run
@@ -83,6 +85,7 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     secret = key_of_digests() if options.redact else None
     # Of an earlier run in this process: its files may have changed since.
     _prepared.cache_clear()
+    _APART.clear()
     # Wrong data and weights must be found before anything is written.
     facts = {}
     with console(options.quiet) as progress:
@@ -191,17 +194,43 @@ def run_cell(
     """
     place = Place(folder, choose_device(device), progress)
     runfolder.renew_scratch(folder, key, numerics(place.device))
-    done = Work(_case(scenario, key, place, threads, secret)).run()
+    done = Work(_case(scenario, key, place, threads, secret, _apart(scenario, place, threads))).run()
     if not done.out_of_memory:
         runfolder.keep(folder, key, done)
         runfolder.drop_scratch(folder, key)
     return done
 
 
-def _case(scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None) -> Case:
+_APART: dict[tuple[Path, str, int], Apart] = {}
+"""Where no method of this process's run has run, one at a time."""
+
+
+def _apart(scenario: Scenario, place: Place, threads: int) -> Apart | None:
+    """A process for the questions of claims, forked before the first cell of a run here.
+
+    None where nothing private is claimed, and where a GPU is used, which no fork can share.
+    """
+    if is_gpu(place.device) or not any(cell.privacy.private for cell in scenario.cells):
+        return None
+    run = (place.folder, place.device, threads)
+    if run not in _APART:
+        _APART.clear()
+
+        def make(key: str) -> ApartWork:
+            source = _case(scenario, key, place, threads, None).source
+            assert isinstance(source, SimulatedSource)
+            return source.work
+
+        _APART[run] = Apart(make)
+    return _APART[run]
+
+
+def _case(
+    scenario: Scenario, key: str, place: Place, threads: int, secret: bytes | None, apart: Apart | None = None
+) -> Case:
     cell = next(cell for cell in scenario.cells if cell.key == key)
     prepared = _prepared(scenario.plan, scenario.base, cell.seed, place.device, place.progress, threads)
-    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret)
+    return case_of_plan(scenario, cell, prepared, _shared(scenario.plan, cell.seed), place, secret, apart)
 
 
 @lru_cache(maxsize=4)
