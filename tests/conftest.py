@@ -193,10 +193,10 @@ def make_context() -> MakeContext:
             again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
             return form.run(again)
 
-        def again(clients: Sequence[Records], other: str | None) -> Outcome:
+        def again(clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
-            asked = replace(task, clients=tuple(clients), spool=Spool())
+            asked = replace(task, clients=tuple(clients), spool=Spool(), seeds=seeds)
             return method.run(asked if other is None else asked.replayed(other))
 
         def replay(clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
@@ -213,8 +213,13 @@ def make_context() -> MakeContext:
             assert found is not None
             return found
 
+        def reseeded(seeds: Seeds) -> Outcome:
+            found = ask(Question(task.clients, None, None, seeds, stirred=True)).outcome
+            assert found is not None
+            return found
+
         known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
-        apart = None if method is None else Apart(lambda _cell: Work(known, lambda c, o, _seeds: again(c, o)))
+        apart = None if method is None else Apart(lambda _cell: Work(known, again))
 
         def ask(question: Question) -> Reply:
             if apart is None:
@@ -252,6 +257,7 @@ def make_context() -> MakeContext:
             exposed=exposed,
             replay=replay,
             redraw=redraw,
+            reseeded=reseeded,
             repeat=None if method is None else repeat,
             workplace=Workplace(
                 task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared

@@ -92,6 +92,8 @@ class AuditContext:
             the tape where it was made, and what it says comes with the draws.
         repeat: The first run once more, in a process that never ran the method, with the tape's outputs of others'
             mechanisms alone. None: replays run in the process of the first run, which may remember it.
+        reseeded: The first run with other seeds, on its own records and in a process that never ran the method:
+            nothing tells the method that it is another one. Raises `NotRunError` where there is none to run.
         workplace: Device, progress and files.
     """
 
@@ -115,6 +117,7 @@ class AuditContext:
     exposed: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
     redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
+    reseeded: Callable[[Seeds], Outcome]
     workplace: Workplace
     repeat: Callable[[Tape], Outcome] | None = None
 

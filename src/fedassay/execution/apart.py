@@ -14,6 +14,7 @@ import gc
 import io
 import os
 import pickle
+import random
 import shutil
 import tempfile
 import warnings
@@ -30,6 +31,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
+from fedassay.support.devices import seed_draws
 from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
@@ -62,6 +64,7 @@ class Question:
         seeds: Of the cell.
         look: What is asked of its tape; None: nothing.
         brief: Whether the run ends after its last draw.
+        stirred: Whether the global generators, which every such process has alike, are seeded from `seeds`.
     """
 
     clients: tuple[Records, ...]
@@ -70,6 +73,7 @@ class Question:
     seeds: Seeds
     look: Look | None = None
     brief: bool = False
+    stirred: bool = False
 
 
 class Reply(NamedTuple):
@@ -126,6 +130,13 @@ class Apart:
             raise found
         assert isinstance(found, Reply)
         return found
+
+
+def stir(seeds: Seeds) -> None:
+    """Seed the global generators of Python, NumPy and torch: for methods that draw from these."""
+    random.seed(seeds.integer("python"))
+    np.random.seed(seeds.integer("numpy") % 2**32)  # noqa: NPY002
+    seed_draws(seeds.integer("torch"), "cpu")
 
 
 def sealed_alone(tape: Tape) -> Tape | None:
@@ -205,6 +216,8 @@ def _answered(work: Work, given: bytes, folder: Path) -> bytes:
     try:
         question = _Unpacker(given, work.known).load()
         assert isinstance(question, Question)
+        if question.stirred:
+            stir(question.seeds)
         outcome: Outcome | None = None
         with taped(question.answers, brief=question.brief) as tape:
             outcome = work.run(question.clients, question.other, question.seeds)

@@ -128,6 +128,10 @@ class Source(Protocol):
         """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
         ...
 
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """See `AuditContext.reseeded`."""
+        ...
+
     @property
     def repeat(self) -> Callable[[Tape], Outcome] | None:
         """See `AuditContext.repeat`."""
