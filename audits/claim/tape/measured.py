@@ -93,6 +93,7 @@ def _measured(context: AuditContext) -> Measured:
                 runs.append(_noised(context.reseeded(context.seeds.child("tape", "fresh", len(runs))).transcript))
                 if len(runs) > FEWEST:
                     found = _compared(runs, LEVEL / max(1, context.bounds))
+                    # How many are enough depends on how many numbers there are, never on what they say.
                     if not any(_is_coarse(found.fields.get(name)) for name in undrawn):
                         break
     except (NotRunError, DataError) as error:
@@ -113,7 +114,7 @@ def _compared(runs: Sequence[Transcript], level: float) -> Measured:
 
 def _is_coarse(found: MeasuredNoise | None) -> bool:
     """Whether more runs would tell what these do not."""
-    return found is not None and found.outcome == "as_declared" and (found.limit or 0.0) < _WANTED
+    return found is not None and found.limit is not None and found.limit < _WANTED
 
 
 def _undrawn(context: AuditContext) -> set[str]:
