@@ -54,7 +54,7 @@ def ground_of(
     ledger = ledger_words(claim, accounted, context.outcome.transcript)
     controls = () if observation is None else controls_of(observation)
     if asked.failed:
-        return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
+        return TapeVerdict("unsound", disproved(asked.failed, claim, accounted, ledger), *controls)
     if observation is None:
         if exceeds(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
@@ -69,6 +69,11 @@ def ground_of(
     if observation is None:
         return LedgerVerdict("sound", reason)
     return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
+
+
+def disproved(found: str, claim: PrivacyClaim, accounted: Accounted, ledger: str) -> str:
+    """What refutes a claim; the ledger adds up what is declared, and is worth a word only where that is too much."""
+    return f"{found}; {ledger}" if exceeds(accounted, claim) else found
 
 
 def _secrecy(context: AuditContext) -> str:
