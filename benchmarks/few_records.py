@@ -3,15 +3,15 @@
     FEDASSAY_DATA=... FEDASSAY_WEIGHTS=... python benchmarks/few_records.py PART [--seeds 20] [--data cifar10]
 
 Parts: `exact` (components of 2, 3, 4 and 8 records drawn at random, by family and type) and `mixtures` (the
-project's own EM: K components on 20, 60 and 200 records of a class; of the components of 2 to 8 records `--components`
-are attacked, drawn at random). Diagonal covariances go to `few_records` and full ones to `gram_factorization`;
-spherical ones leave the means.
+project's own EM: K components on 20, 60 and 200 records of a class; `--components` of those of 2 to 8 records are
+attacked, drawn at random). Diagonal covariances go to `few_records` and full ones to `gram_factorization`; of
+spherical ones the means are read.
 
 SqueezeNet's features at 64 pixels; the attacker has 4,000 images, clients' images are others. A line is printed as
 soon as it is measured. Errors are relative to the record's length, medians with the range over seeds' medians. A
-vector names a record where the nearest image of its class, among all that the attacker does not have, is one of the
-client's; beside it, how many different records are named for each vector. Intervals at 95 % are by seed. Seconds are
-of a processor.
+vector names a record where the nearest image of its class, among all that the attacker does not have, is one of
+the client's; beside it, how many different records are named for each vector. Intervals at 95 % are by seed.
+Seconds are of a processor.
 """
 
 from __future__ import annotations
