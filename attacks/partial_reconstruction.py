@@ -1,13 +1,13 @@
 """Partial reconstruction: of a set of candidate vectors, those that membership inference takes for real records.
 
-Beitollahi et al. 2024 (appendix E.2) order what an attacker may aim at: a set of reconstructions of which a few are
-real, and a small subset that it can name as real; "set-level reconstruction combined with a good membership
-inference attack implies partial reconstruction". The paper carries out neither the membership attack nor the chain.
+Beitollahi et al. 2024 (appendix E.2) order what an attacker may aim at: a set of reconstructions of which a few
+are real, and a small subset that it can name as real; set-level reconstruction combined with a good membership
+inference attack implies partial reconstruction, they say. They carry out neither the membership attack nor the chain.
 
 Candidates are what the received mixtures sample, and what other attacks recovered. Each is scored as a membership
 attack scores a record: by the likelihood ratio of the sender's message with and without it, the law of other
-records known from images of the attacker's own (`fedassay.attacks.membership.tracing`). The best are kept, no two of
-one sender alike.
+records known from images of the attacker's own (`fedassay.attacks.membership.tracing`). The best are kept, no two
+of one sender alike.
 
 Assumes images of the attacker's own from the same distribution, encoded by the same backbone.
 
@@ -72,14 +72,18 @@ class PartialReconstruction(Parameters):
         drawn = [part for part in sources(view, knowledge.seeds.numpy("sources")) if part.name == SAMPLES]
         parts = [part for part in (*drawn, *knowledge.recovered) if len(part.vectors)]
         if not parts:
-            raise NothingToReadError("the view holds no mixtures, and no attack before this one recovered a vector")
+            raise NothingToReadError(
+                "the view holds no mixtures, and no attack before this one recovered a vector"
+            )
         own = knowledge.attacker
         if own is None or not len(own):
             raise NotRunError("the attacker has no records to learn from what others are like", role="attacker")
         width = own.features.shape[1]
         usable = [part for part in parts if part.vectors.ndim == 2 and part.vectors.shape[1] == width]
         if not usable:
-            raise NotRunError(f"the attacker's features have width {width}, the vectors {parts[0].vectors.shape[1]}")
+            raise NotRunError(
+                f"the attacker's features have width {width}, the vectors {parts[0].vectors.shape[1]}"
+            )
         candidates = concatenated(usable)
         people = population_of(own.features.astype(np.float64), own.labels, knowledge.classes)
         scores = ratios(view, candidates, people)

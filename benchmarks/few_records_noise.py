@@ -6,9 +6,9 @@ The attack under noise is maximum a posteriori: the values of all records of a c
 that is declared on their sums and sums of squares and the attacker's law of their class, by descent from several
 starts. SqueezeNet's features at 64 pixels, clipped to norm 1 as private methods do. The noise is the Gaussian
 mechanism's for a record that joins or leaves (add/remove, delta 1e-5): sums and squares change by at most the root
-of 2, and the number of records is told. Four components of one class a seed. Beside the share that names its record
-stand the noised mean's, and what the claim allows where one in the gallery is the prior. Intervals at 95 % are by
-seed.
+of 2, and the number of records is told. Four components of one class a seed. Beside the share that names its
+record stand the noised mean's, and what the claim allows where one in the gallery is the prior. Intervals at 95 %
+are by seed.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ def says_remarks(result: AttackResult) -> bool:
 
 
 def is_approximate(result: AttackResult) -> bool:
-    """Whether its vectors come back nearly, not exactly: it says how far apart searches ended, or what speaks for
-    each."""
+    """Whether its vectors come back nearly, not exactly: it says how far apart searches ended, or the evidence."""
     return "apart" in result.scores or "evidence" in result.scores
 
 
