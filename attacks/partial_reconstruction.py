@@ -2,7 +2,7 @@
 
 Beitollahi et al. 2024 (appendix E.2) order what an attacker may aim at: a set of reconstructions of which a few
 are real, and a small subset that it can name as real; set-level reconstruction combined with a good membership
-inference attack implies partial reconstruction, they say. They carry out neither the membership attack nor the chain.
+inference attack implies partial reconstruction, they say, and carry out neither that attack nor the chain.
 
 Candidates are what the received mixtures sample, and what other attacks recovered. Each is scored as a membership
 attack scores a record: by the likelihood ratio of the sender's message with and without it, the law of other
