@@ -235,8 +235,8 @@ def row(name: str, pool: Pool, trials: Iterator[tuple[Trial, Recovered | None, f
             (found, named, different[0]),
             (result.means, by_mean, different[1]),
         ):
-            share, number = names(vectors_of, gallery, pool, trial.rows)
-            shares_of.append(share)
+            right, number = names(vectors_of, gallery, pool, trial.rows)
+            shares_of.append(right)
             numbers.append(number / len(found))
         if result.trusted is not None:
             kept = result.trusted[rows]

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from few_records import CLASSES, OWN, Matrix, Trial, mixture, names
-from gram_limits import Pool, load
+from few_records import OWN, Matrix, Trial, mixture, names
+from gram_limits import CLASSES, Pool, load
 from numpy.typing import NDArray
 
 from fedassay.attacks.few_records.attack import FewRecords

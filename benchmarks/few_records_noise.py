@@ -18,8 +18,8 @@ import time
 
 import numpy as np
 import torch
-from few_records import CLASSES, OWN, Matrix
-from gram_limits import Pool, load
+from few_records import OWN, Matrix
+from gram_limits import CLASSES, Pool, load
 
 from fedassay.audits.stats.typed_intervals import Bounded, interval
 from fedassay.privacy.gaussian import calibrate_sigma, mu_of, reconstruction_ceiling
