@@ -12,29 +12,41 @@ a release of other records of the class, held against the same truth. Intervals 
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from few_records import OWN, Matrix, Trial, mixture, names
+from few_records import OWN, Matrix, Trial, law_of, mixture, names, searched, thinned
 from gram_limits import CLASSES, Pool, load
 from numpy.typing import NDArray
 
-from fedassay.attacks.few_records.attack import FewRecords
-from fedassay.attacks.partial_reconstruction import SAMPLES, PartialReconstruction
+from fedassay.attacks.few_records.law import ClassLaw
+from fedassay.attacks.membership.tracing import Population, population_of
+from fedassay.attacks.partial_reconstruction import SAMPLES, best, ratios
 from fedassay.audits.stats.typed_intervals import Bounded, Unbounded, interval
-from fedassay.contracts.attack import Knowledge
-from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource, concatenated, sources
-from fedassay.support.errors import NothingToReadError
-from fedassay.support.progress import SILENT
-from fedassay.support.seeds import Seeds
 
 NEAR = 0.1
 """Relative error below which a vector is a record for most purposes."""
 
 KEPT = 5
 """Vectors that are kept at least."""
+
+COMPONENTS = 3
+"""Components of few records of a release that are searched."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the attacker learns of its own images, once.
+
+    Attributes:
+        law: How features go together, for the search.
+        people: What other records are like, for the likelihood ratio.
+    """
+
+    law: ClassLaw
+    people: Population
 
 
 @dataclass
@@ -80,18 +92,23 @@ def distances(vectors: Matrix, pool: Pool, rows: NDArray[np.int64]) -> Matrix:
     return np.asarray(gaps.min(axis=1))
 
 
-def chained(pool: Pool, trial: Trial, seed: int, sweeps: int) -> tuple[Matrix, Matrix]:
-    """All candidates of a release, and those that the chain keeps."""
-    own = pool.features[:OWN].astype(np.float32)
-    attacker = Records("attacker", np.zeros((OWN, 1, 1, 1), np.uint8), pool.labels[:OWN], lambda _: own)
-    knowledge = Knowledge(attacker, CLASSES, None, False, Seeds(seed), "cpu", SILENT)
-    recovered: tuple[VectorSource, ...] = ()
-    with suppress(NothingToReadError):
-        recovered = FewRecords(sweeps=sweeps, limit=3, own_components=1).run(trial.view, knowledge).vectors
-    drawn = [part for part in sources(trial.view, knowledge.seeds.numpy("sources")) if part.name == SAMPLES]
-    kept = PartialReconstruction(at_least=KEPT).run(trial.view, replace(knowledge, recovered=recovered))
-    whole = concatenated([*drawn, *recovered]).vectors.astype(np.float64)
-    return whole, kept.vectors[0].vectors.astype(np.float64)
+def chained(pool: Pool, trials: Sequence[Trial], known: Known, sweeps: int) -> list[tuple[Matrix, Matrix]]:
+    """Of each release all candidates, and those that the chain keeps."""
+    views = [thinned(trial.view, COMPONENTS, seed) for seed, trial in enumerate(trials)]
+    made = []
+    for seed, (trial, found) in enumerate(zip(trials, searched(views, known.law, sweeps), strict=True)):
+        parts = [part for part in sources(trial.view, np.random.default_rng(seed)) if part.name == SAMPLES]
+        if found is not None:
+            size = len(found.found)
+            none, owner = np.full(size, -1), ("client/0",) * size
+            vectors = found.found.astype(np.float32)
+            parts.append(VectorSource("few_records", vectors, np.full(size, trial.label), owner, none))
+        candidates = concatenated(parts)
+        scores = ratios(trial.view, candidates, known.people)
+        kept = best(candidates, scores, max(KEPT, round(0.1 * len(scores))))
+        whole = candidates.vectors.astype(np.float64)
+        made.append((whole, whole[kept]))
+    return made
 
 
 def main() -> None:
@@ -102,28 +119,31 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=20)
     given = parser.parse_args()
     pool = load(given.data, signed=False)
-    for records, components in ((20, 10), (60, 10), (60, 50), (200, 50)):
+    known = Known(law_of(pool), population_of(pool.features[:OWN], pool.labels[:OWN], CLASSES))
+    for records, number in ((20, 10), (60, 10), (60, 50), (200, 50)):
         arms = {name: Arm() for name in ("kept", "all candidates", "nearest candidates", "other records' release")}
-        for seed in range(given.seeds):
-            trial = mixture(pool, records, components, seed, "diag")
-            whole, kept = chained(pool, trial, seed, given.sweeps)
+        trials = [mixture(pool, records, number, seed, "diag") for seed in range(given.seeds)]
+        others = [others_of(pool, trial, records, number, seed) for seed, trial in enumerate(trials)]
+        found = chained(pool, [*trials, *others], known, given.sweeps)
+        for trial, (whole, kept), (_, foreign) in zip(
+            trials, found[: len(trials)], found[len(trials) :], strict=True
+        ):
             arms["kept"].add(kept, pool, trial)
             arms["all candidates"].add(whole, pool, trial)
             order = np.argsort(distances(whole, pool, trial.rows), kind="stable")
             arms["nearest candidates"].add(whole[order[: len(kept)]], pool, trial)
-            other = others_of(pool, trial, records, components, seed)
-            arms["other records' release"].add(chained(pool, other, seed, given.sweeps)[1], pool, trial)
-        print(f"{given.data}, K = {components} on {records} a class, {given.seeds} seeds")
+            arms["other records' release"].add(foreign, pool, trial)
+        print(f"{given.data}, K = {number} on {records} a class, {given.seeds} seeds")
         for name, arm in arms.items():
             print(f"  {name}: {arm.words()}", flush=True)
 
 
-def others_of(pool: Pool, trial: Trial, records: int, components: int, seed: int) -> Trial:
+def others_of(pool: Pool, trial: Trial, records: int, number: int, seed: int) -> Trial:
     """A release of records of the same class of which the trial holds none, as far as the pool goes."""
     rest = np.setdiff1d(np.arange(len(pool.labels)), trial.rows)
     # The attacker's images stay where they are: the trial holds none of them.
     smaller = Pool(pool.features[rest], pool.labels[rest])
-    found = mixture(smaller, records, components, seed, "diag")
+    found = mixture(smaller, records, number, seed, "diag")
     return Trial(found.view, found.label, rest[found.rows])
 
 
