@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fedassay.records.record import RunRecord
@@ -56,7 +55,7 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 def grounds(record: RunRecord) -> tuple[str, ...]:
     """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
     out = [*_public(record), *_persons(record)]
-    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    finite = [cell for cell in record.cells if cell.asked.finite]
     if not finite:
         return tuple(out)
     if any(cell.seed is not None for cell in finite):

@@ -9,14 +9,12 @@ The questions are in our words; whoever signs reads the sources.
 
 from __future__ import annotations
 
-import math
-
 from fedassay.contracts.facts import Threat
 from fedassay.contracts.registry import every_audit, judges_the_claim
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_plan
 from fedassay.reports.words.groups import cell_name
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import short, significant, with_kind
 
 
 def crosswalk(record: RunRecord) -> dict[str, tuple[Line, ...]]:
@@ -150,13 +148,16 @@ def _noise(cell: CellRecord) -> str:
 
 
 def _claimed(cell: CellRecord) -> str:
-    claimed = cell.privacy.claimed
-    return "" if claimed is None or math.isinf(claimed) else f"ε = {short(claimed)}, δ = {short(cell.delta)}"
+    claimed = cell.claimed
+    return (
+        f"ε = {with_kind(claimed)}, δ = {short(claimed.delta)}" if claimed is not None and claimed.finite else ""
+    )
 
 
 def _accounted(cell: CellRecord) -> str:
-    accounted = cell.privacy.accounted
-    return "" if accounted is None else f"{cell_name(cell)}: the ledger adds up to ε = {significant(accounted)}"
+    if cell.accounted is None:
+        return ""
+    return f"{cell_name(cell)}: the ledger adds up to ε = {with_kind(cell.accounted, significant)}"
 
 
 def _claim(cell: CellRecord) -> str:
@@ -170,6 +171,6 @@ def _utility(cell: CellRecord) -> str:
 
 
 def _secret(cell: CellRecord) -> str:
-    if math.isinf(cell.epsilon):
+    if not cell.asked.finite:
         return ""
     return "no: this run's noise follows from a seed" if cell.seed is not None else "yes: drawn from the system"

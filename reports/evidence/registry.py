@@ -7,7 +7,6 @@ deployments holds: unit, adjacency, trust model, parameters, what is not protect
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fedassay.records.record import CellRecord, RunRecord, finite_json
@@ -16,9 +15,7 @@ from fedassay.reports.evidence.lines import PERSON
 
 def entries(record: RunRecord) -> list[dict[str, Any]]:
     """One entry for every release that asks for a finite epsilon, each value beside the place it stands in."""
-    return [
-        _entry(record, number, cell) for number, cell in enumerate(record.cells) if math.isfinite(cell.epsilon)
-    ]
+    return [_entry(record, number, cell) for number, cell in enumerate(record.cells) if cell.asked.finite]
 
 
 def _entry(record: RunRecord, number: int, cell: CellRecord) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
 from fedassay.reports.words.harms import Leak, kind_sought
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import short, significant, with_kind
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
 
 if TYPE_CHECKING:
@@ -101,12 +102,12 @@ def source_words(source: str | None) -> str:
 
 def who(group: Group) -> str:
     """A method entry at one epsilon, as a sentence names it."""
-    return f"{group.name} {at_epsilon(group.epsilon)}"
+    return f"{group.name} {at_epsilon(group.asked)}"
 
 
-def at_epsilon(epsilon: float) -> str:
-    """An epsilon behind a name."""
-    return "without noise" if math.isinf(epsilon) else f"at ε = {short(epsilon)}"
+def at_epsilon(asked: Epsilon) -> str:
+    """What was asked for, behind a name."""
+    return f"at ε = {with_kind(asked)}" if asked.finite else "without noise"
 
 
 def harm_clause(leak: Leak) -> str:
