@@ -70,7 +70,7 @@ def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
 
 def _wrapped(words: str, before: str, most: int = 3) -> Iterator[str]:
     """Words on lines of `WIDTH`, those after the first indented."""
-    found = textwrap.wrap(plain(words), WIDTH - len(before), max_lines=most, placeholder=" …")
+    found = textwrap.wrap(plain(words), WIDTH - max(2, len(before)), max_lines=most, placeholder=" …")
     for number, line in enumerate(found):
         yield f"{before if number == 0 else ' ' * max(2, len(before))}{line}"[: WIDTH + 2]
 

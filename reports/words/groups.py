@@ -31,9 +31,9 @@ class Group:
     cells: tuple[CellRecord, ...] = field(repr=False)
 
     @property
-    def keys(self) -> tuple[str, str, float, float, str, str]:
-        """Label, method, epsilon, delta, adjacency and unit, as files for programs hold them."""
-        return self.label, self.method, self.asked.bare, self.asked.delta, self.asked.adjacency, self.asked.unit
+    def keys(self) -> tuple[str, str, float, float]:
+        """Label, method, epsilon and delta, as files for programs hold them beside `Epsilon.standing`."""
+        return self.label, self.method, self.asked.bare, self.asked.delta
 
     @property
     def name(self) -> str:
@@ -49,8 +49,11 @@ def groups(record: RunRecord) -> tuple[Group, ...]:
     return tuple(Group(*key, cells=tuple(cells)) for key, cells in found.items())
 
 
-GROUP_KEYS = ("label", "method", "epsilon", "delta", "adjacency", "unit")
+GROUP_KEYS = ("label", "method", "epsilon", "delta")
 """The names of `Group.keys`."""
+
+KIND_KEYS = ("adjacency", "unit")
+"""The names of `Epsilon.standing`."""
 
 
 def by_kind(items: Iterable[Group]) -> dict[Kind, tuple[Group, ...]]:

@@ -18,6 +18,7 @@ from fedassay.exchange.run_ledger import together
 from fedassay.exchange.transcript import Transcript
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.epsilon import Epsilon
 
 DELTA = 1e-5
 
@@ -65,19 +66,22 @@ def test_the_total_is_never_below_that_of_a_record_in_every_run(parts: list[tupl
 
 def cell(mu: float, adjacency: Adjacency, delta: float, claimed: float) -> SimpleNamespace:
     what = released(run(mu, adjacency))
-    privacy = SimpleNamespace(claimed=claimed)
-    return SimpleNamespace(released=what, privacy=privacy, adjacency=adjacency, unit="record", delta=delta)
+    claim = Epsilon(claimed, delta, adjacency, "record")
+    return SimpleNamespace(released=what, claimed=claim, adjacency=adjacency, unit="record", delta=delta)
 
 
 def test_every_relation_that_occurs_gets_its_own_total_at_one_delta() -> None:
     cells = [cell(1.0, "add_remove", 1e-5, 4.4), cell(1.0, "replace_one", 1e-6, 4.4)]
     totals = together(cells)  # type: ignore[arg-type]
-    assert [each.adjacency for each in totals] == ["add_remove", "replace_one"]
-    assert {each.delta for each in totals} == {1e-5}
-    assert totals[0].epsilon == math.inf
-    assert totals[1].epsilon == pytest.approx(epsilon_of(math.sqrt(5), 1e-5), rel=1e-6)
+    assert [each.kind.adjacency for each in totals] == ["add_remove", "replace_one"]
+    assert {each.kind.delta for each in totals} == {1e-5}
+    first, second = (each.total for each in totals)
+    assert first is not None
+    assert second is not None
+    assert not first.finite
+    assert second.bare == pytest.approx(epsilon_of(math.sqrt(5), 1e-5), rel=1e-6)
     for each in totals:
-        assert each.adjacency in each.text
+        assert each.kind.adjacency in each.text
         assert "per record" in each.text
 
 

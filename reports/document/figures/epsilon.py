@@ -29,7 +29,16 @@ from fedassay.reports.document.figures.svg import (
     polyline,
 )
 from fedassay.reports.document.privacy_tables import utility_over_seeds
-from fedassay.reports.words.groups import GROUP_KEYS, Group, asked_words, by_kind, groups, labels, over_seeds
+from fedassay.reports.words.groups import (
+    GROUP_KEYS,
+    KIND_KEYS,
+    Group,
+    asked_words,
+    by_kind,
+    groups,
+    labels,
+    over_seeds,
+)
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.support.epsilon import numbers
@@ -176,13 +185,13 @@ def _one_kind(
             ends.append((label, index))
     out += legend(ends, LEFT, HEIGHT - 2, WIDTH)
     rows: tuple[tuple[Datum, ...], ...] = tuple(
-        (*g.keys, m.value, m.low, m.high, len(g.cells)) for g, m in measured
+        (*g.keys, m.value, m.low, m.high, len(g.cells), *g.asked.standing) for g, m in measured
     )
     described = "; ".join(_words(g, m) for g, m in measured) + "."
     several = any(len(g.cells) > 1 for g, _ in measured)
     note = "Lines join the mean over seeds; the band is the range over seeds." if several else drawn.single
     svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
-    columns = (*GROUP_KEYS, drawn.column, "low", "high", "seeds")
+    columns = (*GROUP_KEYS, drawn.column, "low", "high", "seeds", *KIND_KEYS)
     return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
 
 

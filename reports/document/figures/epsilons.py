@@ -25,7 +25,15 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.words.claims import refuted
-from fedassay.reports.words.groups import GROUP_KEYS, Group, asked_words, by_kind, groups, several_deltas
+from fedassay.reports.words.groups import (
+    GROUP_KEYS,
+    KIND_KEYS,
+    Group,
+    asked_words,
+    by_kind,
+    groups,
+    several_deltas,
+)
 from fedassay.reports.words.numbers import beside, short
 from fedassay.reports.words.verdicts import LOOKS, worst
 from fedassay.support.epsilon import Epsilon, Kind, largest, numbers
@@ -96,6 +104,7 @@ def epsilons(record: RunRecord, chosen: Sequence[Group] | None = None, name: str
             row.mu,
             row.ceiling,
             row.verdict,
+            *row.group.asked.standing,
         )
         for row in rows
     )
@@ -107,6 +116,7 @@ def epsilons(record: RunRecord, chosen: Sequence[Group] | None = None, name: str
         "mu",
         "ceiling",
         "verdict",
+        *KIND_KEYS,
     )
     return Figure(name, title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
 
@@ -117,7 +127,7 @@ def _finite(rows: Sequence[Walls]) -> list[float]:
 
 
 def _panels(rows: Sequence[Walls]) -> list[tuple[str, list[Walls]]]:
-    """Rows that share an axis, with what their guarantees speak of; nothing is said where all do.
+    """Rows that share an axis, with what its epsilons are of.
 
     What has no finite epsilon guarantees nothing, whatever its neighbours: it stands with the first of its label,
     or else in the first panel.
@@ -137,7 +147,7 @@ def _panels(rows: Sequence[Walls]) -> list[tuple[str, list[Walls]]]:
 
 
 def _height(panels: Sequence[tuple[str, list[Walls]]], row: float) -> float:
-    return sum((_PANEL if named else 0) + _TOP + row * len(rows) for named, rows in panels)
+    return sum((_PANEL if len(panels) > 1 else 0) + _TOP + row * len(rows) for _, rows in panels)
 
 
 def _walls(group: Group) -> Walls:
@@ -180,17 +190,17 @@ def _body(panels: Sequence[tuple[str, list[Walls]]], width: float, deltas: bool)
     right = width - (36 if wide else 16) - (110 if ceilings and wide else 0)
     out, top = [], 0.0
     for named, rows in panels:
-        if named:
-            out.append(text(0, top + 18, f"ε of: {named}", "axis-title"))
+        if len(panels) > 1:
+            out.append(text(0, top + 18, f"Neighbours: {named}", "axis-title"))
             top += _PANEL
-        out += _panel(rows, _Box(top + _TOP, left, right, width, wide, ceilings), deltas)
+        out += _panel(rows, _Box(top + _TOP, left, right, width, wide, ceilings, named), deltas)
         top += _TOP + (_ROW if wide else _ROW_NARROW) * len(rows)
     return [*out, _legend(left if wide else 0, top + 34, wide)]
 
 
 @dataclass(frozen=True)
 class _Box:
-    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing."""
+    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing; what it is of."""
 
     top: float
     left: float
@@ -198,6 +208,7 @@ class _Box:
     width: float
     wide: bool
     ceilings: bool
+    named: str
 
     @property
     def row(self) -> float:
@@ -239,7 +250,7 @@ def _axis(scale: Scale, box: _Box, bottom: float) -> str:
     out += [
         tag("line", x1=box.infinity, x2=box.infinity, y1=box.top - 4, y2=bottom, class_="grid"),
         text(box.infinity, box.top - 9, "∞", "tick infinity", "middle"),
-        text(box.left, box.top - 28, "ε", "axis-title"),
+        text(box.left, box.top - 28, f"ε ({box.named})", "axis-title"),
         *(axis_break(box.left, box.right, middle, y) for y in (box.top - 4, bottom)),
     ]
     return "".join(out)

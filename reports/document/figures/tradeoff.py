@@ -27,7 +27,7 @@ from fedassay.reports.document.figures.svg import (
 )
 from fedassay.reports.document.leakage import MEASURES, Measure
 from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility_over_seeds
-from fedassay.reports.words.groups import GROUP_KEYS, Group, asked_words, groups, kinds_of, labels
+from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, kinds_of, labels
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import listed
@@ -115,6 +115,7 @@ def _against(
             p.accuracy.low,
             p.accuracy.high,
             "yes" if p.front else "no",
+            *p.group.asked.standing,
         )
         for p in points
     )
@@ -127,6 +128,7 @@ def _against(
         "accuracy_low",
         "accuracy_high",
         "pareto",
+        *KIND_KEYS,
     )
     description = f"{told}. On the Pareto front: {best}."
     kinds = kinds_of((p.group.label, p.group.asked) for p in points)

@@ -18,7 +18,7 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.document.privacy_tables import bytes_over_seeds
-from fedassay.reports.words.groups import GROUP_KEYS, Group, asked_words, groups, labels
+from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, labels
 from fedassay.reports.words.numbers import short, size
 
 _LABEL = 52.0
@@ -66,13 +66,13 @@ def bytes_up(record: RunRecord) -> Figure | None:
     title = "Bytes up"
     described = "; ".join(f"{g.label} at ε = {asked_words(g.asked)}: {size(m.value)}" for g, m in rows) + "."
     svg = drawing("bytes_up", WIDTH, bottom + 20, title, described, out)
-    data: tuple[tuple[Datum, ...], ...] = tuple((*g.keys, m.value) for g, m in rows)
+    data: tuple[tuple[Datum, ...], ...] = tuple((*g.keys, m.value, *g.asked.standing) for g, m in rows)
     return Figure(
         "bytes_up",
         title,
         described,
         svg,
-        (*GROUP_KEYS, "bytes_up"),
+        (*GROUP_KEYS, "bytes_up", *KIND_KEYS),
         data,
         note="Sent by all clients together, as serialized; logarithmic axis.",
     )
