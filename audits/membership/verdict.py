@@ -86,7 +86,9 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         positives=Positives(controls(releases.own, "own"), controls(releases.alone, "positive"), releases.missing),
         silent=(separation(silent, "negative"), silence),
         basis=Basis(
-            "for the claim's neighbours" if allowed is not None else REPLACED,
+            f"for the claim's neighbours ({context.privacy.guarantee.kind.words})"
+            if allowed is not None
+            else REPLACED,
             (releases.assumption,),
             releases.about,
         ),
