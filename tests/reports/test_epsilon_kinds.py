@@ -19,15 +19,15 @@ from fedassay.reports import render, write_tables
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.text import lines
 from fedassay.reports.document.compare import as_dict, comparison
+from fedassay.reports.evidence.crosswalk import crosswalk
+from fedassay.reports.evidence.registry import entries
 from fedassay.reports.gate.baseline import differences
 from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy
 from fedassay.support.epsilon import Epsilon
 
 KIND = r"(record|person|client), (add remove|replace one same label|replace one)\b"
-SAID = re.compile(
-    r"(?:ε|epsilon)(?: =| at least| ε| from| adds up to)? ?(\d[\d.,]*\d|\d)(?! ×)(.{0,60})", re.DOTALL
-)
+SAID = re.compile(r"(?:ε|epsilon)(?: =| at least| from| adds up to)? ?(\d[\d.,]*\d|\d)(?! ×)(.{0,60})", re.DOTALL)
 """A number that is said to be an epsilon, and what follows it."""
 NAMES = ("epsilon", "claimed", "accounted", "observed", "accounted_stated")
 
@@ -38,7 +38,7 @@ def mixed(build_cell: Any) -> list[CellRecord]:
 
     def made(label: str, method: str, epsilon: float, unit: str = "record", **given: Any) -> CellRecord:
         verdict = given.get("verdict", "sound")
-        shown = {"observed": epsilon / 2 if epsilon < 9 else None}
+        shown = {"observed": None if epsilon > 9 else epsilon / 2}
         metrics = (
             {"observed": epsilon_metric(Epsilon(epsilon / 2, 1e-5, "add_remove", "record"))} if epsilon < 9 else {}
         )
@@ -95,6 +95,8 @@ def texts(run: Path) -> Iterator[tuple[str, str]]:
         # What is drawn stands on an axis, of which another test asks.
         bare = re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL)
         yield name, re.sub(r"<[^>]*>", " ", bare) if name in ("html", "junit") else shown
+    yield "evidence", "\n".join(line.answer for part in crosswalk(record).values() for line in part)
+    yield "notebook", re.sub(r"<[^>]*>", " ", Run(record, run)._repr_html_())
     changed = record.model_copy(
         update={"cells": tuple(c.model_copy(update={"epsilon": 9.0}) for c in record.cells)}
     )
@@ -121,6 +123,9 @@ def rows_of(value: Any) -> Iterator[dict[str, Any]]:
 def test_no_row_for_programs_holds_an_epsilon_without_its_relation_and_unit(run_of: Path) -> None:
     record = load_record(run_of)
     held = [row for row in rows_of(answer(record).as_dict()) if isinstance(row.get("epsilon"), float)]
+    registered = entries(record)
+    assert len(registered) == 7
+    assert all({"adjacency", "unit_of_privacy"} <= set(entry) for entry in registered)
     assert held
     assert all({"adjacency", "unit", "delta"} <= set(row) for row in held)
     pandas = pytest.importorskip("pandas")
