@@ -234,8 +234,8 @@ def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:
     )
     if not risk.pooled:
         return words
-    shown = f"epsilon at least {risk.epsilon(ours, 0.05):.3g} for one replaced {risk.unit}"
-    return f"{words}; {shown} from all {ours.coins.size} guesses (95 %)"
+    bound = f"epsilon at least {risk.epsilon(ours, 0.05):.3g} for one replaced {risk.unit}"
+    return f"{words}; {bound} from all {ours.coins.size} guesses (95 %)"
 
 
 def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:

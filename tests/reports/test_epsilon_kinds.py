@@ -19,8 +19,10 @@ from fedassay.reports import render, write_tables
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.text import lines
 from fedassay.reports.document.compare import as_dict, comparison
-from fedassay.reports.evidence.crosswalk import crosswalk
+from fedassay.reports.evidence.page import html, pages
+from fedassay.reports.evidence.page import markdown as evidence_markdown
 from fedassay.reports.evidence.registry import entries
+from fedassay.reports.evidence.release import release_of
 from fedassay.reports.gate.baseline import differences
 from fedassay.reports.gate.judging import judged
 from fedassay.reports.gate.policy import Policy
@@ -95,7 +97,9 @@ def texts(run: Path) -> Iterator[tuple[str, str]]:
         # What is drawn stands on an axis, of which another test asks.
         bare = re.sub(r"<svg.*?</svg>", "", shown, flags=re.DOTALL)
         yield name, re.sub(r"<[^>]*>", " ", bare) if name in ("html", "junit") else shown
-    yield "evidence", "\n".join(line.answer for part in crosswalk(record).values() for line in part)
+    for label in ("persons", "wrong", "free"):
+        found_of = pages(release_of(record, policy, label))
+        yield f"evidence of {label}", re.sub(r"<[^>]*>", " ", evidence_markdown(found_of) + html(found_of, ""))
     yield "notebook", re.sub(r"<[^>]*>", " ", Run(record, run)._repr_html_())
     changed = record.model_copy(
         update={"cells": tuple(c.model_copy(update={"epsilon": 9.0}) for c in record.cells)}
@@ -123,8 +127,8 @@ def rows_of(value: Any) -> Iterator[dict[str, Any]]:
 def test_no_row_for_programs_holds_an_epsilon_without_its_relation_and_unit(run_of: Path) -> None:
     record = load_record(run_of)
     held = [row for row in rows_of(answer(record).as_dict()) if isinstance(row.get("epsilon"), float)]
-    registered = entries(record)
-    assert len(registered) == 7
+    registered = entries(release_of(record, method="persons"))
+    assert len(registered) == 1
     assert all({"adjacency", "unit_of_privacy"} <= set(entry) for entry in registered)
     assert held
     assert all({"adjacency", "unit", "delta"} <= set(row) for row in held)
