@@ -201,6 +201,7 @@ def _bounded(
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
     may = f"{title(metric)} may be {where} {short(bound)}"
+    may += f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
     return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric)
 
 

@@ -205,12 +205,17 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     return words
 
 
-def silent_clause(findings: Sequence[Finding]) -> str:
-    """What findings without a leak may have missed: the weakest of them, by what it looked for."""
+def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None) -> str:
+    """What findings without a leak may have missed: the weakest of them, by what it looked for.
+
+    Args:
+        findings: Of one release.
+        asked: What it was asked for, which says what its epsilons are of.
+    """
     weakest = min((finding for finding in findings), key=strength, default=None)
     if weakest is None:
         return "no attack was run"
-    missed = missed_clause(weakest)
+    missed = missed_clause(weakest, asked)
     return f"no leak was found; {missed}" if missed else "no leak was found"
 
 
@@ -230,7 +235,7 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     return 3, -limit.value, place
 
 
-def missed_clause(finding: Finding) -> str:
+def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """What a finding without a leak may have missed, empty where it would have found the least there is."""
     sought, limit = _SOUGHT[kind_sought(finding)], finding.limit
     if limit is None:
@@ -242,6 +247,9 @@ def missed_clause(finding: Finding) -> str:
         )
     if limit.metric == "share":
         return f"{sought} of fewer than {_least(limit)} may have been missed"
+    if limit.metric == "epsilon":
+        of = "the claim's unit and relation" if asked is None else asked.kind.words
+        return f"{sought} that show no more than ε = {short(limit.value)} ({of}) may have been missed"
     if limit.metric in ("messages", "records") and limit.value <= 1:
         return ""
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"

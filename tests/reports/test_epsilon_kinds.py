@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -19,8 +20,9 @@ from fedassay.reports import render, write_tables
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.answer.text import lines
 from fedassay.reports.document.compare import as_dict, comparison
-from fedassay.reports.evidence.page import html, pages
+from fedassay.reports.evidence.page import html as evidence_page
 from fedassay.reports.evidence.page import markdown as evidence_markdown
+from fedassay.reports.evidence.page import pages
 from fedassay.reports.evidence.registry import entries
 from fedassay.reports.evidence.release import release_of
 from fedassay.reports.gate.baseline import differences
@@ -29,7 +31,8 @@ from fedassay.reports.gate.policy import Policy
 from fedassay.support.epsilon import Epsilon
 
 KIND = r"(record|person|client), (add remove|replace one same label|replace one)\b"
-SAID = re.compile(r"(?:ε|epsilon)(?: =| at least| from| adds up to)? ?(\d[\d.,]*\d|\d)(?! ×)(.{0,60})", re.DOTALL)
+BEFORE = "(?: =| at least| at most| may be above| from| adds up to)? ?"
+SAID = re.compile(rf"(?:ε|epsilon){BEFORE}(\d[\d.,]*\d|\d)(?! ×)(.{{0,60}})", re.DOTALL)
 """A number that is said to be an epsilon, and what follows it."""
 NAMES = ("epsilon", "claimed", "accounted", "observed", "accounted_stated")
 
@@ -67,10 +70,10 @@ def run_of(mixed: list[CellRecord], tmp_path: Path) -> Path:
 def without_kind(text: str) -> list[str]:
     """Every number that a text says is an epsilon, and that is followed by no relation and unit."""
     wrong = []
-    for found in SAID.finditer(text):
-        after = re.match(rf"\W*(?:to \S+ |per )?\(?{KIND}", found[2])
+    for found in SAID.finditer(html.unescape(text)):
+        after = re.match(rf"\W*(?:to \S+ |per )?\(?(?:{KIND}|of each release's own unit and relation)", found[2])
         if after is None:
-            wrong.append(text[max(0, found.start() - 60) : found.end()])
+            wrong.append(found.string[max(0, found.start() - 60) : found.end()])
     return wrong
 
 
@@ -99,7 +102,10 @@ def texts(run: Path) -> Iterator[tuple[str, str]]:
         yield name, re.sub(r"<[^>]*>", " ", bare) if name in ("html", "junit") else shown
     for label in ("persons", "wrong", "free"):
         found_of = pages(release_of(record, policy, label))
-        yield f"evidence of {label}", re.sub(r"<[^>]*>", " ", evidence_markdown(found_of) + html(found_of, ""))
+        yield (
+            f"evidence of {label}",
+            re.sub(r"<[^>]*>", " ", evidence_markdown(found_of) + evidence_page(found_of, "")),
+        )
     yield "notebook", re.sub(r"<[^>]*>", " ", Run(record, run)._repr_html_())
     changed = record.model_copy(
         update={"cells": tuple(c.model_copy(update={"epsilon": 9.0}) for c in record.cells)}

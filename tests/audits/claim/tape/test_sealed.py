@@ -30,7 +30,7 @@ def _pydp(epsilon: float) -> Callable[[Floats], Floats]:
 
 @pytest.mark.parametrize("epsilon", [0.1, 6.4, 64.0])
 def test_the_law_of_pydp_keeps_its_promise(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five runs at each epsilon, as of PyDP itself below, drawn here: its law is held to it in `methods/feddiff`."""
+    """Five runs at each epsilon, as of PyDP itself below: the law is held to PyDP in `tests/methods/feddiff`."""
     draws = np.random.default_rng(4)
 
     def reference(column: Floats, share: float, bounds: tuple[float, float]) -> float:
