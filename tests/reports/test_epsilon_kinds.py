@@ -102,10 +102,8 @@ def texts(run: Path) -> Iterator[tuple[str, str]]:
         yield name, re.sub(r"<[^>]*>", " ", bare) if name in ("html", "junit") else shown
     for label in ("persons", "wrong", "free"):
         found_of = pages(release_of(record, policy, label))
-        yield (
-            f"evidence of {label}",
-            re.sub(r"<[^>]*>", " ", evidence_markdown(found_of) + evidence_page(found_of, "")),
-        )
+        shown = evidence_markdown(found_of) + evidence_page(found_of, "")
+        yield f"evidence of {label}", re.sub(r"<[^>]*>", " ", shown)
     yield "notebook", re.sub(r"<[^>]*>", " ", Run(record, run)._repr_html_())
     changed = record.model_copy(
         update={"cells": tuple(c.model_copy(update={"epsilon": 9.0}) for c in record.cells)}
