@@ -128,9 +128,8 @@ class Source(Protocol):
         """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
         ...
 
-    @property
-    def repeat(self) -> Callable[[Tape], Outcome] | None:
-        """See `AuditContext.repeat`."""
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more; see `AuditContext.repeat`."""
         ...
 
 
