@@ -444,7 +444,7 @@ def _retyped(message: Message) -> Message:
 
 
 def _extended(message: Message) -> Message:
-    declared = MessageField(np.zeros(1), "public", public())
+    declared = MessageField(np.zeros(1), "other", public())
     return replace(message, fields={**message.fields, "flag": declared})
 
 
@@ -472,7 +472,7 @@ def test_a_count_that_is_rounded_is_found(
 
     def rounded(message: Message, task: MethodInput) -> Message:
         count = np.array([len(_records_of(message, task)) // 32], np.int64)
-        declared = MessageField(count, "public", public())
+        declared = MessageField(count, "other", public())
         return replace(message, fields={**message.fields, "size": declared})
 
     _changed(rounded)(monkeypatch)
