@@ -24,9 +24,9 @@ PLAN: dict[str, Any] = {
 
 
 def test_a_second_run_in_a_process_is_judged_where_no_method_ran(tmp_path: Path) -> None:
-    first = fedassay.run(PLAN, tmp_path / "first", quiet=True).record
+    first = fedassay.run(PLAN, tmp_path / "first").record
     assert not can_be_apart()
-    second = fedassay.run(PLAN, tmp_path / "second", quiet=True).record
+    second = fedassay.run(PLAN, tmp_path / "second").record
     for record in (first, second):
         (cell,) = record.cells
         assert cell.privacy.verdict == "sound"
@@ -40,6 +40,6 @@ def test_where_no_process_can_be_forked_a_claim_is_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "fork")
-    (cell,) = fedassay.run(PLAN, tmp_path / "run", quiet=True).record.cells
+    (cell,) = fedassay.run(PLAN, tmp_path / "run").record.cells
     assert cell.privacy.verdict == "inconclusive"
     assert "cannot be forked" in cell.privacy.reason
