@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedassay
+import fedassay.execution.runner as runner
 from fedassay.execution.apart import can_be_apart
 
 PLAN: dict[str, Any] = {
@@ -39,7 +39,8 @@ def test_a_second_run_in_a_process_is_judged_where_no_method_ran(tmp_path: Path)
 def test_where_no_process_can_be_forked_a_claim_is_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(os, "fork")
+    monkeypatch.setattr(runner, "can_be_apart", lambda: False)
+    monkeypatch.setattr(runner, "_needs_worker", lambda _scenario: False)
     (cell,) = fedassay.run(PLAN, tmp_path / "run").record.cells
     assert cell.privacy.verdict == "inconclusive"
     assert "cannot be forked" in cell.privacy.reason
