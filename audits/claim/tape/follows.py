@@ -60,7 +60,7 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
         if unlike := _unlike_alone(context, skipped):
             return Followed(unlike)
     except NotRunError as error:
-        remembered = [Fault("", f"what the method remembers could not be looked for: {error}", "not_asked")]
+        remembered = [Fault("", f"what the method remembers could not be looked for: {error}", "crashed")]
     same, replayed = context.replay(context.clients, context.tape, "")
     compared = first
     found = differences(first, same.transcript, skipped)

@@ -85,6 +85,7 @@ def _run(scenario: Scenario, folder: Path, work: Path, options: RunOptions, star
     secret = key_of_digests() if options.redact else None
     # Of an earlier run in this process: its files may have changed since.
     _prepared.cache_clear()
+    _shared.cache_clear()
     _APART.clear()
     if is_gpu(device) and options.engine != "ray" and options.jobs == 1:
         # A process must be forked before this one takes hold of the GPU.
