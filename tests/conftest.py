@@ -24,7 +24,7 @@ from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyTarget
 from fedassay.exchange.store import Spool
 from fedassay.exchange.view import ThreatModel, view
-from fedassay.execution.apart import Apart, Look, Question, Reply, Work, sealed_alone
+from fedassay.execution.apart import Apart, Look, Question, Reply, Work, forget_runs, replied, sealed_alone
 from fedassay.privacy.tape import Tape, taped
 from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import NotRunError
@@ -167,6 +167,12 @@ _OTHERS = 160
 """Public records that are the attacker's and fresh ones; the rest serve controls."""
 
 
+@pytest.fixture(autouse=True)
+def _new_process() -> None:
+    """Take every test for a process of its own, in which no method has run."""
+    forget_runs()
+
+
 @pytest.fixture(scope="session")
 def make_context() -> MakeContext:
     """Makes an audit's context: from a method that is run, or from an `outcome`."""
@@ -179,6 +185,7 @@ def make_context() -> MakeContext:
         bounds: int = 2,
         folder: Path = _ROOT,
         shared: dict[str, object] | None = None,
+        apart: bool = False,
     ) -> AuditContext:
         def rerun(clients: Sequence[Records], seeds: Seeds) -> Outcome:
             if method is None:
@@ -219,12 +226,14 @@ def make_context() -> MakeContext:
             return found
 
         known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
-        apart = None if method is None else Apart(lambda _cell: Work(known, again))
+        work = Work(known, again)
+        # A process for every question takes seconds, which only tests of what methods remember need.
+        server = Apart(lambda _cell: work) if apart else None
 
         def ask(question: Question) -> Reply:
-            if apart is None:
+            if method is None:
                 raise NotRunError("there is no method here")
-            return apart.ask("cell", known, question)
+            return replied(work, question) if server is None else server.ask("cell", known, question)
 
         tape = Tape()
         if outcome is None:
@@ -258,7 +267,7 @@ def make_context() -> MakeContext:
             replay=replay,
             redraw=redraw,
             reseeded=reseeded,
-            repeat=None if method is None else repeat,
+            repeat=repeat,
             workplace=Workplace(
                 task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared
             ),

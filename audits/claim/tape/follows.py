@@ -21,6 +21,7 @@ from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message, Transcript
 from fedassay.privacy.tape import Tape
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 
 _MORE = 5
@@ -54,8 +55,12 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
         NotRunError: There is no method that could be run again.
     """
     first = context.outcome.transcript
-    if unlike := _unlike_alone(context, skipped):
-        return Followed(unlike)
+    remembered: list[Fault] = []
+    try:
+        if unlike := _unlike_alone(context, skipped):
+            return Followed(unlike)
+    except NotRunError as error:
+        remembered = [Fault("", f"what the method remembers could not be looked for: {error}", "crashed")]
     same, replayed = context.replay(context.clients, context.tape, "")
     compared = first
     found = differences(first, same.transcript, skipped)
@@ -73,13 +78,13 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
     if faults:
         words = f"on the same records with the same outputs it is not the same: {listed(f.words for f in faults)}"
         return Followed(Answer("rest", "crashed", words, faults[0].field))
-    faults, repeated = [], ""
-    for clients, coins in _others(context, adjacency):
-        attempt = Attempt()
-        with attempt:
-            other, replay = context.replay(clients, context.tape, coins)
-        if attempt.failure:
-            return Followed(Answer("rest", "failed", f"on other records it fails ({attempt.failure})"))
+    faults, repeated, odd = [], "", 0
+    for number in range(OTHERS):
+        try:
+            other, replay, fell = _replayed(context, adjacency, number)
+        except _FailsOnOthersError as failure:
+            return Followed(Answer("rest", "failed", f"on other records it fails ({failure})"))
+        odd += fell
         faults += differences(compared, other.transcript, skipped) + _beside(same, other) + _faults_of(replay)
         repeated = repeated or _repeated(context.tape, replayed, replay)
         if faults:
@@ -88,25 +93,47 @@ def follows(context: AuditContext, adjacency: Adjacency, skipped: frozenset[str]
     records = sum(len(client) for client in context.clients)
     tried = (
         f"with the mechanisms' outputs kept, {len(first.messages):,} messages are the same to the bit when all "
-        f"{records:,} records{kept} and all hidden coins are others, in {OTHERS} such replays, {_where(context)}; "
-        f"a dependence that shows in a share {_SMALLEST:.2f} of such replays would be missed once in 20"
+        f"{records:,} records{kept} and all hidden coins are others, in {OTHERS} replays, each in a process that "
+        f"never ran the method; what shows in {100 * _SMALLEST:.0f} % of such replays would be missed once in 20"
     )
-    return Followed(answered("rest", [*past, *faults], tried), repeated)
+    if odd:
+        tried += f"; on {odd} more, with clients of no or few records, the method fails"
+    return Followed(answered("rest", [*past, *faults, *remembered], tried), repeated)
 
 
-def _where(context: AuditContext) -> str:
-    if context.repeat is None:
-        return "in the process of the run, so that what a method remembers was not looked for"
-    return "each in a process that never ran the method"
+class _FailsOnOthersError(Exception):
+    """The method fails on usual records that are not the clients'."""
+
+
+def _replayed(context: AuditContext, adjacency: Adjacency, number: int) -> tuple[Outcome, Tape, bool]:
+    """A replay on other records, and whether the method failed on odd ones, so that these are usual ones.
+
+    A method that cannot run where a client holds nothing gives nothing away by that; one that fails on records
+    like its own does.
+
+    Raises:
+        _FailsOnOthersError: It fails on usual records, too.
+    """
+    coins = f"other coins{number or ''}"
+    attempt = Attempt()
+    with attempt:
+        outcome, tape = context.replay(other_records(context, adjacency, number), context.tape, coins)
+        return outcome, tape, False
+    if number:
+        attempt = Attempt()
+        with attempt:
+            usual = other_records(context, adjacency, number, odd=False)
+            outcome, tape = context.replay(usual, context.tape, coins)
+            return outcome, tape, True
+    raise _FailsOnOthersError(attempt.failure)
 
 
 def _unlike_alone(context: AuditContext, skipped: frozenset[str]) -> Answer | None:
     """Why the first run cannot be believed: a process that never ran the method sends something else."""
-    if context.repeat is None or context.tape.lacks:
-        # A resumed run is no run that could be made again.
+    own, again = context.outcome, context.repeat(context.tape)
+    if context.tape.lacks or context.workplace.device != "cpu":
+        # A resumed run is no run that could be made again, nor is one whose sums were added on another device.
         return None
-    own = context.outcome
-    again = context.repeat(context.tape)
     found = [*differences(own.transcript, again.transcript, skipped), *_beside(own, again)]
     if not found:
         return None
@@ -245,22 +272,20 @@ def _unlike(first: NDArray[np.generic], second: NDArray[np.generic]) -> int:
     return int(np.count_nonzero((one != two).any(axis=1)))
 
 
-def _others(context: AuditContext, adjacency: Adjacency) -> Iterator[tuple[tuple[Records, ...], str]]:
-    """Records and names of coins of every replay."""
-    for number in range(OTHERS):
-        yield other_records(context, adjacency, number), f"other coins{number or ''}"
-
-
-def other_records(context: AuditContext, adjacency: Adjacency, replay: int = 0) -> tuple[Records, ...]:
+def other_records(
+    context: AuditContext, adjacency: Adjacency, replay: int = 0, *, odd: bool = True
+) -> tuple[Records, ...]:
     """Every client with other records: inverted images and moved features of somebody else's records.
 
     Labels are kept where they are public, and the number of records is where that is public. From the second
     replay on, every client has another size and another kind of labels in each: none, 1, half, one more, twice as
-    many; some classes empty, one class alone, skewed, swapped. Somebody always holds records.
+    many; some classes empty, one class alone, skewed, swapped. Somebody always holds records. Without `odd` ones
+    sizes and labels are as in the first replay.
     """
     rng = context.seeds.numpy("tape", "other records", *((replay,) if replay else ()))
+    kind = replay if odd else 0
     return tuple(
-        _another(client, number, context, adjacency, rng, replay) for number, client in enumerate(context.clients)
+        _another(client, number, context, adjacency, rng, kind) for number, client in enumerate(context.clients)
     )
 
 

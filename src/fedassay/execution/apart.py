@@ -32,7 +32,6 @@ from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
 from fedassay.support.devices import seed_draws
-from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
@@ -84,19 +83,33 @@ class Reply(NamedTuple):
     looked: object
 
 
+_RAN: list[bool] = []
+"""Not empty where this process has run a method."""
+
+
+def note_run() -> None:
+    """Note that this process runs a method now: what is forked from it afterwards may remember."""
+    _RAN[:] = [True]
+
+
+def can_be_apart() -> bool:
+    """Whether a process that is forked now never ran a method."""
+    return not _RAN and hasattr(os, "fork")
+
+
+def forget_runs() -> None:
+    """Take this process for a new one: for tests, each of which stands for a process of its own."""
+    _RAN.clear()
+
+
 class Apart:
     """A process forked here and now, which has to be before the first run.
 
     Args:
         make: From the name of a cell to its work, called in the forked process when the cell is first asked about.
-
-    Raises:
-        NotRunError: This system cannot fork.
     """
 
     def __init__(self, make: Callable[[str], Work]) -> None:
-        if not hasattr(os, "fork"):
-            raise NotRunError("a method is run again in a process forked before its first run: no fork here")
         self._told: set[tuple[str, int]] = set()
         self._here, there = Pipe()
         process = _forked()
@@ -137,6 +150,14 @@ def stir(seeds: Seeds) -> None:
     random.seed(seeds.integer("python"))
     np.random.seed(seeds.integer("numpy") % 2**32)  # noqa: NPY002
     seed_draws(seeds.integer("torch"), "cpu")
+
+
+def replied(work: Work, question: Question) -> Reply:
+    """The reply to a question, made in this very process."""
+    outcome: Outcome | None = None
+    with taped(question.answers, brief=question.brief) as tape:
+        outcome = work.run(question.clients, question.other, question.seeds)
+    return Reply(outcome, tape, None if question.look is None else question.look(tape))
 
 
 def sealed_alone(tape: Tape) -> Tape | None:
@@ -213,15 +234,14 @@ def _answered(work: Work, given: bytes, folder: Path) -> bytes:
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder)))
     os.environ.update({"FEDASSAY_CACHE": str(folder / "cache"), "XDG_CACHE_HOME": str(folder / "caches")})
     tempfile.tempdir = None
+    # What the first run had to say was said there.
+    warnings.simplefilter("ignore")
     try:
         question = _Unpacker(given, work.known).load()
         assert isinstance(question, Question)
         if question.stirred:
             stir(question.seeds)
-        outcome: Outcome | None = None
-        with taped(question.answers, brief=question.brief) as tape:
-            outcome = work.run(question.clients, question.other, question.seeds)
-        looked = None if question.look is None else question.look(tape)
+        outcome, tape, looked = replied(work, question)
         return pickle.dumps(Reply(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
     except Exception as error:  # noqa: BLE001
         try:

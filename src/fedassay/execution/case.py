@@ -132,9 +132,8 @@ class Source(Protocol):
         """See `AuditContext.reseeded`."""
         ...
 
-    @property
-    def repeat(self) -> Callable[[Tape], Outcome] | None:
-        """See `AuditContext.repeat`."""
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more; see `AuditContext.repeat`."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedassay.data.evaluation import against_chance
 from fedassay.data.records import Records
 from fedassay.exchange.store import Spool
 from fedassay.execution import runfolder
-from fedassay.execution.apart import Apart, Look, Question, Reply, sealed_alone
+from fedassay.execution.apart import Apart, Look, Question, Reply, note_run, sealed_alone
 from fedassay.execution.apart import Work as ApartWork
 from fedassay.execution.basis import basis_of
 from fedassay.execution.case import AttackAuditEntry, Case, Entry, Known, Place, Produced, RunAuditEntry
@@ -35,6 +35,7 @@ from fedassay.privacy.units import most_records
 from fedassay.records.manifest import note
 from fedassay.similarity.metrics import Similarity, make_similarity
 from fedassay.similarity.spec import LpipsSpec
+from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 
 
@@ -110,6 +111,9 @@ def _sizes(plan: Plan, prepared: Prepared) -> Sizes | None:
     )
 
 
+_REMEMBERS = "this process has run a method before, or cannot be forked; a new one would tell, or `--jobs 2`"
+
+
 @dataclass(frozen=True)
 class SimulatedSource:
     """Runs the cell's method: on the clients' records, and on others.
@@ -133,6 +137,7 @@ class SimulatedSource:
         outcome: Outcome | None = None
         # Reruns on other records must not continue the cell's own checkpoints.
         scratch = runfolder.scratch(self.place.folder, self.cell.key)
+        note_run()
         with taped(folder=scratch) as tape, stages("method"):
             outcome = _told(self._run(self._input(self.prepared.clients, self.seeds, scratch)), self.prepared)
         if outcome is None:
@@ -187,20 +192,14 @@ class SimulatedSource:
         assert outcome is not None
         return _told(outcome, self.prepared)
 
-    @property
-    def repeat(self) -> Callable[[Tape], Outcome] | None:
-        """The first run once more, where it never ran."""
-        apart = self.apart
-        if apart is None:
-            return None
-
-        def again(tape: Tape) -> Outcome:
-            asked = Question(self.prepared.clients, sealed_alone(tape), None, self.seeds)
-            outcome = self._ask(apart, asked).outcome
-            assert outcome is not None
-            return _told(outcome, self.prepared)
-
-        return again
+    def repeat(self, tape: Tape) -> Outcome:
+        """The first run once more, where the method never ran."""
+        if self.apart is None:
+            raise NotRunError(_REMEMBERS)
+        asked = Question(self.prepared.clients, sealed_alone(tape), None, self.seeds)
+        outcome = self._ask(self.apart, asked).outcome
+        assert outcome is not None
+        return _told(outcome, self.prepared)
 
     def _ask(self, apart: Apart, question: Question) -> Reply:
         return apart.ask(self.cell.key, self.work.known, question)

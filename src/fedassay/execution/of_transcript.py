@@ -131,10 +131,9 @@ class CapturedSource:
         """See `replay`."""
         raise NotRunError("captured messages cannot be drawn again")
 
-    @property
-    def repeat(self) -> None:
+    def repeat(self, tape: Tape) -> Outcome:
         """See `replay`."""
-        return
+        raise NotRunError("captured messages have no tape")
 
 
 def _attacks(scenario: Scenario | None, gallery: bool) -> tuple[Component[Attack], ...]:

@@ -23,9 +23,10 @@ from fedassay.audits.claim.tape.answers import Answer
 from fedassay.audits.claim.tape.questions import Asked, ask
 from fedassay.contracts.audit import AuditContext
 from fedassay.contracts.method import MethodInput, Outcome
-from fedassay.exchange.release import PrivacyClaim, derived
+from fedassay.exchange.release import PrivacyClaim, derived, public
 from fedassay.exchange.transcript import Message, MessageField
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.errors import NotRunError
 from fedassay.support.registry import lookup
 from fedassay.support.seeds import Seeds
 
@@ -419,24 +420,73 @@ def test_a_method_that_remembers_its_first_run_is_found(
         return replace(message, fields={**message.fields, "A": replace(item, sent=kept(message, sent))})
 
     _changed(leaks)(monkeypatch)
-    failed = _failed(_asked(_context(CGS, make_task, make_context)))
-    assert "A" in failed["rest"].words
+    task = make_task(clients=3, records=90, epsilon=1.0, adjacency=CGS.adjacency)
+    context = make_context(task, lookup("method", CGS.name)(**CGS.parameters), apart=True)
+    assert "A" in _failed(_asked(context))["rest"].words
+    assert not list(tmp_path.iterdir()) or memory is _remembers_in_a_file
+
+
+def _nudged(message: Message) -> Message:
+    item = message.fields["B"]
+    sent = item.values.copy()
+    sent.reshape(-1)[0] += 1e-3
+    return replace(message, fields={**message.fields, "B": replace(item, sent=sent)})
+
+
+def _reordered(message: Message) -> Message:
+    return replace(message, fields=dict(reversed(message.fields.items())))
+
+
+def _retyped(message: Message) -> Message:
+    item = message.fields["N"]
+    other = np.float64 if item.dtype != np.float64 else np.float32
+    return replace(message, fields={**message.fields, "N": replace(item, sent=item.values.astype(other))})
+
+
+def _extended(message: Message) -> Message:
+    declared = MessageField(np.zeros(1), "other", public())
+    return replace(message, fields={**message.fields, "flag": declared})
 
 
 @pytest.mark.parametrize("client", ["client/0", "client/1", "client/2"])
+@pytest.mark.parametrize("way", [_nudged, _reordered, _retyped, _extended])
 def test_a_private_bit_of_one_client_is_found(
-    client: str, make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    client: str,
+    way: Callable[[Message], Message],
+    make_task: MakeTask,
+    make_context: MakeContext,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def bit(message: Message, task: MethodInput) -> Message:
-        if message.sender != client or int(_records_of(message, task).images.sum()) % 2:
-            return message
-        item = message.fields["B"]
-        sent = item.values.copy()
-        sent.reshape(-1)[0] += 1e-3
-        return replace(message, fields={**message.fields, "B": replace(item, sent=sent)})
+        private = message.sender == client and int(_records_of(message, task).images.sum()) % 2
+        return way(message) if private else message
 
     _changed(bit)(monkeypatch)
     assert "rest" in _failed(_asked(_context(CGS, make_task, make_context)))
+
+
+def test_a_count_that_is_rounded_is_found(
+    make_task: MakeTask, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty records or so, in thirty-twos: most other numbers of records give the same."""
+
+    def rounded(message: Message, task: MethodInput) -> Message:
+        count = np.array([len(_records_of(message, task)) // 32], np.int64)
+        declared = MessageField(count, "other", public())
+        return replace(message, fields={**message.fields, "size": declared})
+
+    _changed(rounded)(monkeypatch)
+    assert "size" in _failed(_asked(_context(CGS, make_task, make_context)))["rest"].words
+
+
+def test_without_a_process_apart_the_rest_is_left_open(make_task: MakeTask, make_context: MakeContext) -> None:
+    def nowhere(_tape: object) -> Outcome:
+        raise NotRunError("no fork here")
+
+    context = replace(_context(CGS, make_task, make_context), repeat=nowhere)
+    answer = next(answer for answer in _asked(context).answers if answer.question == "rest")
+    assert answer.status == "crashed"
+    assert "remembers" in answer.words
 
 
 @pytest.mark.parametrize("place", ["communication", "notes"])
