@@ -54,7 +54,9 @@ def ground_of(
     ledger = ledger_words(claim, accounted, context.outcome.transcript)
     controls = () if observation is None else controls_of(observation)
     if asked.failed:
-        return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
+        # That declared noise would be enough comforts nobody where it is not what was added.
+        against = f"; {ledger}" if exceeds_claim(accounted, claim) else ""
+        return TapeVerdict("unsound", f"{asked.failed}{against}", *controls)
     if observation is None:
         if exceeds_claim(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")

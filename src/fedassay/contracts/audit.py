@@ -88,7 +88,10 @@ class AuditContext:
             Raises `NotRunError` where that is not possible.
         replay: `rerun` with the cell's own seeds and the outputs that noise mechanisms gave out on a tape; see
             `MethodInput.replayed` for the last argument. Raises `NotRunError` where that is not possible.
-        redraw: `replay` for the draws alone: the run ends after the last of them.
+        redraw: `replay` for the draws alone: the run ends after the last of them. Its last argument is asked of
+            the tape where it was made, and what it says comes with the draws.
+        repeat: The first run once more, in a process that never ran the method, with the tape's outputs of others'
+            mechanisms alone. Raises `NotRunError` where replays run in a process that may remember the run.
         workplace: Device, progress and files.
     """
 
@@ -111,7 +114,8 @@ class AuditContext:
     rerun: Callable[[Sequence[Records], Seeds], Outcome]
     exposed: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
-    redraw: Callable[[Sequence[Records], Tape], Tape]
+    redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
+    repeat: Callable[[Tape], Outcome]
     workplace: Workplace
 
     @property

@@ -278,6 +278,7 @@ class Work:
             exposed=case.source.exposed,
             replay=case.source.replay,
             redraw=case.source.redraw,
+            repeat=case.source.repeat,
             workplace=Workplace(place.device, place.progress, place.folder, (case.key,), known.shared),
         )
 
