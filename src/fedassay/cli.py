@@ -153,6 +153,7 @@ def run(
     from fedassay.console import plan_file
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
+    from fedassay.plan.published import check_published
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
@@ -161,10 +162,11 @@ def run(
     check_files(named, base)
     check_images(named, base)
     scenario = load_scenario(plan, assignments, scale)
+    to_fetch = check_published(scenario.plan, scenario.base)
     if dry_run:
         from fedassay.console import print_cells
 
-        print_cells(scenario, as_json, device)
+        print_cells(scenario, as_json, device, [each.remark for each in to_fetch])
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedassay.backbones import is_torchvision_name
 from fedassay.backbones.base import BackboneSize, Preprocessing, Weights
-from fedassay.backbones.torchvision_models import versions
+from fedassay.backbones.torchvision_models import chosen, versions
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.paths import find, is_path
 from fedassay.support.registry import entries, size_of
@@ -60,6 +61,23 @@ def trained_on_public(name: str, weights: str | None) -> bool:
     """Whether a backbone with these weights, which it takes, is trained on the public records."""
     taken = _taken(name) if name in entries("backbone") else None
     return taken is not None and (weights or next(iter(taken.words), "")) == "public"
+
+
+def published_url(name: str, weights: str | None) -> str | None:
+    """Where the weights that a plan names are published; None for a path, and where they are no file.
+
+    Args:
+        name: A backbone's name, registered or torchvision's.
+        weights: As written in the plan; None: left out.
+    """
+    taken = _taken(name)
+    word = weights if weights is not None or taken is None else next(iter(taken.words), None)
+    if taken is not None and word in taken.urls:
+        return taken.urls[str(word)]
+    if word is None or not is_torchvision_name(name):
+        return None
+    choice = chosen(import_torchvision().models.get_model_weights(name), word)
+    return None if choice is None else str(choice.url)
 
 
 def _taken(name: str) -> Weights | None:
