@@ -1,4 +1,4 @@
-"""Published data sets and weights by their own names: fetched on first use, and told of before where they cannot."""
+"""Published data sets and weights by their own names: fetched on first use; dry runs say what is missing."""
 
 from __future__ import annotations
 

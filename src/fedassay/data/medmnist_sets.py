@@ -20,6 +20,7 @@ _MD5 = {
     "pneumoniamnist": "28209eda62fecd6e6a2d98b1501bb15f",
     "breastmnist": "750601b1f35ba3300ea97c75c52ff8f6",
     "bloodmnist": "7053d0359d879ad8a5505303e11de1dc",
+    "pathmnist": "a8b06965200029087d5bd730944a56c1",
 }
 _CLASSES = {
     "pneumoniamnist": ("normal", "pneumonia"),
@@ -33,6 +34,17 @@ _CLASSES = {
         "monocyte",
         "neutrophil",
         "platelet",
+    ),
+    "pathmnist": (
+        "adipose",
+        "background",
+        "debris",
+        "lymphocytes",
+        "mucus",
+        "smooth muscle",
+        "normal colon mucosa",
+        "cancer-associated stroma",
+        "colorectal adenocarcinoma epithelium",
     ),
 }
 
@@ -68,6 +80,17 @@ def bloodmnist(request: DataRequest) -> LoadedData:
     training set.
     """
     return _medmnist(request, "bloodmnist")
+
+
+@published(lambda: [_file("pathmnist")])
+@register("dataset", "pathmnist", size=DataSize(100_000, 7_180, (28, 28, 3), 9))
+def pathmnist(request: DataRequest) -> LoadedData:
+    """Colon tissue, 100,000 + 7,180 colour images of 28x28 in 9 classes (`root`; CC BY 4.0).
+
+    PathMNIST of MedMNIST (Yang et al. 2023), after Kather et al. 2019. Training and validation images are the
+    training set.
+    """
+    return _medmnist(request, "pathmnist")
 
 
 def _file(name: str) -> Published:

@@ -9,7 +9,7 @@ from fedassay.plan.schema import ImageSource, Plan
 from fedassay.support.download import OFFLINE, is_offline
 from fedassay.support.errors import DataError
 from fedassay.support.paths import data_root, root_in_words
-from fedassay.support.registry import entries, lookup
+from fedassay.support.registry import entries, lookup, size_of
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,18 @@ def missing_files(plan: Plan, base: Path) -> list[Missing]:
     return found if plan.data.features is not None else [*found, *_weights(plan)]
 
 
+def files_of(plan: Plan) -> list[Missing] | None:
+    """All published files that a plan reads, as if none were there; None where a folder has to be unpacked."""
+    nowhere = Path("/nonexistent")
+    files: list[Missing] = []
+    for source in (plan.data, *([plan.data.attacker_from] if plan.data.attacker_from else [])):
+        found = _data("data", source.model_copy(update={"root": str(nowhere)}), nowhere)
+        if not found and callable(size_of("dataset", source.name)):
+            return None
+        files += found
+    return [*files, *_weights(plan, there=False)]
+
+
 def _data(key: str, source: ImageSource, base: Path) -> list[Missing]:
     if source.path is not None or source.name not in entries("dataset"):
         return []
@@ -77,13 +89,14 @@ def _data(key: str, source: ImageSource, base: Path) -> list[Missing]:
     return [Missing(key, source.name, file.name, file.urls[0], where, never) for file in absent]
 
 
-def _weights(plan: Plan) -> list[Missing]:
+def _weights(plan: Plan, *, there: bool = True) -> list[Missing]:
     from fedassay.backbones.weights import published_url
     from fedassay.support.weights import hub_path
 
     url = published_url(plan.backbone.name, plan.backbone.weights)
-    if url is None or (path := hub_path(url)).exists():
+    if url is None or (there and hub_path(url).exists()):
         return []
+    path = hub_path(url)
     what = f"{plan.backbone.name} with weights {plan.backbone.weights or 'imagenet'}"
     where = "$TORCH_HOME/hub/checkpoints (by default ~/.cache/torch/hub/checkpoints)"
     return [Missing("backbone", what, path.name, url, where, _never())]
