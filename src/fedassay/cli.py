@@ -344,6 +344,24 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
     return 0
 
 
+@cli.command(short_help="One page over all runs of FOLDER.")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
+@click.option("-o", "--output", type=Output(), help="The page; default index.html in FOLDER.")
+@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@_shared
+@_quiet
+@_json
+def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bool) -> int:
+    """Write one static page over all runs below FOLDER: name, date, answer, worst finding, links to reports."""
+    from fedassay.reports.document.index import write_index
+
+    written = write_index(folder, output)
+    _written(written, quiet, as_json)
+    if show and not is_stream(written):
+        click.launch(written.resolve().as_uri())
+    return 0
+
+
 @cli.command(short_help="Whether RUN is what was written.")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
