@@ -248,7 +248,7 @@ def test_a_run_without_an_attack_fails_unless_the_policy_says_otherwise(
     assert ran.returncode == 0, ran.stderr
     checked = repository.bash("fedassay check out --policy mine.yaml")
     assert checked.returncode == code, checked.stdout
-    assert ("no attack was run" in checked.stdout) == (code == 2)
+    assert code != 2 or "no attack was run" in checked.stdout
 
 
 def test_versions_of_the_page_are_those_of_the_package() -> None:
