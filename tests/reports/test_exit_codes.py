@@ -119,6 +119,8 @@ WRONG_INPUT = {
     "a report below a file": ["report", "assay", "-o", "file/report.html"],
     "a report for a folder": ["report", "assay", "-o", "assay"],
     "one run to compare": ["compare", "assay"],
+    "no folder to view": ["view", "none"],
+    "a folder to view without runs": ["view", "."],
     "no run to compare": ["compare", "assay", "none"],
     "no policy": ["check", "assay", "--policy", "none.yaml"],
     "no policy named": ["check", "assay"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedassay.backbones import is_torchvision_name
 from fedassay.backbones.base import BackboneSize, Preprocessing, Weights
 from fedassay.backbones.torchvision_models import chosen, versions
 from fedassay.support.errors import DataError, PlanError
@@ -74,9 +73,10 @@ def published_url(name: str, weights: str | None) -> str | None:
     word = weights if weights is not None or taken is None else next(iter(taken.words), None)
     if taken is not None and word in taken.urls:
         return taken.urls[str(word)]
-    if word is None or not is_torchvision_name(name):
+    models = import_torchvision().models if word is not None else None
+    if word is None or models is None or name not in models.list_models(module=models):
         return None
-    choice = chosen(import_torchvision().models.get_model_weights(name), word)
+    choice = chosen(models.get_model_weights(name), word)
     return None if choice is None else str(choice.url)
 
 

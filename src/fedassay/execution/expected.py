@@ -2,11 +2,11 @@
 
 Every method is run by itself on made-up records of the size that is asked for, and its tape says what went into
 its noise and how much of it there is. The error is that of the pooled statistic: the root of the expected squared
-norm of all clients' noise, which is known exactly from scales and shapes, over the norm of what they send together.
+norm of all clients' noise, which is known from scales and shapes, over the norm of what they send together.
 At 1 noise and statistic are alike, and above nothing of use is left.
 
 Made-up records have features that are not negative and of norm 1, around one random centre a class. What is left
-of accuracy on them is what a real backbone of that width would leave where it separates classes as well; the errors
+of accuracy on them is what a real backbone of that width would leave where it separates classes as well; errors
 hardly depend on them.
 """
 
@@ -16,12 +16,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import nn
 
 from fedassay.backbones.base import Backbone
+from fedassay.contracts.facts import MethodFacts
 from fedassay.contracts.method import Method, MethodInput
 from fedassay.contracts.registry import declared
 from fedassay.contracts.sizes import Sizes
@@ -130,7 +131,7 @@ def expected(
 
 
 def _is_quick(name: str, size: Size) -> bool:
-    facts = declared("method", name).facts
+    facts = cast("MethodFacts", declared("method", name).facts)
     if not facts.private_form or facts.cost is None:
         return False
     held = size.records * size.clients
@@ -140,9 +141,9 @@ def _is_quick(name: str, size: Size) -> bool:
 
 
 def _of(name: str, task: MethodInput, epsilon: float, delta: float, asked: Adjacency | None) -> Expected:
-    facts = declared("method", name).facts
+    facts = cast("MethodFacts", declared("method", name).facts)
     adjacency = asked or facts.adjacency
-    method: Method = declared("method", name).component()
+    method = cast("Method", declared("method", name).component())
 
     def at(target: float) -> tuple[float, Tape]:
         privacy = PrivacyTarget(epsilon=target, delta=delta, adjacency=adjacency)
@@ -167,7 +168,7 @@ def _of(name: str, task: MethodInput, epsilon: float, delta: float, asked: Adjac
 def errors_of(draws: Sequence[Draw]) -> tuple[tuple[str, float], ...]:
     """Relative error of each part of a statistic, pooled over clients.
 
-    Draws of one part and cell of several clients are added up, as a server does; cells of a part stand side by side.
+    Draws of one part and cell of several clients are added up, as a server does; a part's cells stand side by side.
     """
     noise: dict[str, float] = defaultdict(float)
     exact: dict[str, dict[tuple[str, int, int], Floats]] = defaultdict(dict)
@@ -182,7 +183,7 @@ def errors_of(draws: Sequence[Draw]) -> tuple[tuple[str, float], ...]:
 
 
 def freedom(shape: tuple[int, ...], layout: Layout) -> float:
-    """The expected squared norm of noise of scale 1: how many numbers it has, a symmetric matrix's half of them."""
+    """The expected squared norm of noise of scale 1: its numbers, of a symmetric matrix half of them."""
     if layout == "symmetric":
         side = shape[-1]
         return math.prod(shape[:-2]) * side * (side + 1) / 2
@@ -222,4 +223,4 @@ def _made_up(size: Size, seed: int) -> MethodInput:
 
 
 def _unit(rows: Floats) -> Floats:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
