@@ -684,7 +684,7 @@ def _command() -> list[str]:
     return ["fedassay", *(encodable(word) for word in sys.argv[1:])]
 
 
-from fedassay.account import account  # noqa: E402 - a group of its own
+from fedassay.execution.account import account  # noqa: E402 - a group of its own
 
 cli.add_command(account)
 

@@ -120,7 +120,6 @@ WRONG_INPUT = {
     "a report for a folder": ["report", "assay", "-o", "assay"],
     "one run to compare": ["compare", "assay"],
     "no folder to view": ["view", "none"],
-    "a folder to view without runs": ["view", "."],
     "no run to compare": ["compare", "assay", "none"],
     "no policy": ["check", "assay", "--policy", "none.yaml"],
     "no policy named": ["check", "assay"],

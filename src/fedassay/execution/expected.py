@@ -168,12 +168,13 @@ def _of(name: str, task: MethodInput, epsilon: float, delta: float, asked: Adjac
 def errors_of(draws: Sequence[Draw]) -> tuple[tuple[str, float], ...]:
     """Relative error of each part of a statistic, pooled over clients.
 
-    Draws of one part and cell of several clients are added up, as a server does; a part's cells stand side by side.
+    Draws of one part and cell of several clients are added up, as a server does; cells of a part stand apart.
     """
     noise: dict[str, float] = defaultdict(float)
     exact: dict[str, dict[tuple[str, int, int], Floats]] = defaultdict(dict)
     for draw in draws:
-        part, cell = draw.key.part or draw.key.field, (draw.key.cell, draw.key.round, draw.key.step)
+        key = draw.key
+        part, cell = key.part or key.field, (key.cell, key.round, key.step)
         noise[part] += draw.scale**2 * freedom(draw.shape, draw.layout)
         exact[part][cell] = exact[part].get(cell, np.zeros(draw.shape)) + draw.exact
     return tuple(
@@ -183,7 +184,7 @@ def errors_of(draws: Sequence[Draw]) -> tuple[tuple[str, float], ...]:
 
 
 def freedom(shape: tuple[int, ...], layout: Layout) -> float:
-    """The expected squared norm of noise of scale 1: its numbers, of a symmetric matrix half of them."""
+    """The expected squared norm of noise of scale 1: its numbers, of a matrix half of them."""
     if layout == "symmetric":
         side = shape[-1]
         return math.prod(shape[:-2]) * side * (side + 1) / 2
