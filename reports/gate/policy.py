@@ -109,8 +109,9 @@ class Policy(Frozen):
         delta: `one_in_n`: delta is at most 1 / n, n the units that the claim protects (records, persons) of the
             smallest client that has any, or the clients of the run where it protects these. `any`: no rule.
         must_conclude: Audits that must have run and reached a verdict in every cell to which they apply.
-        coverage: `complete`: every attack that applies to what a cell sends must have been conclusive. `any`: no
-            rule but the one that always holds: a cell in which nothing concluded does not pass.
+        coverage: `attacked`: where attacks apply to what a cell sends, one at least must have been run.
+            `complete`: each of them must have been conclusive. `any`: no rule but the one that always holds: a
+            cell in which nothing concluded does not pass.
         limit_of_detection: By audit, the largest leak that it may have missed: where it found none, the smallest
             leak that it would have found must be at most that; above it the policy cannot decide.
         forbidden_verdicts: Verdicts that no cell and no finding may have.
@@ -128,7 +129,7 @@ class Policy(Frozen):
     claims: Literal["sound", "not_disproved", "any"] = "any"
     delta: Literal["any", "one_in_n"] = "any"
     must_conclude: tuple[str, ...] = ()
-    coverage: Literal["any", "complete"] = "any"
+    coverage: Literal["any", "attacked", "complete"] = "attacked"
     limit_of_detection: dict[str, float] = Field(default_factory=dict)
     forbidden_verdicts: tuple[Verdict, ...] = ()
     requires: Requires = Requires()
@@ -176,7 +177,7 @@ class Policy(Frozen):
     def _says_something(self) -> Self:
         rules = (
             *(self.maximum, self.minimum, self.must_conclude, self.forbidden_verdicts, self.limit_of_detection),
-            self.coverage != "any",
+            self.coverage == "complete",
             self.requires.demands,
             self.above_majority,
             self.delta != "any",

@@ -153,6 +153,7 @@ def run(
     from fedassay.console import plan_file
     from fedassay.plan.files import check_files
     from fedassay.plan.own_images import check_images
+    from fedassay.plan.published import check_published
     from fedassay.plan.resolve import load_plan, load_scenario
 
     plan = plan_file(plan)
@@ -161,10 +162,11 @@ def run(
     check_files(named, base)
     check_images(named, base)
     scenario = load_scenario(plan, assignments, scale)
+    to_fetch = check_published(scenario.plan, scenario.base)
     if dry_run:
         from fedassay.console import print_cells
 
-        print_cells(scenario, as_json, device)
+        print_cells(scenario, as_json, device, [each.remark for each in to_fetch])
         return 0
     from fedassay.console import print_summary
     from fedassay.execution.runner import RunOptions, run_scenario
@@ -339,6 +341,24 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
         say_json(json.dumps({"written": str(written), **as_dict(records)}, indent=1))
     else:
         _written(written, quiet, as_json)
+    return 0
+
+
+@cli.command(short_help="One page over all runs of FOLDER.")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("runs"))
+@click.option("-o", "--output", type=Output(), help="The page; default index.html in FOLDER.")
+@click.option("--open", "show", is_flag=True, help="Open it in a browser.")
+@_shared
+@_quiet
+@_json
+def view(folder: Path, output: Path | None, show: bool, quiet: bool, as_json: bool) -> int:
+    """Write one static page over all runs below FOLDER: name, date, answer, worst finding, links to reports."""
+    from fedassay.reports.document.index import write_index
+
+    written = write_index(folder, output)
+    _written(written, quiet, as_json)
+    if show and not is_stream(written):
+        click.launch(written.resolve().as_uri())
     return 0
 
 
@@ -664,7 +684,7 @@ def _command() -> list[str]:
     return ["fedassay", *(encodable(word) for word in sys.argv[1:])]
 
 
-from fedassay.privacy.command import account  # noqa: E402 - a group of its own, beside the accounting
+from fedassay.execution.account import account  # noqa: E402 - a group of its own
 
 cli.add_command(account)
 

@@ -83,7 +83,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> Any:
 @pytest.mark.parametrize(
     ("what", "name", "summary"),
     [
-        ("methods", "toy_sums", "Sends class counts and scaled class sums"),
+        ("methods", "toy_sums", "Sends class counts and class sums"),
         ("attacks", "toy_alone", "Takes the sum of a class of one record"),
         ("audits", "toy_small_classes", "Whether classes of one record"),
     ],
@@ -137,6 +137,27 @@ def test_its_vectors_are_a_leak_where_they_are_records(toy: tuple[Command, Path]
     assert judged["verdict"] == "leak", judged["reason"]
 
 
+@pytest.mark.parametrize("scale", [1, 3])
+def test_its_claim_is_sound_under_noise(scale: float, toy: tuple[Command, Path]) -> None:
+    command, folder = toy
+    options = [f"methods.0.toy_sums.scale={scale}", "privacy.epsilon=8", "attacks=[]"]
+    settings = [word for option in options for word in ("--set", option)]
+    claim = ("--set", "audits=[dp_claim: {reruns: 2000, replays: 8}]")
+    done = command("run", "plan.yaml", "-o", f"private{scale}", "--quiet", *settings, *claim)
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads((folder / f"private{scale}" / "record.json").read_text())["cells"]
+    (judged,) = cell["findings"]
+    assert judged["verdict"] == "sound", judged["reason"]
+    assert 6.5 < judged["metrics"]["observed"]["value"] <= 8
+
+
+def test_the_page_on_methods_builds_this_one() -> None:
+    """The page's first block is the file, so that neither can change without the other."""
+    page = (ROOT / "docs" / "howto" / "add-method.md").read_text(encoding="utf-8")
+    block = page.partition('```python title="toy_sums.py"\n')[2].partition("```\n")[0]
+    assert block == (TOY / "toy_assay" / "method.py").read_text(encoding="utf-8")
+
+
 def test_it_is_reported_in_its_own_words(toy: tuple[Command, Path]) -> None:
     page = (toy[1] / "out" / "report.html").read_text()
     assert '<h3 id="h-5-toy_small_classes">Small classes</h3>' in page
@@ -178,8 +199,8 @@ def test_the_suite_of_the_pretended_gpu_takes_it_in(toy: tuple[Command, Path]) -
     options = ("-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
     done = toy[0](*options, suite, "-k", "toy_sums or attacks_and_audits_of_messages", module="pytest")
     assert done.returncode == 0, done.stdout[-3000:]
-    # The method, its private form that it does not have, and the run of its attack and audit.
-    assert done.stdout.startswith(".s. "), done.stdout
+    # The method, its private form, and the run of its attack and audit.
+    assert done.stdout.startswith("... "), done.stdout
 
 
 BROKEN = {

@@ -123,6 +123,30 @@ def console(quiet: bool) -> Iterator[Progress]:
     Args:
         quiet: Tell nothing.
     """
+    with _shown(quiet) as progress:
+        _current.append(progress)
+        try:
+            yield progress
+        finally:
+            _current.remove(progress)
+
+
+@contextmanager
+def current() -> Iterator[Progress]:
+    """What is shown already, for steps that are far below whoever shows it; else bars of their own."""
+    if _current:
+        yield _current[-1]
+    else:
+        with console(quiet=False) as progress:
+            yield progress
+
+
+_current: list[Progress] = []
+"""What is shown now, the innermost last: two live displays on one terminal cannot be."""
+
+
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield Progress()
     elif in_notebook():
