@@ -30,9 +30,11 @@ class Progress:
 
     Attributes:
         bars: A `rich.progress.Progress`, or `Lines`; None to stay silent.
+        tells: Takes lines that are said at once where there are no bars; None to stay silent.
     """
 
     bars: Any = field(default=None, repr=False)
+    tells: Callable[[str], None] | None = field(default=None, repr=False)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Advance]:
@@ -45,6 +47,13 @@ class Progress:
             yield lambda done, total: self.bars.update(task, completed=done, total=total)
         finally:
             self.bars.remove_task(task)
+
+    def tell(self, line: str) -> None:
+        """Say something at once, above the steps that go on."""
+        if self.bars is not None:
+            self.bars.print(plain(line))
+        elif self.tells is not None:
+            self.tells(plain(line))
 
     def each(self, name: str, items: Sequence[_T]) -> Iterator[_T]:
         """The items that a named step works on, one after the other."""
@@ -104,6 +113,10 @@ class Lines:
     def remove_task(self, task: int) -> None:
         """End a step."""
         del self._tasks[task]
+
+    def print(self, line: str) -> None:
+        """Tell a line at once."""
+        self.tell(line)
 
     def _words(self, task: _Task) -> str:
         """`cells 3 of 12, 2:10 left`; no time before anything is done."""
@@ -179,7 +192,7 @@ def _bars() -> Iterator[Any]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         Time(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False, highlight=False),
         transient=True,
     )
     with bars:
