@@ -312,9 +312,9 @@ class Work:
         claim = (
             self.case.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
         )
-        claimed = claim.epsilon if isinstance(claim, PrivacyClaim) else None
-        if claimed is not None:
-            reason = f"the claim of epsilon {claimed:g} was not judged: {reason}"
+        claimed = None
+        if isinstance(claim, PrivacyClaim):
+            claimed, reason = claim.epsilon, f"the claim of epsilon {claim.guarantee} was not judged: {reason}"
         return CellPrivacy(claimed=claimed, accounted=None, verdict=verdict, reason=reason)
 
     def _privacy(
