@@ -67,6 +67,17 @@ SILENT = Progress()
 """Reports nowhere."""
 
 
+_TELLING = 0.1
+"""Share of a step before which nobody can say how long the rest takes: its start is no measure of it."""
+
+
+def time_left(gone: float, done: int, total: int) -> float | None:
+    """Seconds that a step still takes if it goes on as it did; None before a tenth of it is done."""
+    if done <= 0 or done < _TELLING * total:
+        return None
+    return gone * (total - done) / done
+
+
 @dataclass
 class _Task:
     """A step that is going on."""
@@ -119,14 +130,12 @@ class Lines:
         self.tell(line)
 
     def _words(self, task: _Task) -> str:
-        """`cells 3 of 12, 2:10 left`; no time before anything is done."""
+        """`cells 3 of 12, 2:10 left`; no time before a tenth is done."""
         if not task.total:
             return task.description
         words = f"{task.description} {task.completed} of {task.total}"
-        if not task.completed:
-            return words
-        left = (self.clock() - task.began) * (task.total - task.completed) / task.completed
-        return f"{words}, {_clock(left)} left"
+        left = time_left(self.clock() - task.began, task.completed, task.total)
+        return words if left is None else f"{words}, {_clock(left)} left"
 
 
 @contextmanager
@@ -184,7 +193,7 @@ def _bars() -> Iterator[Any]:
         def render(self, task: Any) -> Text:
             """One word or two for a task."""
             left = task.time_remaining
-            if left is not None and task.total:
+            if left is not None and task.total and task.completed >= _TELLING * task.total:
                 return Text(f"{task.percentage:.0f} %, {_clock(left)} left", style="progress.remaining")
             return Text(f"{_clock(task.elapsed or 0)} so far", style="progress.elapsed")
 
