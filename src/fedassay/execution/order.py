@@ -16,7 +16,6 @@ from fedassay.execution.case import AttackAuditEntry, RunAuditEntry
 from fedassay.plan.next_run import NextRun, Part
 from fedassay.plan.schema import Component
 from fedassay.records.record import Finding, Verdict
-from fedassay.support.text import cut
 
 _DECISIVE: dict[Verdict, str] = {
     "leak": "leak",
@@ -25,10 +24,6 @@ _DECISIVE: dict[Verdict, str] = {
     "sound": "claim holds",
 }
 """Verdicts that settle something before the cell is done, as a line names them."""
-
-
-_LONGEST = 120
-"""Characters of a reason that a line has; all of it is in the report."""
 
 
 @dataclass(frozen=True)
@@ -95,4 +90,9 @@ class Teller:
             if words is None or key in self._said:
                 continue
             self._said.add(key)
-            self._tell(f"{self._label}: {words}: {cut(finding.reason.partition('; ')[0], _LONGEST)}")
+            self._tell(f"{self._label}: {words}: {_first(finding.reason)}")
+
+
+def _first(reason: str) -> str:
+    """The first clause of a reason; figures and what else there is to say stand in the report."""
+    return reason.partition("; ")[0].partition(": ")[0]
