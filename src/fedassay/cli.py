@@ -566,13 +566,13 @@ def validate(what: str, files: tuple[Path, ...], quiet: bool, as_json: bool) -> 
 @_json
 def init(file: Path, data: Path | None, label_column: str | None, quiet: bool, as_json: bool) -> int:
     """Write a commented plan to start from."""
-    from fedassay.console import write_starter
+    from fedassay.console import time_of, write_starter
 
     write_starter(file, data, label_column)
     if as_json:
         _written(file, quiet, as_json)
     elif not quiet:
-        say(f"{file}: written; try `fedassay run {file} --dry-run`")
+        say(f"{file}: written; {time_of(file)}; try `fedassay run {file} --dry-run`")
     return 0
 
 

@@ -161,6 +161,16 @@ def print_cells(scenario: Scenario, as_json: bool, device: str, fetched: Sequenc
         say(remark)
 
 
+def time_of(plan: Path) -> str:
+    """What a run of a plan takes on one core, as a clause."""
+    from fedassay.plan.estimate import estimate
+    from fedassay.plan.rates import in_words
+    from fedassay.plan.resolve import load_scenario
+
+    seconds = estimate(load_scenario(plan)).seconds
+    return "nobody can say how long a run takes" if seconds is None else f"a run takes about {in_words(seconds)}"
+
+
 def print_summary(record: RunRecord, folder: Path) -> None:
     """The answer of a run, what failed, and where the report is."""
     from fedassay.reports.answer.answer import answer

@@ -341,3 +341,17 @@ def test_a_file_that_cannot_be_written_is_one_message(record: RunRecord, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match="cannot be written"):
         check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "file" / "o.sarif")
+
+
+def test_the_demonstration_moves_limits_alone() -> None:
+    """Claims, coverage and verdicts are those of `strict`: data that are too small excuse nothing else."""
+    folder = Path(str(files("fedassay") / "configs" / "policies"))
+    strict, shown = (
+        load_policy(folder / f"{name}.yaml").model_dump(exclude={"name", "description"})
+        for name in ("strict", "demonstration")
+    )
+    assert {key for key in strict if strict[key] != shown[key]} == {"limit_of_detection"}
+    assert shown["limit_of_detection"].keys() == strict["limit_of_detection"].keys()
+    assert all(
+        shown["limit_of_detection"][audit] >= limit for audit, limit in strict["limit_of_detection"].items()
+    )

@@ -100,6 +100,12 @@ class Run:
 
         return Plots(self.record)
 
+    def latex(self) -> str:
+        """A table for a paper, in LaTeX (`booktabs`): one row a cell, accuracy with its 95 % interval."""
+        from fedassay.api.latex import latex
+
+        return latex(self.record)
+
     def pictures(self, audit: str | None = None, label: str | None = None) -> list[Axes]:
         """Draw the run's picture grids: private images, and what was recovered of them.
 

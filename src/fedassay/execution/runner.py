@@ -34,7 +34,7 @@ from fedassay.support.devices import choose_device, is_gpu
 from fedassay.support.environment import describe
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import numerics, threads_now
-from fedassay.support.progress import SILENT, Progress, console
+from fedassay.support.progress import Progress, console
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ def _run_cells(
     if options.engine == "ray":
         results = engines.run_ray(names, elsewhere, options.jobs, needs)
     elif jobs > 1:
-        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs))
+        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs), progress.tell)
     elif _needs_worker(scenario):
-        results = engines.run_local(names, elsewhere, 1, threads)
+        results = engines.run_local(names, elsewhere, 1, threads, progress.tell)
     else:
         here = partial(
             run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress, secret=secret
@@ -191,7 +191,7 @@ def run_cell(
     folder: Path,
     device: str,
     threads: int,
-    progress: Progress = SILENT,
+    progress: Progress = engines.TO_PARENT,
     secret: bytes | None = None,
 ) -> FinishedCell:
     """Run one cell and store its result in the run folder.
