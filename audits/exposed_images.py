@@ -56,12 +56,13 @@ def exposed_images(
         NotRunError: The control role is too small, or the exposed release offers no such vectors.
     """
     recovered, single = source not in OFFERED, source in OF_SENDERS
-    key = f"exposed images/{context.method_key}/{context.attack_key}/{records}/{recovered}/{single}"
-    kept = context.workplace.shared.get(key)
-    if not isinstance(kept, tuple):
+    key = f"exposed images/{context.release_key}/{context.attack_key}/{records}/{recovered}/{single}/{least}"
+
+    def make() -> tuple[tuple[tuple[Reconstruction, ...], tuple[Records, ...]], ...]:
         released = exposures(context, records, least=least, as_large=recovered, single=single)
-        kept = tuple(_attacked(context, release, recovered) for release in released)
-        context.workplace.shared[key] = kept
+        return tuple(_attacked(context, release, recovered) for release in released)
+
+    kept = context.workplace.once(key, make)
     parts = [
         _renamed(made, clients, number, several=len(kept) > 1)
         for number, (result, clients) in enumerate(kept)

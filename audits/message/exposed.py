@@ -224,8 +224,7 @@ def control_of(recoveries: Sequence[Recovery], release: str) -> Control:
     """As one control, which every release must pass; the worst one is shown."""
     if not recoveries:
         return Control(release, False, "no record came back", own_shape=True)
-    worst = min(recoveries, key=lambda each: (each.caught, each.share))
-    return replace(worst.control(release, detected=all(each.caught for each in recoveries)), own_shape=True)
+    return min(recoveries, key=lambda each: (each.caught, each.share)).control(release, own_shape=True)
 
 
 def also_faintly_noised(readings: Sequence[Reading], context: AttackedContext) -> tuple[Reading, ...]:

@@ -8,7 +8,7 @@ intervals are of persons, each by the mean over its records, and shares of recor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from fedassay.audits.stats.intervals import clopper_pearson
 from fedassay.audits.stats.paired import sign_flip, smallest_pairs
 from fedassay.audits.stats.permutation import PermutationTest
 from fedassay.audits.stats.persons import mean_by, share_interval, share_of_persons
+from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
@@ -26,7 +27,7 @@ from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
-from fedassay.records.facts import Harm
+from fedassay.records.facts import Harm, Obstacle
 from fedassay.records.record import Limit, Metric, unmeasured
 from fedassay.support.types import Bools, Ints
 
@@ -124,7 +125,7 @@ class Recovery:
     @property
     def undecided(self) -> str:
         """Why vectors could not be told from class means, empty where they could or are records' features."""
-        needed, size = smallest_pairs(0.05 / self.tests), len(self.matched.by_person(self.matched.errors))
+        needed, size = smallest_pairs(level_of(self.tests)), len(self.matched.by_person(self.matched.errors))
         if not size or self.matched.exact or size >= needed:
             return ""
         what = "vectors" if self.matched.persons is None else "persons' vectors"
@@ -153,13 +154,26 @@ class Recovery:
         """Median relative error, None where nothing was matched."""
         return float(np.median(self.matched.errors)) if len(self.matched.errors) else None
 
-    def control(self, release: str, *, detected: bool) -> Control:
-        """As a control, which counts as detected by another rule where the release is known to leak."""
-        count = len(self.matched.errors)
-        shown = f"{count} of {self.matched.records} records matched"
+    def control(self, release: str, *, own_shape: bool = False) -> Control:
+        """As a control of a release that is known to leak: caught where most of its records came back."""
+        errors, records = self.matched.errors, self.matched.records
+        shown = f"{len(errors)} of {records} records matched"
         if self.median is not None:
             shown += f" at a median relative error of {self.median:.2g}"
-        return Control(release, detected, shown, self.median, count, "median relative error")
+        return Control(
+            release,
+            self.caught,
+            shown,
+            self.median,
+            len(errors),
+            "median relative error",
+            own_shape,
+            gain=float((errors < NEAR).sum()) / max(records, 1),
+        )
+
+    def negative(self, ours: Recovery, release: str) -> Control:
+        """As a control of records that nobody sent, held against the vectors of a result."""
+        return replace(self.control(release), detected=ours.flags(self))
 
 
 def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
@@ -282,16 +296,23 @@ def plain(records: Records) -> Matrix:
 
 
 def result_of(
-    ours: Recovery, name: str, *, about: str = "", undecided: str, limit: Callable[[], Limit | str]
+    ours: Recovery,
+    name: str,
+    limit: Callable[[], Limit | str],
+    *,
+    about: str = "",
+    undecided: str = "",
+    obstacle: Obstacle | None = None,
 ) -> Result:
     """Recovered vectors for the ladder.
 
     Args:
         ours: How well they give the records back.
         name: Of their source.
-        about: Said before the reason.
-        undecided: Why silence is no answer, empty where it is one.
         limit: The smallest leak that would have been found.
+        about: Said before the reason.
+        undecided: Why silence is no answer, empty where it is one, or where the vectors themselves say so.
+        obstacle: The same as data.
     """
     matched = ours.matched
     if ours.median is None:
@@ -316,7 +337,8 @@ def result_of(
         worse="the class means" if ours.worse else "",
         near_copies=matched.exact,
         harm=_harm(ours, name),
-        undecided=undecided,
+        undecided=undecided or ours.undecided,
+        obstacle=obstacle,
         limit=limit,
     )
 
@@ -334,7 +356,7 @@ def _harm(ours: Recovery, name: str) -> Harm:
             value=ours.share,
             mechanism=name,
         )
-    if named is not None and named.test.p <= 0.05 / ours.tests:
+    if named is not None and named.test.p <= level_of(ours.tests):
         hits = int(named.hits.sum())
         return Harm(
             kind="named", of="record", count=hits, total=len(named.hits), metric="identified", mechanism=name

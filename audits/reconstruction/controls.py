@@ -32,19 +32,17 @@ def raw_features(
         most: Records at most.
         name: Names the selection of private images, under which the control is kept.
     """
-    key = f"{name}/{most}/{context.attack_key}"
-    kept = context.workplace.shared.get(key)
-    if isinstance(kept, tuple):
-        return kept
-    size = min(most, len(truth.images))
-    rng = control_seeds(context, "reconstruction", "records").numpy()
-    chosen = np.sort(rng.permutation(len(truth.images))[:size])
-    where = {owner: position for position, owner in enumerate(owners(context.clients))}
-    positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
-    records = joined("private", context.clients).take(positions, "control")
-    made = records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
-    context.workplace.shared[key] = made
-    return made
+
+    def make() -> tuple[Records, Ints, Reconstruction]:
+        size = min(most, len(truth.images))
+        rng = control_seeds(context, "reconstruction", "records").numpy()
+        chosen = np.sort(rng.permutation(len(truth.images))[:size])
+        where = {owner: position for position, owner in enumerate(owners(context.clients))}
+        positions = np.array([where[truth.owner[i]] for i in chosen], np.int64)
+        records = joined("private", context.clients).take(positions, "control")
+        return records, truth.closest[chosen], _only(context.attack(raw_view([records], context)))
+
+    return context.workplace.once(f"{name}/{most}/{context.attack_key}", make)
 
 
 def shuffled_features(records: Records, context: AttackedContext) -> Reconstruction:
