@@ -15,11 +15,8 @@ from fedassay.audits.exposure import Exposure, exposures
 from fedassay.contracts.attack import Reconstruction
 from fedassay.contracts.audit import AttackedContext
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import concatenated
+from fedassay.exchange.feature_sources import OFFERED, concatenated
 from fedassay.support.errors import NotRunError
-
-OFFERED = frozenset({"raw", "mixture_samples", "class_means", "class_sums", "gram_directions"})
-"""Sources that messages offer themselves; others were recovered by an attack."""
 
 OF_SENDERS = frozenset({"gram_directions"})
 """Sources that hold all classes of a sender in one vector."""

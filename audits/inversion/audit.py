@@ -33,13 +33,12 @@ from fedassay.audits.evidence import (
     Subject,
 )
 from fedassay.audits.exposed_images import exposed_images
+from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
-from fedassay.audits.inversion.truth import BETWEEN, Held, ImageMatch, Pool, alike, candidates, hold, make_pool
+from fedassay.audits.inversion.truth import Held, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.limits import limit_of
-from fedassay.audits.message.truth import encoder
-from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
@@ -50,7 +49,7 @@ from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import visible
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import VectorSource
+from fedassay.exchange.feature_sources import BETWEEN, VectorSource
 from fedassay.records.facts import Harm
 from fedassay.records.record import Finding, Limit, Metric, Series, unmeasured
 from fedassay.support.errors import NothingToReadError, NotRunError

@@ -12,8 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedassay.audits.inversion.truth import Held, ImageMatch, Pool
-from fedassay.audits.message.truth import Matrix
+from fedassay.audits.inversion.truth import Held, ImageMatch, Matrix, Pool
 from fedassay.audits.stats.detection import Control, drawn_trials
 from fedassay.audits.stats.resampling import level_of
 from fedassay.support.seeds import Seeds

@@ -59,7 +59,7 @@ from fedassay.audits.membership.worst_record import worst_record_finding
 from fedassay.audits.simulation import fresh_clients
 from fedassay.audits.stats.worse import auc_below_half
 from fedassay.audits.verdict import inconclusive, not_run, with_harm
-from fedassay.contracts.attack import AttackResult
+from fedassay.contracts.attack import AttackResult, Note
 from fedassay.contracts.audit import AttackedContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.membership import half_of_each, is_member, visible
@@ -354,7 +354,7 @@ def _unanswered(asked: _Asked) -> list[Finding]:
         inconclusive(
             membership(source, None, result.attack),
             "the attack gave no answer, as it does on the method's own run on control records"
-            + "".join(f"; {note}" for note in result.notes if note.startswith(f"{source}: ")),
+            + "".join(f"; {note}" for note in result.notes if isinstance(note, Note) and note.about == source),
         )
         for source in sorted(known - scored)
     ]

@@ -20,6 +20,7 @@ import numpy as np
 
 from fedassay.audits.evidence import Arms, Control, Figures, Subject
 from fedassay.audits.exposure import summed_only
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.controls import algebra_view, attacked, control_records
 from fedassay.audits.message.factors import factors_findings
@@ -33,7 +34,6 @@ from fedassay.audits.message.truth import (
     Recovery,
     assumptions,
     class_means,
-    encoder,
     incomparable,
     judge,
     match,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.certificates import Certificate, Recovered, certificate_metrics, fit
-from fedassay.audits.message.truth import encoder
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fedassay.audits.evidence import Control
 from fedassay.audits.exposure import Exposure, dealt_clients, exposed_clients, exposures
+from fedassay.audits.features import encoder
 from fedassay.audits.message.controls import attacked, by_hand_view
-from fedassay.audits.message.truth import Recovery, class_means, encoder, judge, match, nothing
+from fedassay.audits.message.truth import Recovery, class_means, judge, match, nothing
 from fedassay.audits.simulation import control_seeds
 from fedassay.contracts.attack import AttackResult
 from fedassay.contracts.audit import AttackedContext, AuditContext

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from fedassay.audits.evidence import Arms, Control, Figures, Subject
+from fedassay.audits.features import encoder
 from fedassay.audits.message import exposed
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.certified import certified
@@ -23,7 +24,6 @@ from fedassay.audits.message.truth import (
     Recovery,
     assumptions,
     class_means,
-    encoder,
     incomparable,
     judge,
     match,

@@ -23,7 +23,6 @@ from fedassay.audits.stats.resampling import level_of
 from fedassay.audits.stats.typed_intervals import Unbounded, interval
 from fedassay.audits.stats.worse import below_baseline
 from fedassay.contracts.audit import AuditContext
-from fedassay.contracts.method import OnFeatures
 from fedassay.data.records import Records, joined
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.transcript import AGGREGATE
@@ -174,20 +173,6 @@ class Recovery:
     def negative(self, ours: Recovery, release: str) -> Control:
         """As a control of records that nobody sent, held against the vectors of a result."""
         return replace(self.control(release), detected=ours.flags(self))
-
-
-def encoder(context: AuditContext) -> Callable[[Records], Matrix] | None:
-    """What turns records into the features that the method summed up; None for those of networks of its own."""
-    model = context.outcome.model
-    if model is not None and not isinstance(model, OnFeatures):
-        return None
-    transform = None if model is None else model.transform
-
-    def encode(records: Records) -> Matrix:
-        features = records.features if transform is None else transform(records.features)
-        return np.asarray(features, np.float64)
-
-    return encode
 
 
 def incomparable(encode: Callable[[Records], Matrix] | None) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedassay.audits.exposed_images import OFFERED
 from fedassay.audits.reconstruction.selections import Truth
 from fedassay.audits.simulation import control_seeds, fresh_clients, raw_view
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.groups import units_of
 from fedassay.data.records import Records, joined
+from fedassay.exchange.feature_sources import OFFERED
 from fedassay.exchange.view import view
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints
