@@ -109,7 +109,7 @@ class LeakTest:
         words: Its p-value or bound, for the reason.
         p: Its p-value; None where nothing is left to chance, or a bound is used.
         level: The corrected level; None likewise.
-        statistic: Declared metric that it is about; empty where that is not said.
+        statistic: Declared metric that it is about; empty in a test of no finding.
     """
 
     beats: bool
@@ -126,9 +126,9 @@ def by_p_value(p: float, tests: int, statistic: str = "") -> LeakTest:
     return LeakTest(p <= level, p <= ALONE, f"p = {p:.2g}", p, level, statistic)
 
 
-def by_arithmetic(leaks: bool) -> LeakTest:
+def by_arithmetic(leaks: bool, statistic: str = "") -> LeakTest:
     """A leak that is read off, or is not: nothing in it is left to chance, and no level corrects it."""
-    return LeakTest(leaks, leaks)
+    return LeakTest(leaks, leaks, statistic=statistic)
 
 
 class Judged(Protocol):

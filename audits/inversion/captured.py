@@ -51,7 +51,7 @@ def _finding(audit: str, result: AttackResult, made: Reconstruction, context: At
         pictures=(picture,),
     )
     shown = Result(
-        test=by_arithmetic(certain > 0),
+        test=by_arithmetic(certain > 0, "misfit"),
         shown=f"{certain} of {len(images)} images are inputs that explain which units of their layer have a "
         "part in the gradient",
         near_copies=certain,

@@ -88,7 +88,7 @@ class ImageMatch:
     @property
     def test(self) -> LeakTest:
         """Of whether the images know more of these records than their classes."""
-        return by_p_value(self.p, self.tests)
+        return by_p_value(self.p, self.tests, "psnr_gain")
 
     @property
     def words(self) -> str:

@@ -57,7 +57,7 @@ def captured_gallery(audit: str, result: AttackResult, context: AttackedContext)
     count, total = int(names.sum()), len(names)
     shown = f"{int(told.sum())} of {len(gallery)} named, {'all rightly' if right else 'not the half'}"
     found = Result(
-        test=by_arithmetic(count > 0),
+        test=by_arithmetic(count > 0, "records_named"),
         shown=f"{count} of {total} candidates are named, and the messages of {len(explained)} of "
         f"{len(context.game.questions)} sender(s) are explained as a whole",
         leak="the messages name who of the gallery is in them",

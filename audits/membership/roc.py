@@ -135,7 +135,7 @@ class Separation:
     @property
     def above_chance(self) -> LeakTest:
         """Of whether members are told from strangers at all."""
-        return by_p_value(self.p, self.tests)
+        return by_p_value(self.p, self.tests, "auc")
 
     def exceeds(self, allowed: Allowed) -> LeakTest:
         """Of whether they are told better than a claim allows."""
@@ -144,6 +144,7 @@ class Separation:
             beats=corrected > allowed.epsilon,
             alone=alone > allowed.epsilon,
             words=f"epsilon at least {alone:.3g}, above {allowed.words},",
+            statistic="observed",
         )
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:

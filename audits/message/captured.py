@@ -99,7 +99,7 @@ def _arithmetic(
     return _concluded(
         Subject("message", attack, source.name, "all"),
         Result(
-            test=by_arithmetic(certain > 0),
+            test=by_arithmetic(certain > 0, "vectors_certain"),
             shown=f"{certain} vectors from {senders} sender(s) are single records' features as they are "
             f"({source.name})",
             near_copies=certain,
@@ -212,7 +212,7 @@ def _factors(result: AttackResult, context: AttackedContext, controls: Records) 
     return _concluded(
         subject,
         Result(
-            test=by_arithmetic(sure > 0),
+            test=by_arithmetic(sure > 0, "expected_error"),
             shown=_follow(sure, sizes, expected, reasons),
             harm=Harm(
                 kind="exact", of="record", count=sure, total=int(sizes.sum()) or None, mechanism="second_moment"
@@ -353,7 +353,7 @@ def _histograms(result: AttackResult, context: AttackedContext, controls: Record
     return _concluded(
         Subject("message", result.attack, "label_histograms", "all"),
         Result(
-            test=by_arithmetic(bool(certain)),
+            test=by_arithmetic(bool(certain), "senders_told"),
             shown=f"the label histogram of {whose} follows exactly from what is sent ({_listed(evidence)})"
             if certain
             else f"label histograms were estimated ({_listed(evidence)})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import TOTAL_VARIATION
 from fedassay.plan import rates as rate
 
 MESSAGE = AuditFacts(
@@ -78,6 +79,19 @@ MESSAGE = AuditFacts(
             "identified_in_ten",
             "Identified in ten",
             "Of the recovered features, how many have such a record among the ten nearest.",
+            worse="higher",
+        ),
+        TOTAL_VARIATION,
+        MetricFacts(
+            "senders_told",
+            "Histograms told",
+            "Senders whose label histogram follows exactly from captured messages.",
+            worse="higher",
+        ),
+        MetricFacts(
+            "vectors_certain",
+            "Features for certain",
+            "Vectors of captured messages that are a single record's feature by arithmetic.",
             worse="higher",
         ),
         MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),

@@ -82,7 +82,11 @@ class Gain:
     @property
     def test(self) -> LeakTest:
         """Of whether the estimates are closer than the baseline."""
-        return by_arithmetic(True) if self.read else by_p_value(self.closer.p, self.tests, "total_variation")
+        return (
+            by_arithmetic(True, "total_variation")
+            if self.read
+            else by_p_value(self.closer.p, self.tests, "total_variation")
+        )
 
     def control(self, release: str, *, own_shape: bool = False) -> Control:
         """As a control."""
@@ -152,7 +156,7 @@ def _result(gain: Gain, negative: Gain, evidence: str, context: AuditContext) ->
     )
     exactly = f"; {gain.read} of them as they are, from what leaves without noise" if gain.read else ""
     return Result(
-        test=by_arithmetic(False) if public else gain.test,
+        test=by_arithmetic(False, "total_variation") if public else gain.test,
         shown=f"label histograms from {evidence}: total variation distance {gain.ours.mean():.3f} against "
         f"{gain.baseline.mean():.3f} for the public histogram, over {held} sender(s){exactly}",
         clear=f"labels are public under {adjacency}, so that no histogram is a leak" if public else "",

@@ -104,7 +104,7 @@ def rule_finding(
         )
     unsaid = "whether noise was left out, the messages alone do not say"
     made = Result(
-        test=by_arithmetic(bool(leaking)),
+        test=by_arithmetic(bool(leaking), "rules_met"),
         shown=_summary(leaking or said) or f"{_words(rule)} in no message",
         clear=public if said else "",
         harm=Harm(

@@ -107,11 +107,11 @@ class Recovery:
     def test(self) -> LeakTest:
         """Of whether single records came back, exactly or closer than what is known of their class."""
         if self.matched.exact > 0 or self.closer is None:
-            return by_arithmetic(self.matched.exact > 0)
+            return by_arithmetic(self.matched.exact > 0, "fraction_recovered")
         if self.named is None:
-            return by_p_value(self.closer.p, self.tests)
+            return by_p_value(self.closer.p, self.tests, "relative_error")
         # Two questions of the same vectors: closer than class means, and nearer to their records than to others.
-        return by_p_value(min(1.0, 2 * min(self.closer.p, self.named.test.p)), self.tests)
+        return by_p_value(min(1.0, 2 * min(self.closer.p, self.named.test.p)), self.tests, "identified")
 
     def flags(self, negative: Recovery) -> bool:
         """Whether strangers' records come back from the same vectors, by what the finding itself rests on.

@@ -125,7 +125,7 @@ def _finding(
     if not source.paired:
         why = f"whose images they show cannot be said, since {_NO_IMAGES}"
     result = Result(
-        test=_fits(ours, theirs, rng, context) if source.paired else by_arithmetic(False),
+        test=_fits(ours, theirs, rng, context) if source.paired else by_arithmetic(False, "feature_cosine"),
         shown=f"{len(images)} images made from {source.name.replace('_', ' ')}: encoded again, cosine "
         f"{ours.mean():.3f} to what was sent, {theirs.mean():.3f} for the attacker's nearest images; "
         f"{positive.shown}",
@@ -139,7 +139,7 @@ def _finding(
 def _fits(ours: Matrix, theirs: Matrix, rng: np.random.Generator, context: AuditContext) -> LeakTest:
     """Whether images encode to what was sent, more nearly than the attacker's own."""
     if len(ours) < 2:
-        return by_arithmetic(False)
+        return by_arithmetic(False, "feature_cosine")
     p = paired_test(ours, theirs, rng, tests=context.bounds, draws=_DRAWS).p
     return by_p_value(p, context.bounds, "feature_cosine")
 

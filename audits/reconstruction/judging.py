@@ -66,6 +66,9 @@ class Closeness:
             beats=p <= self.level and (gap is None or gap.p <= self.level),
             alone=p <= ALONE and (gap is None or gap.p <= ALONE),
             words=f"p = {p:.2g}" if gap is None else f"p = {max(p, gap.p):.2g}",
+            p=p if gap is None else max(p, gap.p),
+            level=self.level,
+            statistic="ssim_gain",
         )
 
     @property

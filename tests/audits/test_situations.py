@@ -42,7 +42,7 @@ from fedassay.exchange.view import View
 from fedassay.methods.closed_forms.fedncm import FedNCM
 from fedassay.methods.fedcgs.method import FedCGS
 from fedassay.methods.rivals.fedavg import FedAvg
-from fedassay.records.facts import Obstacle
+from fedassay.records.facts import HARMS, Obstacle, rank
 from fedassay.records.record import Finding, Limit
 from fedassay.support.progress import SILENT, Progress
 from fedassay.support.seeds import Seeds
@@ -284,6 +284,19 @@ def test_one_situation_has_one_verdict(name: str, situation: str, walked: Walked
         found = [verdict.decide(_put(arms, situation, test)).verdict for test in (SURE, NONE, BETWEEN)]
         assert found[:2] == [rejecting, silent]
         assert found[2] == "inconclusive"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_decides_is_declared_and_ranked(name: str, walked: Walked) -> None:
+    for finding in walked(name)[1]:
+        declared = {metric.name: metric for metric in every_audit()[finding.audit].metrics}
+        assert set(finding.metrics) | set(finding.baseline) <= set(declared)
+        assert finding.test is not None
+        assert declared[finding.test.statistic].worse is not None
+        if finding.verdict == "leak":
+            assert finding.harm is not None
+            assert rank(finding.harm)[0] in range(len(HARMS))
+            assert finding.harm.metric in {"", *declared}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -211,7 +211,7 @@ def test_a_broken_factorization_is_inconclusive(
     # Eight records are alone in their classes, and come back without any iteration: those are a leak.
     assert finding.harm is not None
     assert (finding.verdict, finding.harm.kind, finding.harm.count) == ("leak", "exact", 8)
-    assert [control.detected for control in finding.all_controls if control.role == "end_to_end"] == [False]
+    assert False in [control.detected for control in finding.all_controls if control.role == "attack_only"]
     task = make_task(clients=3, records=60, epsilon=1.0)
     finding = assessed(make_context, task, FedCGS(), GramFactorization(trust=1e9))["gram_factorization"]
     assert finding.verdict == "inconclusive", finding.reason
