@@ -32,7 +32,7 @@ from fedassay.audits.reconstruction.facts import RECONSTRUCTION
 from fedassay.audits.reconstruction.figures import assumptions, figure, targets
 from fedassay.audits.reconstruction.identified import identified
 from fedassay.audits.reconstruction.judging import Closeness, confounder_of, judge, result_of
-from fedassay.audits.reconstruction.limits import SHIFTS, PairedRuns, PooledRuns
+from fedassay.audits.reconstruction.limits import SHIFTS, PooledRuns, pairs
 from fedassay.audits.reconstruction.selections import (
     Scored,
     Truth,
@@ -41,6 +41,7 @@ from fedassay.audits.reconstruction.selections import (
     set_selections,
 )
 from fedassay.audits.simulation import noised
+from fedassay.audits.trials import PairedRuns
 from fedassay.audits.verdict import assay
 from fedassay.contracts.attack import AttackResult, Reconstruction
 from fedassay.contracts.audit import AttackedContext, AuditContext
@@ -138,7 +139,8 @@ class ReconstructionAudit(Parameters):
                 yield _Compared(selection, judged, exposed, raw, negative)
                 continue
             seed = context.seeds.integer("reconstruction", "limit", name, selection)
-            runs = PairedRuns(judged.trials, negative.trials, exposed.trials, context.bounds, seed)
+            ours, silent, known = (pairs(each.trials) for each in (judged, negative, exposed))
+            runs = PairedRuns(ours, silent, known, context.bounds, seed)
             yield _Compared(selection, judged, exposed, raw, negative, runs=runs)
 
     def _own_pairs(
