@@ -116,7 +116,13 @@ def table_names(record: RunRecord) -> list[str]:
 
 
 def write_report(
-    record: RunRecord, run: Path, format: str, output: Path | None, policy: Policy | None = None
+    record: RunRecord,
+    run: Path,
+    format: str,
+    output: Path | None,
+    policy: Policy | None = None,
+    method: str | None = None,
+    epsilon: float | None = None,
 ) -> Path:
     """Write one format, whole or not at all: to a file, to standard output, or (`csv`, `evidence`) to a folder.
 
@@ -124,15 +130,19 @@ def write_report(
         record: What to report.
         run: Its run folder.
         format: One of `FORMATS`.
-        policy: See `render`.
         output: Where to, `-` for standard output; by default beside the record: report.html, tables/, and so on.
+        policy: See `render`.
+        method: Label or registered name of the method that evidence is about; other formats are about the run.
+        epsilon: The epsilon of that release.
 
     Returns:
         What was written.
 
     Raises:
-        PlanError: The format is unknown, or the output cannot be written.
+        PlanError: The format is unknown, the output cannot be written, or evidence is asked of no one release.
     """
+    if format != "evidence" and (method is not None or epsilon is not None):
+        raise PlanError(f"method and epsilon choose what evidence is about; {format} is about the whole run")
     target = output or run / DEFAULT_NAMES.get(format, format)
     if format not in _FOLDERS:
         write_page(render(run, record, format, policy), target)  # type: ignore[arg-type]
@@ -143,7 +153,7 @@ def write_report(
         if format == "evidence":
             from fedassay.reports.evidence.folder import write_evidence
 
-            write_evidence(record, target)
+            write_evidence(record, target, policy, method, epsilon)
         else:
             write_tables(record, target)
     return target

@@ -137,12 +137,13 @@ def _environment() -> Environment:
 def render(template: str, **context: object) -> str:
     """Render a page of this room: its styles and script inlined, and allowed by their hashes alone."""
     environment = _environment()
-    style = _source("style.css")
-    script = _source("page.js")
+    style, form, script = _source("style.css"), _source("evidence.css"), _source("page.js")
     text = environment.get_template(template).render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_digest(style),
+        form=Markup(form),
+        form_hash=_digest(form),
         script_hash=_digest(script),
         **context,
     )

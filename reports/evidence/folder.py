@@ -1,4 +1,4 @@
-"""The folder of evidence: record, digests, statement, registry entries, crosswalk."""
+"""The folder of evidence: two pages to sign, and the record, policy, answer, form and entries behind them."""
 
 from __future__ import annotations
 
@@ -7,71 +7,76 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedassay.records.record import FILE, RunRecord
-from fedassay.records.statement import STATEMENT, statement_text
-from fedassay.reports.answer.answer import answer
-from fedassay.reports.document.markdown import escaped
-from fedassay.reports.document.plan_notes import name_of
-from fedassay.reports.evidence.crosswalk import crosswalk
-from fedassay.reports.evidence.lines import Line
+from fedassay.records.record import FILE, RunRecord, finite_json
+from fedassay.records.statement import STATEMENT, bound, statement_text
+from fedassay.reports.evidence.page import html, markdown, pages
 from fedassay.reports.evidence.registry import entries
+from fedassay.reports.evidence.release import Release, release_of
+from fedassay.reports.gate.policy import Policy
 from fedassay.support.atomic import make_folder, write_text
-from fedassay.support.text import plain_lines, plain_tree
+from fedassay.support.text import plain_tree
 
 DIGESTS = "SHA256SUMS"
+POLICY = "policy.json"
+PAGES = "evidence.html"
 
 
-def write_evidence(record: RunRecord, folder: Path) -> list[Path]:
-    """Write the evidence of a run into a folder.
+def write_evidence(
+    record: RunRecord,
+    folder: Path,
+    policy: Policy | None = None,
+    method: str | None = None,
+    epsilon: float | None = None,
+) -> list[Path]:
+    """Write the evidence of one release into a folder.
 
     Args:
         record: The run.
         folder: Where to; made if need be.
+        policy: What it is held to; None: the shipped one that fits.
+        method: Label or registered name of the method; None: the only or the recommended one.
+        epsilon: The epsilon that it was asked for.
 
     Returns:
         The files written.
+
+    Raises:
+        PlanError: There is no such release, or there are several and none is recommended.
     """
-    files = {
-        FILE: record.to_json(),
-        "registry.json": _json(entries(record)),
-        "crosswalk.md": _page(record),
-        "answer.json": _json(answer(record).as_dict()),
-    }
-    digests = {name: _digest(text.encode("utf-8")) for name, text in files.items()}
-    files[STATEMENT] = statement_text(
-        "evidence", dict(sorted(digests.items())), name=name_of(record), schema=record.schema_
-    )
-    files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+    release = release_of(record, policy, method, epsilon)
+    files = evidence_files(release)
+    digests = {name: _digest(text) for name, text in sorted(files.items())}
+    files[STATEMENT] = statement_text("evidence", digests, **evidence_facts(release))
+    files[DIGESTS] = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     make_folder(folder)
     for name, text in files.items():
         write_text(folder / name, text)
     return [folder / name for name in files]
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def evidence_files(release: Release) -> dict[str, str]:
+    """The files that follow from a release, by name: what is written, and what `verify` makes again."""
+    found = pages(release)
+    record = release.record.to_json()
+    return {
+        PAGES: html(found, _digest(record)),
+        FILE: record,
+        POLICY: _json(release.policy.model_dump(mode="json")),
+        "answer.json": _json(release.answer.as_dict()),
+        "crosswalk.md": markdown(found),
+        "registry.json": _json(entries(release)),
+    }
+
+
+def evidence_facts(release: Release) -> dict[str, Any]:
+    """What the statement of a folder of evidence says beside its files: the run, the release and the decision."""
+    facts: dict[str, Any] = plain_tree(finite_json({**bound(release.record), "decision": release.decided()}))
+    return facts
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def _json(content: Any) -> str:
     return json.dumps(plain_tree(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _page(record: RunRecord) -> str:
-    parts = [
-        f"# Evidence: {escaped(name_of(record))}",
-        f"**{escaped(answer(record).text)}**",
-        "Every answer names the places in record.json that it is made of (JSON pointers), or is left to a person.",
-    ]
-    for source, lines in crosswalk(record).items():
-        parts.append(f"## {escaped(source)}")
-        rows = ["| Question | Answer | In the record |", "|---|---|---|"]
-        rows += [f"| {escaped(line.question)} | {escaped(line.answer)} | {_where(line)} |" for line in lines]
-        parts.append("\n".join(rows))
-    return plain_lines("\n\n".join(parts) + "\n")
-
-
-def _where(line: Line) -> str:
-    if not line.pointers:
-        return "–"
-    shown = ", ".join(f"`{pointer}`" for pointer in line.pointers[:3])
-    return shown + (f" and {len(line.pointers) - 3} more" if len(line.pointers) > 3 else "")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from fedassay.records.record import CellRecord, RunRecord
+from fedassay.records.facts import HARMS
+from fedassay.records.record import CellRecord, Finding
+from fedassay.reports.evidence.release import Release
+from fedassay.reports.words.claims import refuted
+from fedassay.reports.words.harms import kind_sought, leaks, obstacle_of
+from fedassay.reports.words.sentences import harm_clause, open_clause, sentence, silent_clause
+
+Status = Literal["answered", "not decided", "not tested", "for a person"]
+"""`not decided`: it was tested, and nothing follows."""
 
 PERSON = "for a person to fill in"
 """What stands where no record can answer."""
+
+BESIDE_REFUTED = "The claim is disproved; that attacks showed nothing says little beside that."
+NOT_TESTED = "Not tested: no audit of the run looked for it."
 
 
 @dataclass(frozen=True)
@@ -17,61 +28,116 @@ class Line:
     """A question and its answer.
 
     Attributes:
-        question: What is asked.
-        answer: From the record, or `PERSON`.
+        clause: Article, recital, clause or heading of the source; empty where it could not be cited exactly.
+        question: What is asked, in our words.
+        status: Who answered, or why nobody did.
+        answer: From the record, or what a person has to do, in one sentence.
         pointers: JSON pointers (RFC 6901) to the places in record.json that the answer is made of; empty where a
             person has to answer.
     """
 
+    clause: str
     question: str
+    status: Status
     answer: str
     pointers: tuple[str, ...] = ()
 
 
-def by_person(question: str) -> Line:
-    """A question that no record answers."""
-    return Line(question, PERSON)
+def by_person(clause: str, question: str, guidance: str) -> Line:
+    """A question that no record answers, with one sentence on how to."""
+    return Line(clause, question, "for a person", guidance)
 
 
 def from_cells(
-    record: RunRecord, question: str, field: str, say: Callable[[CellRecord], str], unless: str = ""
+    release: Release,
+    clause: str,
+    question: str,
+    field: str,
+    say: Callable[[CellRecord], str],
+    unless: str,
+    status: Status = "answered",
 ) -> Line:
-    """A question that every cell answers: equal answers are said once.
+    """A question that every cell of the release answers: equal answers are said once.
 
     Args:
-        record: The run.
+        release: What is asked about.
+        clause: See `Line`.
         question: What is asked.
         field: Where in a cell the answer stands, as the end of a JSON pointer such as `/privacy/accounted`.
-        say: The answer of one cell; empty where it has none.
-        unless: What is said where no cell has one; empty: a person has to answer.
+        say: The answer of one cell as a sentence; empty where it has none.
+        unless: What is said where no cell has one.
+        status: Of that.
     """
     said: dict[str, None] = {}
     pointers = []
-    for number, cell in enumerate(record.cells):
+    for number, cell in release.cells:
         if words := say(cell):
             said.setdefault(words)
             pointers.append(f"/cells/{number}{field}")
     if said:
-        return Line(question, "; ".join(said), tuple(pointers))
-    if not unless or not record.cells:
-        return by_person(question)
-    return Line(question, unless, ("/cells",))
+        return Line(clause, question, "answered", " ".join(said), tuple(pointers))
+    places = () if status == "not tested" else tuple(f"/cells/{number}" for number, _ in release.cells)
+    return Line(clause, question, status, unless, places)
 
 
-def from_plan(record: RunRecord, question: str, *path: str) -> Line:
-    """A question that a key of the plan answers; a person has to where the plan has no such key."""
-    value: Any = record.plan
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
+def from_plan(release: Release, clause: str, question: str, key: str, guidance: str) -> Line:
+    """A question that a section of the plan answers; a person has to where the plan has none."""
+    plan = release.record.plan
+    value = plan.get(key) if isinstance(plan, dict) else None
     if value is None:
-        return by_person(question)
-    return Line(question, _flat(value), ("/plan/" + "/".join(path),))
+        return by_person(clause, question, guidance)
+    return Line(clause, question, "answered", f"{_flat(value)}.", (f"/plan/{key}",))
+
+
+def from_findings(
+    release: Release,
+    clause: str,
+    question: str,
+    looks: Callable[[Finding], bool],
+    implied: Callable[[Finding], bool] | None = None,
+) -> Line:
+    """A question that was put to the release by attacks.
+
+    A leak answers it whatever else was found; without one, silence answers it only where nothing is left open.
+
+    Args:
+        release: What was attacked.
+        clause: See `Line`.
+        question: What is asked.
+        looks: Whether a finding looked for what is asked.
+        implied: Whether a finding looked for something worse, which answers the question where it leaks.
+    """
+    found = [(place, finding) for place, finding in release.findings() if looks(finding)]
+    every = leaks(release.option.group.cells)
+    worst = next((leak for leak in every if looks(leak.finding)), None)
+    if worst is None and implied is not None:
+        worst = next((leak for leak in every if implied(leak.finding)), None)
+    if worst is not None:
+        places = tuple(place for place, finding in release.findings() if finding == worst.finding)
+        return Line(clause, question, "answered", sentence(harm_clause(worst)), places)
+    open_ = [(place, finding) for place, finding in found if finding.verdict == "inconclusive"]
+    silent = [(place, finding) for place, finding in found if finding.verdict == "no_leak_found"]
+    if open_:
+        place, finding = min(open_, key=lambda each: HARMS.index(kind_sought(each[1])))
+        return Line(clause, question, "not decided", _open(finding), (place,))
+    if silent and any(refuted(cell) for _, cell in release.cells):
+        return Line(clause, question, "not decided", BESIDE_REFUTED, tuple(place for place, _ in silent))
+    if silent:
+        words = sentence(silent_clause([finding for _, finding in silent]))
+        return Line(clause, question, "answered", words, tuple(place for place, _ in silent))
+    return Line(clause, question, "not tested", NOT_TESTED)
+
+
+def _open(finding: Finding) -> str:
+    obstacle = obstacle_of(finding)
+    return "" if obstacle is None else sentence(open_clause(finding, obstacle))
 
 
 def _flat(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_flat(item)}" for key, item in value.items() if item is not None)
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        said = [f"{key.replace('_', ' ')}: {_flat(item)}" for key, item in value.items() if item is not None]
+        return "; ".join(said)
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value).replace("_", " ")
 
 
 def resolved(document: Any, pointer: str) -> Any:

@@ -12,13 +12,12 @@ from typing import Any
 
 from fedassay.records.record import CellRecord, RunRecord, finite_json
 from fedassay.reports.evidence.lines import PERSON
+from fedassay.reports.evidence.release import Release
 
 
-def entries(record: RunRecord) -> list[dict[str, Any]]:
-    """One entry for every release that asks for a finite epsilon, each value beside the place it stands in."""
-    return [
-        _entry(record, number, cell) for number, cell in enumerate(record.cells) if math.isfinite(cell.epsilon)
-    ]
+def entries(release: Release) -> list[dict[str, Any]]:
+    """One entry for each seed of a release that asks for a finite epsilon, each value beside its place."""
+    return [_entry(release.record, number, cell) for number, cell in release.cells if math.isfinite(cell.epsilon)]
 
 
 def _entry(record: RunRecord, number: int, cell: CellRecord) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def tables_unlike(folder: Path, record: RunRecord) -> list[str]:
     if not (folder / tables).is_dir():
         return []
     files = contents(record).csv_files()
-    wrong = (name for name, text in files.items() if not _holds(folder / tables / name, [text]))
+    wrong = (name for name, text in files.items() if not holds(folder / tables / name, [text]))
     return [_unlike(f"{tables}/{name}", record) for name in wrong]
 
 
@@ -116,11 +116,11 @@ def _pages(folder: Path, record: RunRecord, policy: Policy | None) -> Iterator[t
         tables = default_name("csv", redacted)
         if (folder / tables).is_dir():
             for name, text in contents(shown).csv_files().items():
-                yield f"{tables}/{name}", _holds(folder / tables / name, [text])
+                yield f"{tables}/{name}", holds(folder / tables / name, [text])
         for format in DEFAULT_NAMES:
             name = default_name(format, redacted)
             if format not in _FOLDERS and os.path.lexists(folder / name):
-                yield name, _holds(folder / name, _possible(folder, shown, format, policy))
+                yield name, holds(folder / name, _possible(folder, shown, format, policy))
 
 
 def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | None) -> list[str]:
@@ -128,7 +128,7 @@ def _possible(folder: Path, record: RunRecord, format: str, policy: Policy | Non
     return [render(folder, record, format, held) for held in dict.fromkeys((None, policy))]  # type: ignore[arg-type]
 
 
-def _holds(path: Path, possible: list[str]) -> bool:
+def holds(path: Path, possible: list[str]) -> bool:
     """Whether a page is there and is one of these texts."""
     texts = [text.encode("utf-8") for text in possible]
     try:

@@ -16,7 +16,15 @@ from fedassay import __version__
 from fedassay.records.digests import altered
 from fedassay.records.record import FILE, RunRecord
 from fedassay.records.signature import fingerprint, signed_by
-from fedassay.records.statement import ENVELOPE, STATEMENT, Statement, bound, envelope_of, read_statement
+from fedassay.records.statement import (
+    ENVELOPE,
+    STATEMENT,
+    About,
+    Statement,
+    bound,
+    envelope_of,
+    read_statement,
+)
 from fedassay.reports.decision.standard import decision_on
 from fedassay.reports.gate.recomputed import recomputed
 from fedassay.support.environment import code_digest
@@ -65,7 +73,7 @@ def vouched(run: Path, record: RunRecord, key: Path | None = None) -> Vouched:
     folder = run if run.is_dir() else run.parent
     bare = not run.is_dir() and run.name != FILE
     statement = None if bare else read_statement(folder)
-    words, signed, problems = ("none", None, []) if bare and key is None else _signature(folder, key)
+    words, signed, problems = ("none", None, []) if bare and key is None else signature_of(folder, key)
     missing: list[str] = []
     if statement is None:
         missing.append(f"{STATEMENT} is not there: an older fedassay wrote the run, or it did not end")
@@ -114,15 +122,15 @@ def refuse_contradictions(run: Path, found: Vouched) -> None:
         raise DataError(f"{run}: {found.problems[0]}{more}; `fedassay verify {run}` says what it finds")
 
 
-def _signature(folder: Path, key: Path | None) -> tuple[str, Statement | None, list[str]]:
+def signature_of(folder: Path, key: Path | None, about: About = "run") -> tuple[str, Statement | None, list[str]]:
     """In words; the statement that was signed; what is wrong with it."""
     envelope = envelope_of(folder)
     if envelope is None:
         words = "none"
-        return words, None, [] if key is None else [f"{ENVELOPE} is not there: nobody signed the run"]
+        return words, None, [] if key is None else [f"{ENVELOPE} is not there: nobody signed the {about}"]
     if key is None:
         return "not checked: give the signer's public key with --key", None, []
-    signed = signed_by(folder, envelope, key)
+    signed = signed_by(folder, envelope, key, about)
     if signed is None:
         return "not by this key", None, [f"{ENVELOPE} is not signed by {key}"]
     return f"by {key}", signed, []

@@ -276,6 +276,8 @@ def audit(
     help="File, or - for standard output (for csv and evidence: folder); default beside the record.",
 )
 @click.option("--policy", type=click.Path(path_type=Path), help="Policy of the decision; default strict.yaml.")
+@click.option("--method", help="The method entry that evidence is about: its label or its name.")
+@click.option("--epsilon", help="The epsilon that evidence is about; inf: without noise.")
 @_redact
 @_shared
 @_quiet
@@ -285,6 +287,8 @@ def report(
     format_: str,
     output: Path | None,
     policy: Path | None,
+    method: str | None,
+    epsilon: str | None,
     redact: bool,
     quiet: bool,
     as_json: bool,
@@ -304,7 +308,8 @@ def report(
         record = redacted(record)
         output = output or folder / default_name(format_, redacted=True)
     _no_json_beside(as_json, output)
-    _written(write_report(record, folder, format_, output, held), quiet, as_json)
+    asked = None if epsilon is None else _epsilon(epsilon)
+    _written(write_report(record, folder, format_, output, held, method, asked), quiet, as_json)
     return 0
 
 
@@ -346,12 +351,21 @@ def compare(runs: tuple[Path, ...], output: Path, redact: bool, quiet: bool, as_
 @_quiet
 @_json
 def verify(run: Path, key: Path | None, policy: Path | None, quiet: bool, as_json: bool) -> int:
-    """Whether RUN is what was written: files, tables and pages, and with --key its signature. Exit 0 or 1."""
+    """Whether RUN is what was written: files, tables and pages, and with --key its signature. Exit 0 or 1.
+
+    RUN may be a folder of evidence as well; its pages and its decision are made again.
+    """
     from fedassay.console import policy_file
+    from fedassay.reports.evidence.verify import is_evidence, verify_evidence
     from fedassay.reports.gate.policy import load_policy
     from fedassay.reports.gate.verify import verify as verified
 
-    found = verified(run, key, None if policy is None else load_policy(policy_file(policy)))
+    if is_evidence(run):
+        if policy is not None:
+            raise PlanError(f"--policy {policy}: evidence holds its own policy; allowed: no --policy")
+        found = verify_evidence(run, key)
+    else:
+        found = verified(run, key, None if policy is None else load_policy(policy_file(policy)))
     if as_json:
         say_json(json.dumps(found.as_dict(), indent=1))
     elif not quiet:

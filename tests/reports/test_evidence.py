@@ -1,19 +1,55 @@
-"""Every line of evidence stands in the record, or is left to a person."""
+"""Evidence is about one release; every line of it stands in the record, or is left to a person."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedassay.records.record import RunRecord
+from fedassay.contracts.registry import every_audit, judges_the_claim
+from fedassay.records.facts import HARMS
+from fedassay.records.record import Finding, RunRecord
 from fedassay.reports import write_report
-from fedassay.reports.evidence.crosswalk import crosswalk
-from fedassay.reports.evidence.lines import PERSON, resolved
+from fedassay.reports.answer.answer import answer
+from fedassay.reports.evidence.form import form
+from fedassay.reports.evidence.lines import PERSON, Line, resolved
+from fedassay.reports.evidence.page import pages
 from fedassay.reports.evidence.registry import entries
+from fedassay.reports.evidence.release import Release, release_of
+from fedassay.reports.evidence.risk import risks
+from fedassay.reports.evidence.verify import is_evidence, verify_evidence
+from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.groups import groups
+from fedassay.reports.words.harms import kind_sought
+from fedassay.support.errors import DataError, PlanError
+
+STRICT = Policy(name="ours", maximum={"accounted": 3.0})
+
+
+def every(record: RunRecord) -> list[Release]:
+    return [release_of(record, None, group.label, group.epsilon) for group in groups(record)]
+
+
+def lines(release: Release) -> list[Line]:
+    return [*pages(release).tested, *(line for source in form(release) for line in source.lines)]
+
+
+def without(release: Release, audit: str) -> Release:
+    """The same release of a run whose plan lacked an audit."""
+    cells = tuple(
+        cell.model_copy(update={"findings": tuple(f for f in cell.findings if f.audit != audit)})
+        for cell in release.record.cells
+    )
+    record = release.record.model_copy(update={"cells": cells})
+    group = release.option.group
+    return release_of(record, release.policy, group.label, group.epsilon)
 
 
 def _traced(value: Any) -> list[dict[str, Any]]:
@@ -34,70 +70,221 @@ def _untraced(value: Any) -> list[Any]:
 
 
 def test_nothing_in_the_registry_is_said_without_its_place_or_a_person(record: RunRecord) -> None:
-    assert [found for entry in entries(record) for found in _untraced(entry)] == []
+    assert [found for each in every(record) for entry in entries(each) for found in _untraced(entry)] == []
 
 
-def test_every_answer_of_the_crosswalk_stands_in_the_record(record: RunRecord) -> None:
+def test_every_line_stands_in_the_record_or_is_for_a_person_or_was_not_tested(record: RunRecord) -> None:
     document = json.loads(record.to_json())
-    lines = [line for part in crosswalk(record).values() for line in part]
-    assert len(lines) > 25
-    for line in lines:
-        assert line.question.endswith(("?", ")"))
-        assert (line.answer == PERSON) == (not line.pointers), line
-        for pointer in line.pointers:
-            resolved(document, pointer)
-    assert 5 < sum(line.answer == PERSON for line in lines) < len(lines) / 2
+    for release in every(record):
+        own = {number for number, _ in release.cells}
+        for line in lines(release):
+            assert bool(line.pointers) == (line.status in ("answered", "not decided")), line
+            for pointer in line.pointers:
+                resolved(document, pointer)
+                if pointer.startswith("/cells/"):
+                    assert int(pointer.split("/")[2]) in own
+        for risk in risks(release):
+            assert risk.pointers
+            assert all(resolved(document, pointer)["verdict"] == "leak" for pointer in risk.pointers)
 
 
-def test_verdicts_in_the_crosswalk_are_those_of_the_record(record: RunRecord) -> None:
-    document = json.loads(record.to_json())
-    line = next(
-        line for line in crosswalk(record)["ICO: the motivated intruder"] if line.question.startswith("Linking")
-    )
-    verdicts = {str(resolved(document, pointer)).replace("_", " ") for pointer in line.pointers}
-    assert verdicts
-    assert all(verdict in line.answer for verdict in verdicts)
+def test_every_sentence_is_short_and_whole(record: RunRecord) -> None:
+    for release in every(record):
+        for line in lines(release):
+            assert line.answer.endswith("."), line
+            if line.status == "for a person":
+                assert all(len(each.split()) <= 30 for each in re.split(r"(?<=\.) ", line.answer)), line
 
 
-def test_what_was_not_run_is_not_called_tested(record: RunRecord) -> None:
+@pytest.mark.parametrize("audit", [name for name in every_audit() if not judges_the_claim(name)])
+def test_an_audit_that_is_removed_leaves_rows_that_say_not_tested(record: RunRecord, audit: str) -> None:
+    removed = 0
+    for release in every(record):
+        bare = without(release, audit)
+        kept = [finding for _, finding in bare.findings()]
+        for before, after in zip(pages(release).tested, pages(bare).tested, strict=True):
+            assert before.question == after.question
+        sought = {kind_sought(f) for _, f in release.findings() if f.verdict != "not_run"}
+        left = {kind_sought(f) for f in kept if f.verdict != "not_run"}
+        said = dict(zip(HARMS, pages(bare).tested, strict=True))
+        for kind in sought - left:
+            assert said[kind].status == "not tested"
+            removed += 1
+    present = {finding.audit for cell in record.cells for finding in cell.findings}
+    assert removed or audit not in present or audit in ("inversion", "memorization", "reconstruction")
+
+
+def test_a_run_without_audits_answers_nothing_that_an_attack_would(record: RunRecord) -> None:
     bare = record.model_copy(
         update={"cells": tuple(cell.model_copy(update={"findings": ()}) for cell in record.cells)}
     )
-    answers = [line.answer for part in crosswalk(bare).values() for line in part if "tested?" in line.question]
-    assert answers
-    assert all(answer.startswith(("not tested", "no claim was tested", PERSON)) for answer in answers)
-    said = {line.question: line.answer for part in crosswalk(bare).values() for line in part}
-    assert "no attack that applies" in said["What was not tested, and why?"]
-    assert "nothing was concluded" in said["Identifiability: what did attacks find?"]
+    for release in every(bare):
+        asked = [line for line in lines(release) if "tested?" in line.question or "Can a" in line.question]
+        assert len(asked) == 9
+        assert {line.status for line in asked} == {"not tested"}
+        risk = next(line for line in lines(release) if "risks to the people" in line.question)
+        assert risk.status == "not tested"
+
+
+def test_what_was_tried_without_an_answer_is_not_called_answered(build_cell: Any) -> None:
+    finding = Finding(audit="membership", source="messages", verdict="inconclusive", reason="x")
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
+    release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
+    line = next(line for line in lines(release) if line.question == "Was membership inference tested?")
+    assert line.status == "not decided"
+    assert line.answer.startswith("We cannot say yet")
+
+
+def test_a_worse_leak_answers_what_a_lesser_one_would(build_cell: Any) -> None:
+    """Whoever can take records out exactly can link one that they hold."""
+    finding = Finding(audit="message", attack="message_algebra", source="class_sums", verdict="leak", reason="x")
+    cell = build_cell(None, "fedcgs", "fedcgs", math.inf, 0).model_copy(update={"findings": (finding,)})
+    release = release_of(RunRecord(plan={"name": "t"}, environment={}, cells=(cell,)))
+    linked = next(line for line in lines(release) if line.clause == "linkability")
+    assert linked.status == "answered"
+    membership = next(line for line in lines(release) if line.question == "Was membership inference tested?")
+    assert membership.status == "not tested"
+
+
+def test_fields_that_a_guarantee_declares_public_are_named(record: RunRecord) -> None:
+    for release in every(record):
+        line = next(line for line in lines(release) if "sent without noise" in line.question)
+        exact = {
+            row.field.replace("_", " ")
+            for _, cell in release.cells
+            for row in cell.ledger
+            if row.exact and row.direction == "up" and row.kind != "public"
+        }
+        assert (line.answer == "Nothing is.") == (not exact)
+        assert sum(name.lower() in line.answer.lower() for name in exact) >= min(len(exact), 6)
+
+
+def test_the_levels_of_risk_follow_the_ranked_harms(record: RunRecord) -> None:
+    order = ("severe", "serious", "limited")
+    seen = set()
+    for release in every(record):
+        levels = [order.index(risk.level) for risk in risks(release)]
+        assert levels == sorted(levels)
+        seen |= {risk.level for risk in risks(release)}
+        line = next(line for line in lines(release) if "risks to the people" in line.question)
+        if risks(release):
+            assert line.answer.startswith(risks(release)[0].level.capitalize())
+            assert risks(release)[0].found in line.answer
+    assert {"severe", "serious"} <= seen
 
 
 def test_registry_entries_are_of_private_releases_alone_and_traced(record: RunRecord) -> None:
     document = json.loads(record.to_json())
-    found = entries(record)
-    assert len(found) == sum(cell.epsilon != float("inf") for cell in record.cells)
-    for entry in found:
-        values = _traced(entry)
-        assert len(values) > 15
-        for value in values:
-            assert (value["value"] == PERSON) == (not value["record"])
-            for pointer in value["record"]:
-                resolved(document, pointer)
-        claimed = entry["parameters"]["epsilon_claimed"]
-        assert claimed["value"] == resolved(document, claimed["record"][0])
+    for release in every(record):
+        found = entries(release)
+        private = math.isfinite(release.option.group.epsilon)
+        assert len(found) == (len(release.cells) if private else 0)
+        for entry in found:
+            values = _traced(entry)
+            assert len(values) > 15
+            for value in values:
+                assert (value["value"] == PERSON) == (not value["record"])
+                for pointer in value["record"]:
+                    resolved(document, pointer)
+            claimed = entry["parameters"]["epsilon_claimed"]
+            assert claimed["value"] == resolved(document, claimed["record"][0])
 
 
-def test_the_folder_holds_what_its_digests_say(tmp_path: Path, record: RunRecord) -> None:
-    folder = write_report(record, tmp_path, "evidence", None)
+def test_several_releases_need_a_choice(record: RunRecord, tmp_path: Path) -> None:
+    impossible = Policy(name="impossible", maximum={"accounted": 1e-6})
+    with pytest.raises(PlanError, match="--method and --epsilon; the run has raw_features without noise"):
+        release_of(record, impossible)
+    with pytest.raises(PlanError, match="method"):
+        release_of(record, None, "nobody", None)
+    with pytest.raises(PlanError, match="md is about the whole run"):
+        write_report(record, tmp_path, "md", None, None, "fedcgs", None)
+
+
+def test_the_answer_and_the_statement_are_of_the_release_and_its_policy(record: RunRecord, tmp_path: Path) -> None:
+    folder = write_report(record, tmp_path, "evidence", None, STRICT, "fedcgs", 10.0)
+    said = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    assert said == json.loads(json.dumps(answer(record, STRICT, "fedcgs", 10.0).as_dict()))
+    predicate = json.loads((folder / "statement.json").read_text(encoding="utf-8"))["predicate"]
+    assert predicate["decision"]["answer"] == said["answer"]
+    assert predicate["decision"]["policy"] == {"name": "ours", "sha256": STRICT.digest}
+    assert predicate["decision"]["release"]["label"] == "fedcgs"
+    assert predicate["decision"]["release"]["epsilon"] == 10.0
+    assert predicate["plan"]
+
+
+def test_the_folder_holds_what_its_digests_say(record: RunRecord, tmp_path: Path) -> None:
+    folder = write_report(record, tmp_path, "evidence", None, None, "fedcgs", 1.0)
     assert folder == tmp_path / "evidence"
-    listed = dict(
-        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    )
-    assert set(listed) == {"record.json", "registry.json", "crosswalk.md", "answer.json"}
+    sums = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    listed = {name: digest for digest, name in (line.split("  ") for line in sums)}
+    names = {"record.json", "registry.json", "crosswalk.md", "answer.json", "policy.json", "evidence.html"}
+    assert set(listed) == names
     statement = json.loads((folder / "statement.json").read_text(encoding="utf-8"))
     for subject in statement["subject"]:
         content = (folder / subject["name"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == subject["digest"]["sha256"] == listed[subject["name"]]
     assert (folder / "record.json").read_text(encoding="utf-8") == record.to_json()
+
+
+def _consistent(folder: Path) -> None:
+    """Write the digests of an edited folder again, as a forger would."""
+    statement = json.loads((folder / "statement.json").read_text(encoding="utf-8"))
+    for subject in statement["subject"]:
+        subject["digest"]["sha256"] = hashlib.sha256((folder / subject["name"]).read_bytes()).hexdigest()
+    (folder / "statement.json").write_text(json.dumps(statement), encoding="utf-8")
+
+
+@pytest.mark.parametrize("resealed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("evidence.html", "No: ", "Yes: "),
+        ("crosswalk.md", "not tested", "answered"),
+        ("answer.json", '"answer": "no"', '"answer": "yes"'),
+        ("policy.json", '"accounted": 3.0', '"accounted": 30.0'),
+        ("record.json", '"verdict": "leak"', '"verdict": "no_leak_found"'),
+        ("statement.json", '"answer": "no"', '"answer": "yes"'),
+        ("statement.json", '"epsilon": 10.0', '"epsilon": 1.0'),
+    ],
+)
+def test_an_edited_folder_is_refused(
+    record: RunRecord, tmp_path: Path, name: str, before: str, after: str, resealed: bool
+) -> None:
+    folder = write_report(record, tmp_path, "evidence", None, STRICT, "fedcgs", 10.0)
+    assert is_evidence(folder)
+    assert verify_evidence(folder).problems == ()
+    text = (folder / name).read_text(encoding="utf-8")
+    assert before in text
+    (folder / name).write_text(text.replace(before, after), encoding="utf-8")
+    if resealed:
+        _consistent(folder)
+    try:
+        assert verify_evidence(folder).problems
+    except DataError:
+        assert name == "record.json"
+
+
+def test_a_folder_without_its_statement_or_signature_is_refused(record: RunRecord, tmp_path: Path) -> None:
+    folder = write_report(record, tmp_path, "evidence", None, STRICT, "fedcgs", 10.0)
+    (folder / "statement.json").unlink()
+    assert "statement.json is not there" in verify_evidence(folder).problems
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium on this machine")
+def test_every_release_is_printed_on_two_pages(record: RunRecord, tmp_path: Path) -> None:
+    release = max(every(record), key=lambda each: sum(len(line.answer) for line in lines(each)))
+    group = release.option.group
+    folder = write_report(record, tmp_path, "evidence", None, None, group.label, group.epsilon)
+    printed = tmp_path / "evidence.pdf"
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
+    source = (folder / "evidence.html").as_uri()
+    subprocess.run(
+        ["chromium", *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={printed}", source],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert len(re.findall(rb"/Type\s*/Page[^s]", printed.read_bytes())) == 2
 
 
 @pytest.mark.parametrize("pointer", ["/cells/99", "/nothing", "/cells/x", "/plan/name/deeper"])

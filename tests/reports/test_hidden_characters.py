@@ -61,7 +61,7 @@ def test_tables_are_plain_and_each_row_is_a_line(hostile: RunRecord, tmp_path: P
 
 def test_evidence_is_plain(hostile: RunRecord, tmp_path: Path) -> None:
     files = list(write_report(hostile, tmp_path, "evidence", None).iterdir())
-    assert len(files) == 6
+    assert len(files) == 8
     assert not any(_hidden(path.read_bytes().decode("utf-8")) for path in files)
 
 

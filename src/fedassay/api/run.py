@@ -162,6 +162,8 @@ class Run:
         format: Literal["html", "md", "json", "csv", "sarif", "junit", "evidence"] = "html",
         output: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | Mapping[str, Any] | Policy | None = None,
+        method: str | None = None,
+        epsilon: float | None = None,
     ) -> Path:
         """Write the run in one of the formats of `fedassay report`.
 
@@ -169,17 +171,20 @@ class Run:
             format: The format; `csv` and `evidence` are folders.
             output: Where to; None: beside the record.
             policy: What the decision holds it to, and SARIF and JUnit with it.
+            method: The method entry that evidence is about, by label or name; None: the only or recommended one.
+            epsilon: The epsilon of that release.
 
         Returns:
             What was written.
 
         Raises:
-            PlanError: The policy is wrong, or the output cannot be written.
+            PlanError: The policy is wrong, the output cannot be written, or evidence is asked of no one release.
         """
         from fedassay.reports import write_report
 
         held = None if policy is None else self._policy(policy)
-        return write_report(self.record, self.folder, format, None if output is None else Path(output), held)
+        target = None if output is None else Path(output)
+        return write_report(self.record, self.folder, format, target, held, method, epsilon)
 
     def to_mlflow(
         self,

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, Statement, signed_statement
+from fedassay.records.statement import ENVELOPE, PAYLOAD_TYPE, About, Statement, signed_statement
 from fedassay.support import limits
 from fedassay.support.errors import DataError, PlanError
 from fedassay.support.reading import check_json, read_regular
@@ -31,13 +31,14 @@ def fingerprint(key: Path) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
+def signed_by(folder: Path, envelope: bytes, key: Path, about: About = "run") -> Statement | None:
     """The statement in an envelope, if this key signed it.
 
     Args:
         folder: The run folder, for errors.
         envelope: The content of `statement.dsse.json`.
         key: A public key, PEM (RSA, ECDSA or Ed25519).
+        about: Whose files the statement has to be about.
 
     Returns:
         The statement that was signed; None where no signature is this key's.
@@ -65,7 +66,7 @@ def signed_by(folder: Path, envelope: bytes, key: Path) -> Statement | None:
         raise DataError(f"{folder / ENVELOPE}: holds {read.payload_type!r}; allowed: {PAYLOAD_TYPE}")
     if not any(_is_signed(public, signature, read.pae()) for signature in read.signatures.values()):
         return None
-    return signed_statement(base64.b64encode(read.payload), folder)
+    return signed_statement(base64.b64encode(read.payload), folder, about)
 
 
 def _public(key: Path) -> Any:

@@ -34,6 +34,9 @@ STATEMENT = "statement.json"
 ENVELOPE = "statement.dsse.json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
+About = Literal["run", "evidence"]
+"""Whose files a statement is about."""
+
 
 class Subject(Frozen):
     """A file, and its digests by algorithm."""
@@ -62,7 +65,7 @@ class Statement(Frozen):
         return {subject.name: subject.digest.get("sha256", "") for subject in self.subject}
 
 
-def statement_text(about: Literal["run", "evidence"], found: Mapping[str, str], **predicate: Any) -> str:
+def statement_text(about: About, found: Mapping[str, str], **predicate: Any) -> str:
     """A statement, as it is written.
 
     Args:
@@ -106,14 +109,14 @@ def write_statement(folder: Path, record: RunRecord, decision: Mapping[str, Any]
     write_text(folder / STATEMENT, text)
 
 
-def read_statement(folder: Path) -> Statement | None:
-    """The statement of a run, or None where there is none.
+def read_statement(folder: Path, about: About = "run") -> Statement | None:
+    """The statement of a run, or of a folder of evidence; None where there is none.
 
     Raises:
         DataError: It cannot be read.
     """
     path = folder / STATEMENT
-    return _parsed(read_json(path, follow=False), path) if os.path.lexists(path) else None
+    return _parsed(read_json(path, follow=False), path, about) if os.path.lexists(path) else None
 
 
 def envelope_of(folder: Path) -> bytes | None:
@@ -126,12 +129,13 @@ def envelope_of(folder: Path) -> bytes | None:
     return read_regular(path, limits.JSON_BYTES, follow=False) if os.path.lexists(path) else None
 
 
-def signed_statement(payload: bytes, folder: Path) -> Statement:
+def signed_statement(payload: bytes, folder: Path, about: About = "run") -> Statement:
     """The statement in an envelope.
 
     Args:
         payload: As it stands in the envelope, base64.
         folder: The run folder, for the error.
+        about: Whose files it has to be about.
 
     Raises:
         DataError: It is no statement of ours.
@@ -141,16 +145,17 @@ def signed_statement(payload: bytes, folder: Path) -> Statement:
     except (binascii.Error, ValueError):
         raise DataError(f"{folder / ENVELOPE}: its payload is not base64") from None
     check_json(content, folder / ENVELOPE)
-    return _parsed(content, folder / ENVELOPE)
+    return _parsed(content, folder / ENVELOPE, about)
 
 
-def _parsed(content: bytes, path: Path) -> Statement:
+def _parsed(content: bytes, path: Path, about: About) -> Statement:
     try:
         statement = Statement.model_validate_json(content)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise DataError(f"{path}: {where or 'no in-toto statement'}: {problem['msg']}") from None
-    if statement.predicate_type != "urn:fedassay:run:1":
-        raise DataError(f"{path}: predicateType: {statement.predicate_type} given; allowed: urn:fedassay:run:1")
+    if statement.predicate_type != f"urn:fedassay:{about}:1":
+        allowed = f"allowed: urn:fedassay:{about}:1"
+        raise DataError(f"{path}: predicateType: {statement.predicate_type} given; {allowed}")
     return statement

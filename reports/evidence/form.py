@@ -1,0 +1,329 @@
+"""What law, regulators and standards ask of a release, by article or clause where that could be cited exactly.
+
+A client's message is assessed as a disclosure to the server, not as a released model. Each source names the public
+page that was read for it; where only a part of a document could be read, the document alone is cited. The
+questions are in our words; whoever signs reads the sources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fedassay.contracts.facts import Threat
+from fedassay.contracts.registry import attack_facts, audit_facts, judges_the_claim
+from fedassay.records.facts import HarmKind
+from fedassay.records.record import CellRecord, Finding
+from fedassay.reports.evidence.lines import Line, by_person, from_cells, from_findings, from_plan
+from fedassay.reports.evidence.release import Release
+from fedassay.reports.evidence.risk import risk_line
+from fedassay.reports.words.claims import claim_clause, claims
+from fedassay.reports.words.harms import kind_sought
+from fedassay.reports.words.metrics import title
+from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.sentences import listed, sentence
+from fedassay.support.registry import entries
+
+_MESSAGE = "A client's message is assessed here as a disclosure to the server, not as a released model."
+_NOISED = ("gaussian", "pure", "dp_sgd")
+_FIELDS = 6
+"""Names of fields that one line lists."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document that asks, with its questions answered.
+
+    Attributes:
+        name: The document.
+        read: The public page that was read for it.
+        lines: Its questions, in its order.
+    """
+
+    name: str
+    read: str
+    lines: tuple[Line, ...]
+
+
+def form(release: Release) -> tuple[Source, ...]:
+    """Every source, with its questions answered from a release or left to a person."""
+    return (
+        Source(
+            "GDPR (Regulation (EU) 2016/679), Article 35(7)",
+            "https://www.law-reg.org/gdpr-en/regulations/minimal-content-of-the-dpia",
+            _impact(release),
+        ),
+        Source("GDPR, Article 25", "https://gdprhub.eu/index.php?title=Article_25_GDPR", _design(release)),
+        Source(
+            "GDPR, Article 32",
+            "http://source.commonaccord.org/index.php?action=s&file=G/EU-GDPR-Law-CmA/Sec/Article/32.md",
+            _security(release),
+        ),
+        Source("GDPR, Recital 26", "https://overview.legal/laws/gdpr/rec-26", _recital()),
+        Source(
+            "EDPB, Opinion 28/2024 on AI models (17 December 2024)",
+            "https://globalregulatoryinsights.com/art/opinion-28-2024-on-certain-data-protection-aspects-related-"
+            "to-the-processing-of-personal-data-in-the-context-of-ai-models",
+            _models(release),
+        ),
+        Source(
+            "Article 29 Working Party, Opinion 05/2014 on anonymisation techniques (WP216)",
+            "https://studylib.net/doc/11389963/article-29--data-protection-working-party-0829-14-en-wp216",
+            _anonymisation(release),
+        ),
+        Source(
+            "ISO/IEC 27559:2022, privacy enhancing data de-identification framework",
+            "https://asnzsnorm.com/product/as-nzs-iso-iec-275592024",
+            _framework(release),
+        ),
+        Source(
+            "NIST SP 800-226, evaluating differential privacy guarantees (2025)",
+            "https://csrc.nist.gov/pubs/sp/800/226/ipd",
+            _guarantee(release),
+        ),
+        Source(
+            "ICO, anonymisation guidance: the motivated intruder",
+            "https://cy.ico.org.uk/for-organisations/uk-gdpr-guidance-and-resources/data-sharing/anonymisation/"
+            "how-do-we-ensure-anonymisation-is-effective",
+            _intruder(release),
+        ),
+    )
+
+
+def _impact(release: Release) -> tuple[Line, ...]:
+    return (
+        from_cells(release, "(a)", "Which data does a client send?", "/ledger", _sent, "No field was recorded."),
+        by_person("(a)", "What is the purpose, and on which legal basis?", "State both for the training."),
+        from_cells(
+            release,
+            "(b)",
+            "What is the model worth?",
+            "/utility",
+            _worth,
+            "No accuracy was measured.",
+            "not tested",
+        ),
+        by_person(
+            "(b)",
+            "Is sending this necessary and proportionate?",
+            "Say why less data, more noise or no training at all would not serve the purpose.",
+        ),
+        risk_line(release, "(c)", "Which risks to the people were found?"),
+        from_cells(release, "(d)", "Which measures protect people?", "/ledger", _measures, "Nothing is noised."),
+        by_person(
+            "(d)",
+            "Which further measures bind whoever receives the messages?",
+            "Name contracts, access rights, transport encryption and deletion periods.",
+        ),
+    )
+
+
+def _design(release: Release) -> tuple[Line, ...]:
+    return (
+        from_cells(
+            release,
+            "(1)",
+            "What depends on people and is sent without noise?",
+            "/ledger",
+            _exact,
+            "Nothing is.",
+        ),
+    )
+
+
+def _security(release: Release) -> tuple[Line, ...]:
+    return (
+        _protection(release, "(1)(d)", "Was the protection tested?"),
+        by_person("(1)(d)", "When is it tested again?", "Set a date, and test after every change of the system."),
+    )
+
+
+def _protection(release: Release, clause: str, question: str) -> Line:
+    """What became of the claim, or of attacks where nothing is claimed."""
+    if not any(claims(cell) for cell in release.option.group.cells):
+        return from_findings(release, clause, question, lambda _: True)
+    missing = "No audit tested the claim."
+    return from_cells(release, clause, question, "/privacy/verdict", _claim, missing, "not tested")
+
+
+def _recital() -> tuple[Line, ...]:
+    return (
+        by_person(
+            "",
+            "Are the messages personal data?",
+            f"{_MESSAGE} Decide which of the attacks below are means reasonably likely to be used.",
+        ),
+    )
+
+
+def _models(release: Release) -> tuple[Line, ...]:
+    return (
+        from_findings(release, "", "Was membership inference tested?", looked_for("members", "named")),
+        from_findings(release, "", "Was attribute inference tested?", looked_for("attributes")),
+        from_findings(release, "", "Was model inversion tested?", tests("model_inversion")),
+        from_findings(release, "", "Was reconstruction of training data tested?", tests("data_reconstruction")),
+        from_findings(release, "", "Was regurgitation of training data tested?", tests("regurgitation")),
+        by_person(
+            "Executive summary",
+            "Is the likelihood of extracting personal data insignificant?",
+            "The Opinion speaks of models; weigh the tests above for what a client sends.",
+        ),
+    )
+
+
+def _anonymisation(release: Release) -> tuple[Line, ...]:
+    return (
+        from_findings(
+            release,
+            "singling out",
+            "Can a person's record be isolated in what is sent?",
+            looked_for("pictures", "exact", "named"),
+        ),
+        from_findings(
+            release,
+            "linkability",
+            "Can a record that somebody holds be linked to what is sent?",
+            looked_for("named", "members"),
+            looked_for("pictures", "exact"),
+        ),
+        from_findings(release, "inference", "Can an attribute of a person be deduced?", looked_for("attributes")),
+    )
+
+
+def _framework(release: Release) -> tuple[Line, ...]:
+    return (
+        from_plan(
+            release, "6.2", "Who is assumed to see what?", "threat", "Say who can read what the clients send."
+        ),
+        from_cells(release, "7.2", "Which data are sent?", "/ledger", _sent, "No field was recorded."),
+        from_cells(
+            release,
+            "7.3",
+            "Which attacks apply and were not conclusive?",
+            "/coverage",
+            _untested,
+            "None: every attack that applies was conclusive.",
+        ),
+        from_findings(release, "8.2.3", "What did adversarial testing find?", lambda _: True),
+        from_cells(release, "8.3.3", "How are the data transformed?", "/ledger", _noise, "No noise is added."),
+        by_person("9.2", "Who answers for the release?", "Name the role, and the procedure before release."),
+        by_person("9.3.2", "Who watches what becomes of it?", "Name who reviews new attacks and other releases."),
+    )
+
+
+def _guarantee(release: Release) -> tuple[Line, ...]:
+    none = "No privacy is claimed."
+    return (
+        from_cells(release, "", "What is claimed, for whom?", "/privacy/claimed", _claimed, none),
+        from_cells(release, "", "What does the mechanism give?", "/privacy/accounted", _accounted, none),
+        from_cells(release, "", "Is the noise secret?", "/seed", _secret, "Nothing is noised."),
+        by_person(
+            "",
+            "Are hyper-parameters and earlier releases charged?",
+            "The accounting adds up this run alone; add what else the same people's data went into.",
+        ),
+        by_person(
+            "",
+            "Is utility alike for every group of people?",
+            "Measure accuracy for each group that is affected; this run measures it for all together.",
+        ),
+        by_person("", "How are raw data collected, kept and accessed?", "Describe each of them."),
+    )
+
+
+def _intruder(release: Release) -> tuple[Line, ...]:
+    return (
+        from_findings(
+            release, "", "Could an intruder with a list of candidates say who took part?", _with_gallery
+        ),
+        by_person("", "Who would be motivated, and what would they gain?", "Name them, and what they can get at."),
+    )
+
+
+def looked_for(*kinds: HarmKind) -> Callable[[Finding], bool]:
+    """Whether a finding looked for one of these harms."""
+    return lambda finding: kind_sought(finding) in kinds
+
+
+def tests(threat: Threat) -> Callable[[Finding], bool]:
+    """Whether a finding is of an audit that tests this threat, and looked for no attribute by it."""
+
+    def looks(finding: Finding) -> bool:
+        facts = audit_facts(finding.audit)
+        return facts is not None and threat in facts.threats and kind_sought(finding) != "attributes"
+
+    return looks
+
+
+def _with_gallery(finding: Finding) -> bool:
+    attack = finding.attack or ""
+    return attack in entries("attack") and attack_facts(attack).takes_gallery
+
+
+def _names(fields: dict[str, None]) -> str:
+    return listed((name.replace("_", " ") for name in fields), limit=_FIELDS)
+
+
+def _sent(cell: CellRecord) -> str:
+    up = dict.fromkeys(row.field for row in cell.ledger if row.direction == "up")
+    return f"A client sends {_names(up)}." if up else ""
+
+
+def _exact(cell: CellRecord) -> str:
+    """Fields without noise, those too that the guarantee declares public: they speak of people all the same."""
+    rows = [row for row in cell.ledger if row.direction == "up" and row.exact]
+    private = dict.fromkeys(row.field for row in rows if not row.public_under_adjacency)
+    public = dict.fromkeys(row.field for row in rows if row.public_under_adjacency and row.kind != "public")
+    said = [_names(private)] if private else []
+    said += [f"{_names(public)}, which the guarantee declares public"] if public else []
+    return sentence("; ".join(said))
+
+
+def _measures(cell: CellRecord) -> str:
+    noised = dict.fromkeys(row.field for row in cell.ledger if row.mechanism in _NOISED)
+    secure = dict.fromkeys(row.field for row in cell.ledger if row.secure)
+    said = [f"Noise is added to {_names(noised)}."] if noised else []
+    return " ".join([*said, f"Secure aggregation hides {_names(secure)}."] if secure else said)
+
+
+def _noise(cell: CellRecord) -> str:
+    rows = {f"{row.field.replace('_', ' ')} ({row.mechanism.replace('_', ' ')})": None for row in cell.ledger
+            if row.mechanism in _NOISED}  # fmt: skip
+    return f"Noise is added to {listed(rows, limit=_FIELDS)}." if rows else ""
+
+
+def _untested(cell: CellRecord) -> str:
+    if not cell.coverage:
+        return "No attack that applies is on record."
+    open_ = [item.attack.replace("_", " ") for item in cell.coverage if item.status != "conclusive"]
+    return f"{listed(open_, limit=_FIELDS)[:1].upper()}{listed(open_, limit=_FIELDS)[1:]}." if open_ else ""
+
+
+def _worth(cell: CellRecord) -> str:
+    accuracy = cell.utility.get("accuracy")
+    return "" if accuracy is None else f"{title('accuracy').capitalize()} {significant(accuracy)}."
+
+
+def _claimed(cell: CellRecord) -> str:
+    claimed = cell.privacy.claimed
+    if claimed is None or math.isinf(claimed):
+        return ""
+    whom = f"neighbours by {cell.adjacency.replace('_', ' ')}, for one {cell.unit}"
+    return f"ε = {short(claimed)} at δ = {short(cell.delta)}, {whom}."
+
+
+def _accounted(cell: CellRecord) -> str:
+    accounted = cell.privacy.accounted
+    return "" if accounted is None or not claims(cell) else f"All that is sent: ε = {significant(accounted)}."
+
+
+def _claim(cell: CellRecord) -> str:
+    tested = any(judges_the_claim(finding.audit) for finding in cell.findings)
+    return sentence(claim_clause(cell)) if tested and claims(cell) else ""
+
+
+def _secret(cell: CellRecord) -> str:
+    if not any(row.mechanism in _NOISED for row in cell.ledger):
+        return ""
+    return "No: the noise of this run follows from a seed." if cell.seed is not None else "Yes: it is not seeded."

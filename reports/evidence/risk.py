@@ -1,0 +1,131 @@
+"""Risk on a stated scale: what was found, by whom it could be found again, and what that would take.
+
+No probability is invented. The scale is `SCALE`: the harm decides the level, by the one list of ranked harms, and
+a severe one counts as serious where the attack needs the very records that it asks about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from fedassay.contracts.registry import attack_facts, audit_facts
+from fedassay.records.facts import HARMS, HarmKind
+from fedassay.reports.evidence.lines import NOT_TESTED, Line
+from fedassay.reports.evidence.release import Release
+from fedassay.reports.words.harms import Leak, leaks
+from fedassay.reports.words.sentences import harm_clause, sentence
+from fedassay.reports.words.summary import distinct
+from fedassay.support.registry import entries
+
+Level = Literal["severe", "serious", "limited"]
+
+_LEVELS: tuple[Level, ...] = ("severe", "serious", "limited")
+
+_HARM: dict[HarmKind, Level] = {
+    "pictures": "severe",
+    "exact": "severe",
+    "named": "severe",
+    "members": "serious",
+    "attributes": "serious",
+    "counts": "limited",
+}
+
+SCALE = (
+    "Severe: images are rebuilt, records follow exactly, or persons are named. Serious: it shows who is likely to "
+    "have taken part, or attributes. Limited: counts. A severe harm counts as serious where the attack needs the "
+    "very records that it asks about."
+)
+
+_WHO = {
+    "per_client": "the server, or whoever reads a client's messages",
+    "aggregate": "whoever sees the sums over the clients",
+    "broadcast": "whoever receives what the server sends out",
+}
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One harm that was found.
+
+    Attributes:
+        level: On the scale.
+        found: What an attack took, as a sentence.
+        who: Who could do it.
+        takes: What it would take.
+        pointers: Where in the record it stands.
+    """
+
+    level: Level
+    found: str
+    who: str
+    takes: str
+    pointers: tuple[str, ...]
+
+
+def risks(release: Release) -> tuple[Risk, ...]:
+    """Every kind of harm that was found, the worst first."""
+    return tuple(sorted(_risks(release), key=lambda risk: _LEVELS.index(risk.level)))
+
+
+def _risks(release: Release) -> Iterator[Risk]:
+    plan = release.record.plan
+    threat = plan.get("threat") if isinstance(plan, dict) else None
+    view = threat.get("view") if isinstance(threat, dict) else None
+    who = _WHO.get(str(view), "whoever reads the captured messages" if release.captured else _WHO["per_client"])
+    for leak in distinct(leaks(release.option.group.cells)):
+        places = tuple(place for place, finding in release.findings() if finding == leak.finding)
+        level = _HARM[leak.harm.kind]
+        if level == "severe" and _needs_records(leak):
+            level = "serious"
+        yield Risk(level, sentence(harm_clause(leak)), who, _takes(leak), places)
+
+
+def risk_line(release: Release, clause: str, question: str) -> Line:
+    """The worst risk as a line of the form."""
+    found = risks(release)
+    if found:
+        words = f"{found[0].level.capitalize()}: {found[0].found}"
+        return Line(clause, question, "answered", words, found[0].pointers)
+    tested = tuple(place for place, finding in release.findings() if finding.verdict != "not_run")
+    if not tested:
+        return Line(clause, question, "not tested", NOT_TESTED)
+    open_ = any(finding.verdict == "inconclusive" for _, finding in release.findings())
+    if open_ or release.answer.untested:
+        return Line(
+            clause, question, "not decided", "None was found, but not every attack was conclusive.", tested
+        )
+    return Line(clause, question, "answered", f"None was found. {release.answer.missed}".strip(), tested)
+
+
+def _needs_records(leak: Leak) -> bool:
+    """Whether the attack needs the very records that it asks about."""
+    facts = audit_facts(leak.finding.audit)
+    return (facts is not None and "known_members" in facts.needs) or "membership_game" in _needs(leak)
+
+
+def _needs(leak: Leak) -> tuple[str, ...]:
+    attack = leak.finding.attack or ""
+    return attack_facts(attack).needs if attack in entries("attack") else ()
+
+
+def _takes(leak: Leak) -> str:
+    """What somebody must have to do it again."""
+    attack, needs = leak.finding.attack or "", _needs(leak)
+    if attack in entries("attack") and attack_facts(attack).takes_gallery:
+        return "a list of candidates"
+    if _needs_records(leak):
+        return "the records that it asks about"
+    have = [
+        words
+        for need, words in (
+            ("attacker_records", "data of the same kind"),
+            ("backbone_gradients", "the network that makes the features"),
+        )
+        if need in needs
+    ]
+    return " and ".join(have) or "arithmetic on the messages alone"
+
+
+assert set(_HARM) == set(HARMS)
