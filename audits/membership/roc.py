@@ -133,7 +133,7 @@ class Separation:
         return f"AUC {self.value:.3f} [{self.area.low:.3f}, {self.area.high:.3f}]"
 
     @property
-    def above_chance(self) -> LeakTest:
+    def test(self) -> LeakTest:
         """Of whether members are told from strangers at all."""
         return by_p_value(self.p, self.tests, "auc")
 
@@ -152,7 +152,7 @@ class Separation:
         shown = f"AUC {self.value:.3f}, p = {self.p:.2g}"
         count = len(self.inside) + len(self.outside)
         gain = self.value - 0.5
-        return Control(release, self.above_chance.beats, shown, self.value, count, "AUC", own_shape, gain)
+        return Control(release, self.test.beats, shown, self.value, count, "AUC", own_shape, gain)
 
 
 def separate_one_release(

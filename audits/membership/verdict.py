@@ -209,7 +209,7 @@ def finding(
     control = negative.control(release)
     result = result_of(ours, allowed, basis.about)
     # What is silent against chance is judged by that; what is told, by whether more than the claim was shown.
-    against = allowed if ours.above_chance.beats else None
+    against = allowed if ours.test.beats else None
     arms = positives.arms(
         replace(result, limit=lambda: limit(against)),
         replace(control, shown=f"{control.shown}: {_DIFFER}"),
@@ -243,7 +243,7 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
     harm = Harm(kind="members", of="record", total=None, metric="auc", value=ours.value, mechanism="membership")
     if allowed is None:
         return Result(
-            test=ours.above_chance,
+            test=ours.test,
             harm=harm,
             shown=f"{ours.words}, p = {ours.p:.2g}",
             leak="members are told from strangers",
@@ -252,7 +252,7 @@ def result_of(ours: Separation, allowed: Allowed | None, about: str = "") -> Res
             worse=worse,
         )
     clear, undecided = "members are not told from strangers", ""
-    if ours.above_chance.beats:
+    if ours.test.beats:
         clear = f"members are told from strangers, but no better than {allowed.words} allows"
         if ours.reach <= allowed.epsilon:
             undecided = (

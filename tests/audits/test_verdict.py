@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
@@ -20,6 +22,15 @@ from fedassay.audits.evidence import (
     by_arithmetic,
     by_p_value,
 )
+from fedassay.audits.inversion.truth import ImageMatch
+from fedassay.audits.membership import canaries
+from fedassay.audits.membership.roc import Separation
+from fedassay.audits.membership.swaps import Guesses
+from fedassay.audits.memorization.judging import Memory
+from fedassay.audits.message.histograms import Gain
+from fedassay.audits.message.truth import Recovery
+from fedassay.audits.reconstruction.judging import Closeness
+from fedassay.audits.trials import Paired
 from fedassay.audits.verdict import (
     LADDER,
     MissingControlsError,
@@ -283,3 +294,14 @@ def test_other_data_explain_what_is_within_twice_their_reach_and_never_a_near_co
 ) -> None:
     result = replace(QUIET, test=SURE, near_copies=copies)
     assert _verdict(result, confounder=replace(OTHERS, p=p, gain=gain))[0] == verdict
+
+
+@pytest.mark.parametrize(
+    "kind", [Closeness, ImageMatch, Memory, Recovery, Gain, Separation, Guesses, canaries._Bounds, Paired]
+)
+def test_every_judgement_is_of_one_type(kind: type) -> None:
+    """What an audit judges is a result in one arm and a control in another, by the same two members."""
+    assert isinstance(inspect.getattr_static(kind, "test"), property | cached_property)
+    asked = inspect.signature(kind.control).parameters  # type: ignore[attr-defined]
+    assert list(asked) == ["self", "release", "own_shape"]
+    assert asked["own_shape"].kind is inspect.Parameter.KEYWORD_ONLY
