@@ -32,13 +32,14 @@ from fedassay.audits.evidence import (
     Result,
     Subject,
 )
-from fedassay.audits.exposed_images import exposed_images
+from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.features import encoder, nearest_feature
 from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import Held, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.limits import limit_of
+from fedassay.audits.named_images import named_images
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
 from fedassay.audits.stats.typed_intervals import Bounded, DataType, Unbounded, interval
@@ -126,6 +127,12 @@ class InversionAudit(Parameters):
         others = self._others(source, setting.pool, context)
         figures = self._figures(made, used, shown, others, setting)
         alone: tuple[Control, ...] = ()
+        named = named_images(made, context)
+        if named is not None:
+            shares, of_own = named.metrics(context)
+            figures = replace(
+                figures, metrics={**figures.metrics, **shares}, baseline={**figures.baseline, **of_own}
+            )
         if setting.raw is None:
             unknown = self._nobodys(source, setting)
             negative = unknown.control("the same method on records that no client holds")
@@ -137,14 +144,17 @@ class InversionAudit(Parameters):
         own: tuple[Control, ...] | str
         limit = None
         try:
-            exposed = self._exposed(source, len(used), setting)
+            released = self._released(source, len(used), setting)
+            exposed = _exposed(released, setting)
         except NotRunError as error:
             own = error.why
         else:
             judged = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
-            own = (judged.control(OWN_RELEASE, own_shape=True),)
+            caught = judged.control(OWN_RELEASE, own_shape=True)
+            own = (caught if named is None else named.caught(caught, released, context),)
             silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
-            runs = InvertedRuns(len(used), silent, exposed, context.bounds, self.draws, seeds)
+            asked = context.bounds * (2 if named is not None and named.counts is not None else 1)
+            runs = InvertedRuns(len(used), silent, exposed, asked, self.draws, seeds)
             limit = limit_of(
                 runs,
                 seeds,
@@ -155,9 +165,13 @@ class InversionAudit(Parameters):
                 reach=len(used),
             )
         result = _result(shown, source.name, limit, noised=noised(context))
-        return assay(subject, Arms(result, own, negative, alone, _confounder(shown, others, context)), figures)
+        confounder = _confounder(shown, others, context)
+        if named is not None:
+            result, negative = named.result(result, shown.p), named.silent(negative)
+            confounder = None if named.alone(result) else confounder
+        return assay(subject, Arms(result, own, negative, alone, confounder), figures)
 
-    def _exposed(self, source: VectorSource, vectors: int, setting: _Setting) -> Held:
+    def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> ExposedImages:
         """Images of the same source in the method's own release of control records, without privacy.
 
         Raises:
@@ -167,15 +181,7 @@ class InversionAudit(Parameters):
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
             records = max(records, _CLIENTS * max(len(client) for client in context.clients))
-        exposed = exposed_images(
-            context, source.name, records, vectors=min(vectors, self.control_records), least=8
-        )
-        sets = candidates(exposed.made.source, exposed.clients)
-        used = np.flatnonzero([len(part) > 0 for part in sets])
-        if len(used) < 2:
-            raise NotRunError(f"{len(used)} images of control records can be held against these")
-        pool = make_pool(joined("control", exposed.clients), setting.fresh, encoder(context))
-        return _held(exposed.made, used, [sets[i] for i in used], pool)
+        return exposed_images(context, source.name, records, vectors=min(vectors, self.control_records), least=8)
 
     def _figures(
         self,
@@ -325,6 +331,20 @@ class InversionAudit(Parameters):
         ours = context.similarity.measure(pool.images[shown.records], shown.images)
         parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
+
+
+def _exposed(released: ExposedImages, setting: _Setting) -> Held:
+    """Images of control records with these.
+
+    Raises:
+        NotRunError: Fewer than 2 images can be held against any.
+    """
+    sets = candidates(released.made.source, released.clients)
+    used = np.flatnonzero([len(part) > 0 for part in sets])
+    if len(used) < 2:
+        raise NotRunError(f"{len(used)} images of control records can be held against these")
+    pool = make_pool(joined("control", released.clients), setting.fresh, encoder(setting.context))
+    return _held(released.made, used, [sets[i] for i in used], pool)
 
 
 def _held(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> Held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
-from fedassay.contracts.metrics import FEATURE_COSINE, IMAGES
+from fedassay.contracts.metrics import FEATURE_COSINE, IDENTIFIED, IMAGES
 from fedassay.plan import rates as rate
 
 INVERSION = AuditFacts(
@@ -39,6 +39,7 @@ INVERSION = AuditFacts(
             worse="lower",
         ),
         FEATURE_COSINE,
+        *IDENTIFIED,
     ),
     place=Place("attacks", "Inversion", order=20, always=True),
     rule=SarifRule(

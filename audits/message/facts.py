@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
-from fedassay.contracts.metrics import TOTAL_VARIATION
+from fedassay.contracts.metrics import IDENTIFIED, TOTAL_VARIATION
 from fedassay.plan import rates as rate
 
 MESSAGE = AuditFacts(
@@ -69,18 +69,7 @@ MESSAGE = AuditFacts(
             "Of the features attributed to one client, how many are of a record of that client.",
             worse="higher",
         ),
-        MetricFacts(
-            "identified",
-            "Identified",
-            "Of the recovered features, how many lie nearer to a record of their sender than to any other.",
-            worse="higher",
-        ),
-        MetricFacts(
-            "identified_in_ten",
-            "Identified in ten",
-            "Of the recovered features, how many have such a record among the ten nearest.",
-            worse="higher",
-        ),
+        *IDENTIFIED,
         TOTAL_VARIATION,
         MetricFacts(
             "senders_told",

@@ -18,9 +18,10 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
-from fedassay.audits.evidence import OWN_RELEASE, Arms, Figures, Subject
+from fedassay.audits.evidence import OWN_RELEASE, Arms, Control, Figures, Subject
 from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.limits import limit_of
+from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.reconstruction.controls import (
     nobodys_images,
     other_images,
@@ -53,6 +54,9 @@ from fedassay.records.record import Finding, Limit
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
+
+_WHOLE = frozenset({"all", "oracle_all"})
+"""Selections of all images of a source."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class ReconstructionAudit(Parameters):
             reconstruction = identified(made, context.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
             for compared in compare(reconstruction, truth, context):
-                findings.append(self._finding(result.attack, reconstruction.source, compared, context))
+                findings.append(self._finding(result.attack, reconstruction, compared, context))
         return findings
 
     def _paired(
@@ -281,8 +285,13 @@ class ReconstructionAudit(Parameters):
                 controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
         return controls
 
-    def _finding(self, attack: str, source: VectorSource, compared: _Compared, context: AuditContext) -> Finding:
-        ours = compared.result
+    def _finding(
+        self, attack: str, reconstruction: Reconstruction, compared: _Compared, context: AttackedContext
+    ) -> Finding:
+        ours, source = compared.result, reconstruction.source
+        # Who is named is asked once of a source: of all of its images.
+        named = named_images(reconstruction, context) if compared.selection in _WHOLE else None
+        shares, of_own = ({}, {}) if named is None else named.metrics(context)
         subject = Subject("reconstruction", attack, source.name, compared.selection)
         silent = (
             "raw features of the same records, shuffled"
@@ -290,29 +299,37 @@ class ReconstructionAudit(Parameters):
             else "the same method on records that no client holds"
         )
         figures = Figures(
-            metrics=ours.metrics,
-            baseline=ours.baseline,
+            metrics={**ours.metrics, **shares},
+            baseline={**ours.baseline, **of_own},
             assumptions=(*assumptions(source, self.near_duplicates, context), *ours.persons_in_words),
             pictures=figure(ours.trials, source.name, compared.selection, context, self.pictures),
             series={"targets": targets(ours.trials)},
         )
-        own = compared.own
-        arms = Arms(
-            result_of(ours, source.name, self._limit(source, compared, context), noised=noised(context)),
-            own if isinstance(own, str) else (own.control(OWN_RELEASE, own_shape=True),),
-            compared.negative.control(silent),
-            (compared.raw.control("raw features of the same records"),),
-            confounder_of(compared.others, ours),
+        result = result_of(
+            ours, source.name, self._limit(source, compared, named, context), noised=noised(context)
         )
-        return assay(subject, arms, figures)
+        negative, confounder = compared.negative.control(silent), confounder_of(compared.others, ours)
+        own: tuple[Control, ...] | str
+        if isinstance(compared.own, str):
+            own = compared.own
+        else:
+            caught = compared.own.control(OWN_RELEASE, own_shape=True)
+            if named is not None:
+                caught = named.caught(caught, self._exposed(reconstruction, context), context)
+            own = (caught,)
+        if named is not None:
+            result, negative = named.result(result, ours.p), named.silent(negative)
+            confounder = None if named.alone(result) else confounder
+        raw = compared.raw.control("raw features of the same records")
+        return assay(subject, Arms(result, own, negative, (raw,), confounder), figures)
 
     def _limit(
-        self, source: VectorSource, compared: _Compared, context: AuditContext
+        self, source: VectorSource, compared: _Compared, named: NamedImages | None, context: AuditContext
     ) -> Callable[[], Limit | str] | None:
         if compared.runs is None:
             return None
         return limit_of(
-            compared.runs,
+            _asked_twice(compared.runs, named, context),
             context.seeds.child("reconstruction", "limit", source.name, compared.selection),
             shifts=SHIFTS,
             unit="SSIM",
@@ -320,3 +337,10 @@ class ReconstructionAudit(Parameters):
             planted="reconstruction",
             reach=len(source.vectors),
         )
+
+
+def _asked_twice(
+    runs: PairedRuns | PooledRuns, named: NamedImages | None, context: AuditContext
+) -> PairedRuns | PooledRuns:
+    """The runs of a limit at the level that is left to similarity where identification is asked as well."""
+    return runs if named is None or named.counts is None else replace(runs, tests=2 * context.bounds)
