@@ -86,7 +86,8 @@ class TestFact(Frozen):
 
 
 ControlRole = Literal["end_to_end", "attack_only", "negative", "confounder"]
-"""`end_to_end`: a known leak, through the method's own release. `attack_only`: the attack on raw features.
+"""`end_to_end`: a known leak, through the method's own release, or through messages of the form of captured ones.
+`attack_only`: the attack on raw features.
 `negative`: a release that cannot leak. `confounder`: other records that explain as much."""
 
 
@@ -96,7 +97,7 @@ class ControlFact(Frozen):
     Attributes:
         role: What it is for.
         release: What was released, in words.
-        detected: Whether the audit's own test found a leak in it.
+        detected: Whether the audit's own test found a leak in it; of a confounder, whether it explains the result.
         value: The figure that is recorded.
         n: Observations behind it.
         detail: What the figure is.

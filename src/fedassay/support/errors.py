@@ -6,6 +6,8 @@ Everything else that goes wrong inside a cell is recorded there and ends in exit
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from functools import partial
 
 
 class FedassayError(Exception):
@@ -34,17 +36,29 @@ class Why(str):
         role: Whose: a data role, or `clients`; empty where no records are missing.
         held: How many of them there are.
         needed: How many would do.
+        kind: Another kind of obstacle (`fedassay.records.facts.ObstacleKind`), where that is why; else empty.
     """
 
     role: str
     held: int | None
     needed: int | None
+    kind: str
 
-    def __new__(cls, words: str, role: str = "", held: int | None = None, needed: int | None = None) -> Why:
+    def __new__(
+        cls, words: str, role: str = "", held: int | None = None, needed: int | None = None, *, kind: str = ""
+    ) -> Why:
         """The words, and what they are about."""
         made = super().__new__(cls, words)
-        made.role, made.held, made.needed = role, held, needed
+        made.role, made.held, made.needed, made.kind = role, held, needed, kind
         return made
+
+    def __reduce__(self) -> tuple[Callable[[], Why], tuple[()]]:
+        """Copies and pickles keep what the words are about."""
+        return partial(Why, str(self), self.role, self.held, self.needed, kind=self.kind), ()
+
+    def said(self, words: str) -> Why:
+        """The same in other words."""
+        return Why(words, self.role, self.held, self.needed, kind=self.kind)
 
 
 class NotRunError(FedassayError):
