@@ -34,7 +34,7 @@ from fedassay.support.devices import choose_device, is_gpu
 from fedassay.support.environment import describe
 from fedassay.support.errors import PlanError
 from fedassay.support.numerics import numerics, threads_now
-from fedassay.support.progress import Progress, console
+from fedassay.support.progress import SILENT, Progress, console
 
 
 @dataclass(frozen=True)
