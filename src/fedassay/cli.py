@@ -97,7 +97,7 @@ def _switch(name: str, variable: str, words: str) -> Callable[[_F], _F]:
 
 _shared = _switch("--shared", "FEDASSAY_SHARED", "Let others read what is written, as far as your umask does.")
 _offline = _switch("--offline", "FEDASSAY_OFFLINE", "Download nothing: what is missing is an error.")
-_REDACT = "Leave out every private picture, transcript and class name, and say so on the page."
+_REDACT = "Leave out every private picture, transcript, class name and path, and say so on the page."
 
 
 def _redact(function: _F) -> _F:
