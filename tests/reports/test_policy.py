@@ -14,7 +14,7 @@ import pytest
 from fedassay.records.record import Coverage, ErrorRecord, Finding, Limit, Metric, RunRecord, unmeasured
 from fedassay.reports.gate.check import check_record
 from fedassay.reports.gate.judging import Judgement, Outcome
-from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy
+from fedassay.reports.gate.policy import Policy, Scope, bounded_metrics, load_policy, parse_policy
 from fedassay.support.errors import PlanError
 
 
@@ -339,3 +339,19 @@ def test_a_file_that_cannot_be_written_is_one_message(record: RunRecord, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(PlanError, match="cannot be written"):
         check_record(record, Policy(name="p", claims="sound"), sarif=tmp_path / "file" / "o.sarif")
+
+
+@pytest.mark.parametrize("bound", [math.inf, -math.inf, math.nan, True, "inf", ".inf", "nan", "1e999", 10**400])
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("maximum", "accounted"),
+        ("minimum", "accuracy"),
+        ("limit_of_detection", "membership"),
+        ("requires", "days"),
+    ],
+)
+def test_what_bounds_nothing_is_no_rule(key: str, name: str, bound: Any) -> None:
+    """`maximum: {accounted: .inf}` counted as a rule, and every run passed."""
+    with pytest.raises(PlanError, match=rf"p: {key}(\.{name})?: .*(finite|number|above 0|days)"):
+        parse_policy({"name": "p", key: {name: bound}}, "p")
