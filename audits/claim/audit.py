@@ -50,7 +50,7 @@ from fedassay.contracts.registry import register
 from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.privacy.gaussian import epsilon_of, mu_of
-from fedassay.records.record import Finding, Metric, Series, unmeasured
+from fedassay.records.record import Finding, Metric, Series, epsilon_metric, unmeasured
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Parameters
 
@@ -160,6 +160,7 @@ class DpClaimAudit(Parameters):
 def _reach(attacked: Found, claim: PrivacyClaim, accounted: Accounted) -> str:
     """What a reader must know where the mechanism that was rerun is only a part of what leaves."""
     own = epsilon_of(attacked.experiment.mu, claim.delta)
+    # Both are of the claim's kind.
     if own >= _WHOLE * accounted.epsilon:
         return ""
     return f"of {attacked.name} alone, {own:.3g} by itself: the rest of what leaves was not attacked"
@@ -178,8 +179,9 @@ def _metrics(
     if observation is not None:
         bound, bounds = observation.bounds.observed, observation.bounds
         words = f"{bound.estimator}, 95 % one-sided lower bound"
-        observed = Metric(value=bound.epsilon, n=2 * bounds.n, reason=bound.reason or words)
-    return {"claimed": Metric(value=claim.epsilon), **accounted_metrics(accounted), "observed": observed}
+        shown = None if bound.epsilon is None else claim.guarantee.like(bound.epsilon)
+        observed = epsilon_metric(shown, n=2 * bounds.n, reason=bound.reason or words)
+    return {"claimed": epsilon_metric(claim.guarantee), **accounted_metrics(accounted), "observed": observed}
 
 
 def _measured(training: TrainingFacts | None) -> dict[str, Metric]:

@@ -14,7 +14,7 @@ from fedassay.exchange.ledger import Accounted, account
 from fedassay.exchange.release import NoClaim, PrivacyClaim
 from fedassay.exchange.transcript import Transcript
 from fedassay.exchange.whose import record_as_person
-from fedassay.records.record import Finding, Metric, unmeasured
+from fedassay.records.record import Finding, Metric, epsilon_metric, unmeasured
 from fedassay.support.adjacency import UNIT_WORDS
 
 
@@ -55,7 +55,7 @@ def ledger_finding(
 
 def ledger_figures(claim: PrivacyClaim | NoClaim, accounted: Accounted, why: str) -> Figures:
     """Claimed and accounted epsilon, and why nothing is observed."""
-    claimed = unmeasured("no claim") if isinstance(claim, NoClaim) else Metric(value=claim.epsilon)
+    claimed = unmeasured("no claim") if isinstance(claim, NoClaim) else epsilon_metric(claim.guarantee)
     observed = unmeasured(f"not run: {why}")
     return Figures(accounted_metrics(accounted) | {"observed": observed, "claimed": claimed})
 
@@ -71,8 +71,7 @@ def not_audited(audit: str, claim: PrivacyClaim | NoClaim, figures: Figures) -> 
 
 def accounted_for(claim: PrivacyClaim, context: AuditContext) -> Accounted:
     """The ledger's total at the delta and under the adjacency of the claim."""
-    asked = context.privacy
-    if (claim.delta, claim.adjacency, claim.unit) == (asked.delta, asked.adjacency, asked.unit):
+    if claim.guarantee.kind == context.privacy.guarantee.kind:
         return context.accounted
     return account(context.outcome.transcript, claim.adjacency, claim.delta, claim.unit)
 
@@ -81,8 +80,8 @@ def accounted_metrics(accounted: Accounted) -> dict[str, Metric]:
     """The ledger's numbers, absent ones with their reason."""
     mu = unmeasured(f"not everything that leaves is Gaussian: {accounted.reason}")
     return {
-        "accounted": Metric(value=accounted.epsilon, reason=accounted.reason),
-        "accounted_stated": Metric(value=accounted.epsilon_stated),
+        "accounted": epsilon_metric(accounted.total, reason=accounted.reason),
+        "accounted_stated": epsilon_metric(accounted.total_stated),
         "mu": mu if accounted.mu is None else Metric(value=accounted.mu),
     }
 

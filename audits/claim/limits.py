@@ -27,6 +27,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Tape
 from fedassay.records.record import Limit
+from fedassay.support.epsilon import Epsilon
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Shortfall:
 
     share: float
     numbers: int
-    epsilon: float
+    epsilon: Epsilon
 
 
 def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: AuditContext) -> Limit | str:
@@ -53,9 +54,9 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
         context: Of the run, with its tape.
     """
     short = _shortfall(claim, context)
-    tape = _tape_words(short) if short is not None else ""
+    tape, of = _tape_words(short) if short is not None else "", claim.guarantee.kind.words
     if observation is not None and observation.limit is not None:
-        words = "; ".join(part for part in (observation.limit.words, tape) if part)
+        words = "; ".join(part for part in (f"{observation.limit.words} ({of})", tape) if part)
         return observation.limit.model_copy(update={"words": words})
     if observation is not None:
         refuted = refuted_epsilon(
@@ -70,12 +71,12 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
                 metric="epsilon",
                 value=refuted.smallest,
                 n=2 * observation.bounds.n,
-                shift=None if short is None else short.epsilon,
+                shift=None if short is None else short.epsilon.bare,
                 shift_metric="" if short is None else "epsilon of too little noise",
-                words="; ".join(part for part in (refuted.words, tape) if part),
+                words="; ".join(part for part in (f"{refuted.words} ({of})", tape) if part),
             )
     if short is not None:
-        return Limit(metric="epsilon", value=short.epsilon, n=short.numbers, words=tape)
+        return Limit(metric="epsilon", value=short.epsilon.bare, n=short.numbers, words=tape)
     if observation is not None:
         return (
             f"no limit of detection: {2 * observation.bounds.n} releases cannot refute any epsilon at this level"
@@ -86,7 +87,7 @@ def claim_limit(claim: PrivacyClaim, observation: Observation | None, context: A
 def _tape_words(short: _Shortfall) -> str:
     return (
         f"noise that is not that of its stream is found to the bit; {short.numbers:,} numbers of the streams "
-        f"would have shown {short.share:.3g} of the declared deviation, which is epsilon {short.epsilon:.3g}"
+        f"would have shown {short.share:.3g} of the declared deviation, which is epsilon {short.epsilon}"
     )
 
 
@@ -100,8 +101,8 @@ def _shortfall(claim: PrivacyClaim, context: AuditContext) -> _Shortfall | None:
     if not 0 < share < 1:
         return None
     weakened = weaker(context.outcome.transcript, share)
-    epsilon = account(weakened, claim.adjacency, claim.delta, claim.unit).epsilon
-    return _Shortfall(share, numbers, epsilon) if math.isfinite(epsilon) else None
+    epsilon = account(weakened, claim.adjacency, claim.delta, claim.unit).total
+    return _Shortfall(share, numbers, epsilon) if epsilon.finite else None
 
 
 def _tested(tape: Tape, tests: int) -> tuple[int, float] | None:

@@ -16,7 +16,6 @@ already, the estimate computes with the ledger's own law; so it counts as a disp
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -28,6 +27,7 @@ from fedassay.exchange.ledger import Accounted
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.exchange.transcript import MessageField, Transcript
 from fedassay.support.adjacency import UNIT_WORDS
+from fedassay.support.epsilon import exceeds, numbers
 
 _SLACK = 1 + 1e-6  # rounding of calibration and accounting
 _MARGIN = 1.1  # of an estimate that assumes the law of its scores
@@ -56,7 +56,7 @@ def ground_of(
     if asked.failed:
         return TapeVerdict("unsound", f"{asked.failed}; {ledger}", *controls)
     if observation is None:
-        if exceeds(accounted, claim):
+        if exceeds_claim(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
         verdict: Literal["sound", "unsupported", "unsound"] = "sound"
         reason = f"{ledger}; this rests on the ledger and the run's tape, no attack tested it: {why}"
@@ -88,18 +88,19 @@ def _observed(
     level = f"at confidence 1 - 0.05/{tests}"
     if bounds.certain:
         return "unsound", f"{ledger}; {shown}"
-    if bounds.judged > accounted.epsilon * _SLACK:
-        return "unsound" if bounds.judged > claim.epsilon else "unsupported", (
-            f"an attack shows at least {bounds.judged:.4g} {level}, more than the {accounted.epsilon:.4g} that "
+    judged, proven = map(claim.guarantee.like, (bounds.judged, bounds.proven))
+    if exceeds(judged, accounted.total, _SLACK):
+        return "unsound" if exceeds(judged, claim.guarantee) else "unsupported", (
+            f"an attack shows at least {bounds.judged:.4g} {level}, more than the {accounted.total} that "
             f"the ledger adds up to: the mechanism is not what the method declares (claimed {claim.epsilon:g})"
         )
-    if bounds.proven > claim.epsilon or bounds.judged > claim.epsilon * _MARGIN:
-        words = f"an attack shows at least {bounds.judged:.4g} {level}, above the claimed {claim.epsilon:g}"
+    if exceeds(proven, claim.guarantee) or exceeds(judged, claim.guarantee, _MARGIN):
+        words = f"an attack shows at least {bounds.judged:.4g} {level}, above the claimed {claim.guarantee}"
         return "unsound", "; ".join(part for part in (words, observation.stopped, ledger) if part)
-    if accounted.epsilon > claim.epsilon * _SLACK:
+    if exceeds_claim(accounted, claim):
         return "unsupported", f"{ledger}; {shown}"
-    gap = accounted.epsilon - (bounds.observed.epsilon or 0.0)
-    return "sound", f"{ledger}; {shown}, a gap of {max(gap, 0.0):.2g}"
+    total, seen = numbers([accounted.total, claim.guarantee.like(bounds.observed.epsilon or 0.0)])
+    return "sound", f"{ledger}; {shown}, a gap of {max(total - seen, 0.0):.2g}"
 
 
 def controls_of(observation: Observation) -> tuple[Control, Control]:
@@ -118,26 +119,26 @@ def controls_of(observation: Observation) -> tuple[Control, Control]:
     return positive, negative
 
 
-def exceeds(accounted: Accounted, claim: PrivacyClaim) -> bool:
+def exceeds_claim(accounted: Accounted, claim: PrivacyClaim) -> bool:
     """Whether the ledger adds up to more than is claimed, rounding aside."""
-    return accounted.epsilon > claim.epsilon * _SLACK
+    return exceeds(accounted.total, claim.guarantee, _SLACK)
 
 
 def ledger_words(claim: PrivacyClaim, accounted: Accounted, transcript: Transcript) -> str:
     """What the ledger adds up to beside the claim, or why it is infinite."""
     if accounted.exact_fields:
         return _exact_words(accounted.exact_fields, claim, transcript)
-    if math.isinf(accounted.epsilon):
+    if not accounted.total.finite:
         return f"what leaves is unbounded: {accounted.reason}"
-    if accounted.epsilon > claim.epsilon * _SLACK:
+    if exceeds_claim(accounted, claim):
         stated = ""
-        if accounted.epsilon_stated != accounted.epsilon:
+        if accounted.total_stated != accounted.total:
             stated = f" ({accounted.epsilon_stated:.4g} on the source's own stated ones)"
         return (
-            f"what leaves adds up to {accounted.epsilon:.4g} on exact sensitivities{stated}, above the claimed "
+            f"what leaves adds up to {accounted.total} on exact sensitivities{stated}, above the claimed "
             f"{claim.epsilon:g} at delta {claim.delta:g}"
         )
-    return f"what leaves adds up to {accounted.epsilon:.4g}, within the claimed {claim.epsilon:g}"
+    return f"what leaves adds up to {accounted.total}, within the claimed {claim.epsilon:g}"
 
 
 def _exact_words(names: tuple[str, ...], claim: PrivacyClaim, transcript: Transcript) -> str:

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedassay.audits.evidence import NEAR_COPY, WORSE, Explanation, Figures, Result, Subject
-from fedassay.audits.exposed_images import exposed_images
+from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.inversion.facts import INVERSION
 from fedassay.audits.inversion.limits import SHIFTS, InvertedRuns, silent_trials
 from fedassay.audits.inversion.pictures import figure
 from fedassay.audits.inversion.truth import BETWEEN, Held, ImageMatch, Pool, alike, candidates, hold, make_pool
 from fedassay.audits.limits import limit_of
 from fedassay.audits.message.truth import encoder
+from fedassay.audits.named_images import named_images
 from fedassay.audits.reconstruction.selections import nearest_feature
 from fedassay.audits.simulation import control_seeds, fresh_clients, noised, raw_view
 from fedassay.audits.stats.resampling import mean_of, resampled
@@ -118,6 +119,12 @@ class InversionAudit(Parameters):
         shown = hold(held, context.seeds.numpy("inversion", source.name), tests=context.bounds, draws=self.draws)
         others = self._others(source, setting.pool, context)
         figures = self._figures(made, used, shown, others, setting)
+        named = named_images(made, context)
+        if named is not None:
+            shares, of_own = named.metrics(context)
+            figures = replace(
+                figures, metrics={**figures.metrics, **shares}, baseline={**figures.baseline, **of_own}
+            )
         raw = None
         if setting.raw is None:
             unknown = self._nobodys(source, setting)
@@ -127,8 +134,11 @@ class InversionAudit(Parameters):
             raw = setting.raw[0].control("raw features of single records that clients hold")
             negative = unknown.control("raw features of records that no client holds")
         result = _result(shown, _explanation(shown, others, context), source.name, noised=noised(context))
+        if named is not None:
+            result, negative = named.result(result, shown.p), named.silent(negative)
         try:
-            exposed = self._exposed(source, len(used), setting)
+            released = self._released(source, len(used), setting)
+            exposed = _exposed(released, setting)
         except NotRunError as error:
             reason = f"no positive control in the release's own shape: {error}; {result.shown}"
             return inconclusive(
@@ -142,7 +152,8 @@ class InversionAudit(Parameters):
         seeds = context.seeds.child("inversion", "limit", source.name)
         own = hold(exposed, seeds.numpy("control"), tests=context.bounds, draws=self.draws)
         silent = silent_trials(unknown, kept, setting.pool, seeds.numpy("silent"), between=held.between)
-        runs = InvertedRuns(len(used), silent, exposed, context.bounds, self.draws, seeds)
+        asked = context.bounds * (2 if named is not None and named.counts is not None else 1)
+        runs = InvertedRuns(len(used), silent, exposed, asked, self.draws, seeds)
         limit = limit_of(
             runs,
             seeds,
@@ -152,16 +163,17 @@ class InversionAudit(Parameters):
             planted="inversion",
             reach=len(used),
         )
+        known = own.control("the method's own release of control records, without privacy", own_shape=True)
         return conclude(
             subject,
             replace(result, limit=limit),
             figures,
-            positive=own.control("the method's own release of control records, without privacy", own_shape=True),
+            positive=known if named is None else named.caught(known, released, context),
             negative=negative,
             also=() if raw is None else (raw,),
         )
 
-    def _exposed(self, source: VectorSource, vectors: int, setting: _Setting) -> Held:
+    def _released(self, source: VectorSource, vectors: int, setting: _Setting) -> ExposedImages:
         """Images of the same source in the method's own release of control records, without privacy.
 
         Raises:
@@ -171,15 +183,7 @@ class InversionAudit(Parameters):
         if setting.raw is None:
             # A client as large as the audited ones may lead to a single image.
             records = max(records, _CLIENTS * max(len(client) for client in context.clients))
-        exposed = exposed_images(
-            context, source.name, records, vectors=min(vectors, self.control_records), least=8
-        )
-        sets = candidates(exposed.made.source, exposed.clients)
-        used = np.flatnonzero([len(part) > 0 for part in sets])
-        if len(used) < 2:
-            raise NotRunError(f"{len(used)} images of control records can be held against these")
-        pool = make_pool(joined("control", exposed.clients), setting.fresh, encoder(context))
-        return _held(exposed.made, used, [sets[i] for i in used], pool)
+        return exposed_images(context, source.name, records, vectors=min(vectors, self.control_records), least=8)
 
     def _figures(
         self,
@@ -328,6 +332,20 @@ class InversionAudit(Parameters):
         ours = context.similarity.measure(pool.images[shown.records], shown.images)
         parts = [context.similarity.measure(pool.images[others], shown.images) for others in shown.fresh]
         return ours, {key: np.mean([part[key] for part in parts], axis=0) for key in ours}
+
+
+def _exposed(released: ExposedImages, setting: _Setting) -> Held:
+    """Images of control records with these.
+
+    Raises:
+        NotRunError: Fewer than 2 images can be held against any.
+    """
+    sets = candidates(released.made.source, released.clients)
+    used = np.flatnonzero([len(part) > 0 for part in sets])
+    if len(used) < 2:
+        raise NotRunError(f"{len(used)} images of control records can be held against these")
+    pool = make_pool(joined("control", released.clients), setting.fresh, encoder(setting.context))
+    return _held(released.made, used, [sets[i] for i in used], pool)
 
 
 def _held(made: Reconstruction, used: Ints, sets: Sequence[Ints], pool: Pool) -> Held:

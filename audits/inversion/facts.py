@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Place, SarifRule
-from fedassay.contracts.metrics import IMAGES
+from fedassay.contracts.metrics import IDENTIFIED, IMAGES
 from fedassay.plan import rates as rate
 
 INVERSION = AuditFacts(
     judges=("inversions",),
-    metrics=IMAGES,
+    metrics=(*IMAGES, *IDENTIFIED),
     place=Place("attacks", "Inversion", order=20, always=True),
     rule=SarifRule(
         "Images must not be recovered by inverting the feature extractor.",

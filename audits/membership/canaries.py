@@ -42,7 +42,7 @@ from fedassay.data.records import Records, joined
 from fedassay.exchange.models import ScoringModel, label_logits
 from fedassay.exchange.release import PrivacyClaim
 from fedassay.records.facts import Harm
-from fedassay.records.record import Finding, Limit, Metric
+from fedassay.records.record import Finding, Limit, Metric, epsilon_metric
 from fedassay.support.errors import DataError, NotRunError
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Ints
@@ -193,7 +193,7 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
                 words=f"epsilon at least {ours.alone:.3g}",
             ),
             shown=f"observed epsilon at least {ours.shown:.3g} (95 %), at the corrected level "
-            f"{ours.corrected:.3g}, accounted {context.accounted.epsilon:.3g}, claimed {claim.epsilon:g}",
+            f"{ours.corrected:.3g}, accounted {context.accounted.total}, claimed {claim.guarantee}",
             leak="canaries show more than is claimed",
             harm=_harm(ours.shown, count),
             worse=below,
@@ -206,9 +206,9 @@ def _finding(planted: _Planted, claim: PrivacyClaim, context: AuditContext, rng:
         ),
         Figures(
             metrics={
-                "claimed": Metric(value=claim.epsilon),
-                "accounted": Metric(value=context.accounted.epsilon, reason=context.accounted.reason),
-                "observed": Metric(value=ours.shown, n=count, reason=estimator),
+                "claimed": epsilon_metric(claim.guarantee),
+                "accounted": epsilon_metric(context.accounted.total, reason=context.accounted.reason),
+                "observed": epsilon_metric(claim.guarantee.like(ours.shown), n=count, reason=estimator),
                 "auc": Metric(value=area.value, low=area.low, high=area.high, n=area.n),
             },
             assumptions=(

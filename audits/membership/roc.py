@@ -282,6 +282,7 @@ def metrics(separation: Separation, adjacency: str) -> dict[str, Metric]:
     figures["observed"] = Metric(
         value=separation.bound.epsilon,
         n=len(separation.outside) + len(separation.inside),
+        unit=adjacency,
         reason=f"{separation.bound.estimator}, 95 % one-sided lower bound on epsilon, {adjacency}",
     )
     return figures

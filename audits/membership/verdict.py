@@ -69,6 +69,7 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         context: The outcome that is audited.
     """
     delta = 0.0 if allowed is None else allowed.delta
+    theirs = f"for the claim's neighbours ({context.privacy.guarantee.kind.words})"
 
     def separation(scores: Scores, what: str, normal: Scores | None = None) -> Separation:
         rng = context.seeds.numpy("membership", releases.selection, "halves", what)
@@ -86,7 +87,7 @@ def informed_finding(releases: Releases, allowed: Allowed | None, context: Audit
         positives=Positives(controls(releases.own, "own"), controls(releases.alone, "positive"), releases.missing),
         silent=(separation(silent, "negative"), silence),
         basis=Basis(
-            "for the claim's neighbours" if allowed is not None else REPLACED,
+            theirs if allowed is not None else REPLACED,
             (releases.assumption,),
             releases.about,
         ),

@@ -234,7 +234,8 @@ def _shown(risk: Risk, ours: Guesses, told: int, corrected: float) -> str:
     )
     if not risk.pooled:
         return words
-    return f"{words}; epsilon at least {risk.epsilon(ours, 0.05):.3g} from all {ours.coins.size} guesses (95 %)"
+    bound = f"epsilon at least {risk.epsilon(ours, 0.05):.3g} for one replaced {risk.unit}"
+    return f"{words}; {bound} from all {ours.coins.size} guesses (95 %)"
 
 
 def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
@@ -257,8 +258,9 @@ def _metrics(risk: Risk, ours: Guesses, told: int) -> dict[str, Metric]:
         ),
     }
     if risk.pooled:
-        reason = f"one run (f-DP) over all guesses, for one replaced {unit}; 97.5 %"
-        found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.coins.size, reason=reason)
+        whose = f"for one replaced {unit}"
+        reason = f"one run (f-DP) over all guesses, {whose}; 97.5 %"
+        found["observed"] = Metric(value=risk.epsilon(ours, 0.05), n=ours.coins.size, unit=whose, reason=reason)
         if 0 < ours.coins.sum() < ours.coins.size:
             area = auc(ours.margins[~ours.coins], ours.margins[ours.coins])
             words = f"over all {unit}s and tested runs"

@@ -18,6 +18,7 @@ from fedassay.audits.message import exposed
 from fedassay.audits.message.attributed import attributed
 from fedassay.audits.message.certified import certified
 from fedassay.audits.message.controls import attacked, control_records, sums_view
+from fedassay.audits.message.identified import averaged, counting, identification, identification_metrics
 from fedassay.audits.message.truth import (
     Matrix,
     Recovery,
@@ -34,9 +35,10 @@ from fedassay.audits.message.truth import (
     truth_of,
 )
 from fedassay.audits.simulation import control_seeds
+from fedassay.audits.stats.identification import Identification
 from fedassay.audits.verdict import conclude, not_run
 from fedassay.contracts.attack import AttackResult
-from fedassay.contracts.audit import AttackedContext
+from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.data.records import Records
 from fedassay.exchange.feature_sources import VectorSource
 from fedassay.exchange.statistics import noise_of
@@ -151,7 +153,21 @@ class _Joining:
     encode: Callable[[Records], Matrix]
     rng: np.random.Generator
 
-    def recovery(self, held: Mapping[str, Records], *, tests: int) -> Recovery:
+    def named(
+        self, held: Mapping[str, Records], context: AuditContext, *, plain: bool = False
+    ) -> Identification | None:
+        """Whether the vectors of these senders name their records; `plain`: each label's mean in their place."""
+        own = {sender: np.flatnonzero([name == sender for name in self.source.senders]) for sender in held}
+        shown = averaged(self.vectors, self.source.labels, list(own.values())) if plain else self.vectors
+        asked = {sender: (own[sender], records) for sender, records in held.items()}
+        rng = context.seeds.numpy("message", self.source.name, "identification")
+        return identification(
+            shown, self.source.labels, asked, context.fresh, self.encode, rng, tests=context.bounds
+        )
+
+    def recovery(
+        self, held: Mapping[str, Records], context: AuditContext, named: Identification | None
+    ) -> Recovery:
         """How well the vectors of these senders give back the records that they are said to hold."""
         truth = [
             (
@@ -163,7 +179,7 @@ class _Joining:
         ]
         persons = [records.groups for records in held.values()]
         matched = match(self.vectors, self.source.labels, truth, self.means, persons)
-        return judge(matched, self.rng, tests=tests)
+        return judge(matched, self.rng, tests=context.bounds, named=counting(named, context))
 
 
 def _by_control(
@@ -189,11 +205,14 @@ def _finding(
     context: AttackedContext,
 ) -> Finding:
     """What the factorization gives away of some senders."""
-    ours, test = joining.recovery(truths, tests=context.bounds), context.test
+    named, test = joining.named(truths, context), context.test
+    ours = joining.recovery(truths, context, named)
     fresh = {
         name: test.take(joining.rng.permutation(len(test))[: len(records)]) for name, records in truths.items()
     }
-    negative = joining.recovery(fresh, tests=context.bounds)
+    negative = joining.recovery(fresh, context, joining.named(fresh, context))
+    sent = None if named is None else joining.named(truths, context, plain=True)
+    shares, of_means = identification_metrics(named, sent, context)
     by_hand = _by_hand(context, joining.means)
     figures, baseline = metrics(ours.matched)
     whose, chance = attributed(result, context)
@@ -212,12 +231,13 @@ def _finding(
         Figures(
             {
                 **figures,
+                **shares,
                 "expected_error": _expected(result),
                 "largest_recovered": reach,
                 **certified(result, truths, context),
                 **whose,
             },
-            {**baseline, **chance},
+            {**baseline, **of_means, **chance},
             assumptions(context),
         ),
         positive=known.control() if known.sizes else by_hand,

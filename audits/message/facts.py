@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, MetricFacts, Place, SarifRule
+from fedassay.contracts.metrics import IDENTIFIED
 from fedassay.plan import rates as rate
 
 MESSAGE = AuditFacts(
@@ -68,18 +69,7 @@ MESSAGE = AuditFacts(
             "Of the features attributed to one client, how many are of a record of that client.",
             worse="higher",
         ),
-        MetricFacts(
-            "identified",
-            "Identified",
-            "Of the recovered features, how many lie nearer to a record of their sender than to any other.",
-            worse="higher",
-        ),
-        MetricFacts(
-            "identified_in_ten",
-            "Identified in ten",
-            "Of the recovered features, how many have such a record among the ten nearest.",
-            worse="higher",
-        ),
+        *IDENTIFIED,
         MetricFacts("rules_met", "Rules met", "Rules of algebra that gave something away.", worse="higher"),
         MetricFacts(
             "counts_right", "Counts right", "Of the counts that were read off, how many are right.", worse="higher"

@@ -16,8 +16,8 @@ def says_remarks(result: AttackResult) -> bool:
 
 
 def is_approximate(result: AttackResult) -> bool:
-    """Whether its vectors come back nearly, not exactly: it says how far apart independent searches ended."""
-    return "apart" in result.scores
+    """Whether its vectors come back nearly, not exactly: it says how far apart searches ended, or the evidence."""
+    return "apart" in result.scores or "evidence" in result.scores
 
 
 def has_expected_errors(result: AttackResult) -> bool:

@@ -21,6 +21,7 @@ from pydantic import Field
 from fedassay.audits.evidence import Figures, Subject
 from fedassay.audits.exposed_images import ExposedImages, exposed_images
 from fedassay.audits.limits import limit_of
+from fedassay.audits.named_images import NamedImages, named_images
 from fedassay.audits.reconstruction.controls import (
     nobodys_images,
     other_images,
@@ -47,11 +48,13 @@ from fedassay.contracts.audit import AttackedContext, AuditContext
 from fedassay.contracts.facts import AuditFacts
 from fedassay.contracts.registry import register
 from fedassay.data.records import Records, joined
-from fedassay.exchange.feature_sources import VectorSource
 from fedassay.records.record import Finding
 from fedassay.similarity.ssim_search import most_similar
 from fedassay.support.errors import NotRunError
 from fedassay.support.types import Images, Ints, Parameters
+
+_WHOLE = frozenset({"all", "oracle_all"})
+"""Selections of all images of a source."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class ReconstructionAudit(Parameters):
             reconstruction = identified(made, context.clients, self.at_least)
             compare = self._paired if reconstruction.source.paired else self._set_level
             for compared in compare(reconstruction, truth, context):
-                findings.append(self._finding(result.attack, reconstruction.source, compared, context))
+                findings.append(self._finding(result.attack, reconstruction, compared, context))
         return findings
 
     def _paired(
@@ -283,8 +286,13 @@ class ReconstructionAudit(Parameters):
                 controls[kind, selection] = self._judge(scored, context, f"{kind}/{selection}")
         return controls
 
-    def _finding(self, attack: str, source: VectorSource, compared: _Compared, context: AuditContext) -> Finding:
-        ours = compared.result
+    def _finding(
+        self, attack: str, reconstruction: Reconstruction, compared: _Compared, context: AttackedContext
+    ) -> Finding:
+        ours, source = compared.result, reconstruction.source
+        # Who is named is asked once of a source: of all of its images.
+        named = named_images(reconstruction, context) if compared.selection in _WHOLE else None
+        shares, of_own = ({}, {}) if named is None else named.metrics(context)
         subject = Subject("reconstruction", attack, source.name, compared.selection)
         silent = (
             "raw features of the same records, shuffled"
@@ -292,8 +300,8 @@ class ReconstructionAudit(Parameters):
             else "the same method on records that no client holds"
         )
         figures = Figures(
-            metrics=ours.metrics,
-            baseline=ours.baseline,
+            metrics={**ours.metrics, **shares},
+            baseline={**ours.baseline, **of_own},
             assumptions=(*assumptions(source, self.near_duplicates, context), *ours.persons_in_words),
             pictures=figure(ours.trials, source.name, compared.selection, context, self.pictures),
             series={"targets": targets(ours.trials)},
@@ -301,6 +309,8 @@ class ReconstructionAudit(Parameters):
         raw = compared.raw.control("raw features of the same records")
         negative = compared.negative.control(silent)
         result = result_of(ours, compared.others, source.name, noised=noised(context))
+        if named is not None:
+            result, negative = named.result(result, ours.p), named.silent(negative)
         if isinstance(compared.own, str):
             reason = f"no positive control in the release's own shape: {compared.own}; {result.shown}"
             obstacle = missing(compared.own, "not_possible")
@@ -310,7 +320,7 @@ class ReconstructionAudit(Parameters):
             result = replace(
                 result,
                 limit=limit_of(
-                    compared.runs,
+                    _asked_twice(compared.runs, named, context),
                     seeds,
                     shifts=SHIFTS,
                     unit="SSIM",
@@ -320,4 +330,13 @@ class ReconstructionAudit(Parameters):
                 ),
             )
         own = compared.own.control("the method's own release of control records, without privacy", own_shape=True)
+        if named is not None:
+            own = named.caught(own, self._exposed(reconstruction, context), context)
         return conclude(subject, result, figures, positive=own, negative=negative, also=(raw,))
+
+
+def _asked_twice(
+    runs: PairedRuns | PooledRuns, named: NamedImages | None, context: AuditContext
+) -> PairedRuns | PooledRuns:
+    """The runs of a limit at the level that is left to similarity where identification is asked as well."""
+    return runs if named is None or named.counts is None else replace(runs, tests=2 * context.bounds)

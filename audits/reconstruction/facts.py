@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedassay.contracts.facts import AuditFacts, Given, MetricFacts, Place, SarifRule
-from fedassay.contracts.metrics import HELDOUT_GAP, IMAGES
+from fedassay.contracts.metrics import HELDOUT_GAP, IDENTIFIED, IMAGES
 from fedassay.contracts.sizes import Load, Sizes
 from fedassay.plan import rates as rate
 
@@ -18,6 +18,7 @@ RECONSTRUCTION = AuditFacts(
     metrics=(
         *IMAGES,
         HELDOUT_GAP,
+        *IDENTIFIED,
         MetricFacts(
             "worst_person",
             "SSIM gain of the person worst off",

@@ -61,6 +61,11 @@ class Closeness:
     level: float
 
     @property
+    def p(self) -> float:
+        """p-value of "no closer than the baseline, or no closer to private than to fresh images"."""
+        return self.exchanged.p if self.gap is None else max(self.exchanged.p, self.gap.p)
+
+    @property
     def test(self) -> LeakTest:
         """Of whether it is closer than the baseline, and closer to private than to fresh images."""
         p, gap = self.exchanged.p, self.gap

@@ -6,7 +6,6 @@ object and add nothing to it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,7 +137,10 @@ class Answer:
                 {
                     "answer": row.answer,
                     "method": row.name,
-                    "epsilon": "inf" if math.isinf(row.epsilon) else row.epsilon,
+                    "epsilon": row.asked.bare if row.asked.finite else "inf",
+                    "delta": row.asked.delta,
+                    "adjacency": row.asked.adjacency,
+                    "unit": row.asked.unit,
                     "finding": row.finding,
                     "claimed": row.claimed,
                     "accounted": row.accounted,
@@ -334,7 +336,7 @@ def _accuracy(subject: Option | None) -> str:
         return ""
     row = row_of(subject)
     beside = [f"{row.majority} by always naming the largest class"] if row.majority != DASH else []
-    if subject.cost.value is not None and math.isfinite(subject.group.epsilon):
+    if subject.cost.value is not None and subject.group.asked.finite:
         beside.insert(0, f"{significant(subject.accuracy.value + subject.cost.value / 100)} without privacy")
     return f"Accuracy {row.accuracy}" + (f"; {', '.join(beside)}." if beside else ".")
 

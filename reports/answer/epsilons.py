@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from fedassay.records.record import Metric
 from fedassay.reports.decision.decision import Decision, Option, points
-from fedassay.reports.words.numbers import short
+from fedassay.reports.words.numbers import beside, short, with_kind
+from fedassay.support.epsilon import Epsilon, Kind, exceeds, largest, smallest
 
 
 @dataclass(frozen=True)
@@ -23,59 +23,57 @@ class Sweep:
     """
 
     name: str
-    largest: float | None
+    largest: Epsilon | None
     cost: Metric | None
-    useful: float | None
-    allowed: float | None
+    useful: Epsilon | None
+    allowed: Epsilon | None
 
     @property
     def clause(self) -> str:
         """What to choose, or that there is nothing to choose."""
         if self.largest is not None:
             costs = "" if self.cost is None or self.cost.value is None else f", which costs {points(self.cost)}"
-            least = f"; the smallest useful one is {short(self.useful)}" if self.useful is not None else ""
-            return f"{self.name}: the largest ε that passes is {short(self.largest)}{costs}{least}"
+            useful = "" if self.useful is None else beside(self.useful, self.largest, short)
+            least = f"; the smallest useful one is {useful}" if useful else ""
+            return f"{self.name}: the largest ε that passes is {with_kind(self.largest)}{costs}{least}"
         if self.useful is None and self.allowed is None:
             return f"{self.name}: no ε that was run is useful, and none is within the privacy limits"
         if self.useful is None:
             return f"{self.name}: no ε that was run is useful"
+        least = f"{self.name}: useful from ε = {with_kind(self.useful)}"
         if self.allowed is None:
-            return f"{self.name}: useful from ε = {short(self.useful)}, but none that was run is within the limits"
-        if self.useful <= self.allowed:
-            span = f"{short(self.useful)} to {short(self.allowed)}"
+            return f"{least}, but none that was run is within the limits"
+        allowed = beside(self.allowed, self.useful, short)
+        if not exceeds(self.useful, self.allowed):
+            span = f"{with_kind(self.useful)} to {allowed}"
             return f"{self.name}: ε from {span} breaks nothing, but some rules are open"
         return (
-            f"{self.name}: useful from ε = {short(self.useful)}, within the limits up to {short(self.allowed)}; "
+            f"{self.name}: useful from ε = {with_kind(self.useful)}, within the limits up to {allowed}; "
             "they do not meet"
         )
 
 
 def sweeps(decision: Decision) -> tuple[Sweep, ...]:
-    """Every method entry that was judged at more than one epsilon."""
-    labels = dict.fromkeys(option.group.label for option in decision.everything)
-    found = []
-    for label in labels:
-        own = [
-            option
-            for option in decision.everything
-            if option.group.label == label and option.state is not None and math.isfinite(option.group.epsilon)
-        ]
-        if len({option.group.epsilon for option in own}) > 1:
-            found.append(_sweep(own))
-    return tuple(found)
+    """Every method entry that was judged at more than one epsilon of a kind."""
+    found: dict[tuple[str, Kind], list[Option]] = {}
+    for option in decision.everything:
+        if option.state is not None and option.group.asked.finite:
+            found.setdefault((option.group.label, option.group.asked.kind), []).append(option)
+    swept = {key: own for key, own in found.items() if len({option.group.asked for option in own}) > 1}
+    return tuple(
+        _sweep(own, several=sum(label == other for other, _ in swept) > 1) for (label, _), own in swept.items()
+    )
 
 
-def _sweep(options: list[Option]) -> Sweep:
-    passing = [option for option in options if option.state == "pass"]
-    best = max(passing, key=lambda option: option.group.epsilon, default=None)
-    useful = [option.group.epsilon for option in options if not _broken(option, use=True)]
-    allowed = [option.group.epsilon for option in options if not _broken(option, use=False)]
+def _sweep(options: list[Option], several: bool) -> Sweep:
+    group = options[0].group
+    best = largest(option.group.asked for option in options if option.state == "pass")
     return Sweep(
-        name=options[0].group.name,
-        largest=None if best is None else best.group.epsilon,
-        cost=None if best is None else best.cost,
-        useful=min(useful, default=None),
-        allowed=max(allowed, default=None),
+        name=f"{group.name}, δ = {short(group.asked.delta)}" if several else group.name,
+        largest=best,
+        cost=next((option.cost for option in options if option.group.asked == best), None),
+        useful=smallest(option.group.asked for option in options if not _broken(option, use=True)),
+        allowed=largest(option.group.asked for option in options if not _broken(option, use=False)),
     )
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.facts import HarmKind
-from fedassay.records.record import CellRecord
 from fedassay.reports.decision.decision import Option, points
 from fedassay.reports.decision.words import standing_in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.usefulness import majority
 from fedassay.reports.words.claims import ClaimFault, claims, fault_clause, fault_of, refuted
-from fedassay.reports.words.groups import over_seeds
+from fedassay.reports.words.groups import Group, over_seeds
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import title
-from fedassay.reports.words.numbers import DASH, interval, short, significant, size
+from fedassay.reports.words.numbers import DASH, beside, interval, short, significant, size
 from fedassay.reports.words.sentences import harm_clause
 from fedassay.reports.words.summary import silence, silent
 from fedassay.reports.words.verdicts import Tone
+from fedassay.support.epsilon import Epsilon, largest
 
 Word = Literal["yes", "no", "not yet"]
 
@@ -62,9 +62,10 @@ class AnswerRow:
     Attributes:
         answer: Of the policy.
         name: The method entry.
-        epsilon: It asks for; infinite where nothing is noised.
+        asked: Of it; infinite where nothing is noised.
         finding: The worst finding as a clause.
         brief: The same in at most five words.
+        of: What its epsilons are of: the unit and the relation.
         claimed: Claimed epsilon.
         accounted: What is sent adds up to; `does not hold` below a claim that is disproved.
         observed: What an attack shows at least.
@@ -78,9 +79,10 @@ class AnswerRow:
 
     answer: Word
     name: str
-    epsilon: float
+    asked: Epsilon
     finding: str
     brief: str
+    of: str
     claimed: str
     accounted: str
     observed: str
@@ -94,7 +96,7 @@ class AnswerRow:
     @property
     def shown_epsilon(self) -> str:
         """Its epsilon, as a table prints it."""
-        return "no noise" if math.isinf(self.epsilon) else short(self.epsilon)
+        return short(self.asked.bare) if self.asked.finite else "no noise"
 
     @property
     def mark(self) -> str:
@@ -122,18 +124,19 @@ def row_of(option: Option) -> AnswerRow:
     return AnswerRow(
         answer=word_of(option),
         name=group.name,
-        epsilon=group.epsilon,
+        asked=group.asked,
         finding=finding,
         brief=brief,
-        claimed=_largest(option, "claimed") if any(claims(cell) for cell in cells) else "none",
-        accounted=DOES_NOT_HOLD if fallen else _largest(option, "accounted"),
-        observed=_largest(option, "observed"),
+        of=group.asked.kind.words,
+        claimed=_largest(group, [cell.claimed for cell in cells]) if holds or fallen else "none",
+        accounted=DOES_NOT_HOLD if fallen else _largest(group, [cell.accounted for cell in cells]),
+        observed=_largest(group, [cell.observed for cell in cells]),
         accuracy=DASH
         if option.accuracy.value is None
         else f"{significant(option.accuracy.value)} {interval(option.accuracy, count=False)}".strip(),
         measured=option.accuracy.value,
         majority=significant(largest.value),
-        cost=points(option.cost) if math.isfinite(group.epsilon) else "",
+        cost=points(option.cost) if group.asked.finite else "",
         sends=DASH if option.bytes_up is None else size(option.bytes_up),
         hides=standing_in_words(*option.standing) if holds else "",
     )
@@ -197,12 +200,7 @@ def _brief(leak: Leak) -> str:
     return words
 
 
-def _largest(option: Option, field: str) -> str:
-    values = [_of(cell, field) for cell in option.group.cells]
-    known = [value for value in values if value is not None]
-    return significant(max(known)) if known else DASH
-
-
-def _of(cell: CellRecord, field: str) -> float | None:
-    value: float | None = getattr(cell.privacy, field)
-    return value
+def _largest(group: Group, epsilons: Sequence[Epsilon | None]) -> str:
+    """The largest over seeds; its kind stands with it where that is not the row's own."""
+    found = largest(epsilons)
+    return DASH if found is None else beside(found, group.asked)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fedassay.reports.answer.answer import Answer
 from fedassay.reports.answer.rows import AnswerRow
+from fedassay.reports.words.groups import kinds_of
 from fedassay.reports.words.numbers import DASH, significant
 from fedassay.support.text import plain
 
@@ -33,7 +34,7 @@ def lines(found: Answer, run: str = "RUN") -> Iterator[str]:
             yield from _wrapped(words, "  ")
     if len(found.decision.everything) == 1 and found.rows[0].claimed != "none":
         row = found.rows[0]
-        yield f"  Claimed ε {row.claimed}; accounted {row.accounted}; observed at least {row.observed}."
+        yield f"  Claimed ε {row.claimed} ({row.of}); accounted {row.accounted}; observed at least {row.observed}."
     if len(found.decision.everything) > 1:
         yield from _table(found.rows)
     for sweep in found.sweeps[:_SWEEPS]:
@@ -63,11 +64,13 @@ def _table(rows: tuple[AnswerRow, ...]) -> Iterator[str]:
         yield _short(plain(line), WIDTH)
     if len(rows) > _ROWS:
         yield f"  {len(rows) - _ROWS} more methods, in the report"
+    for words in kinds_of((row.name, row.asked) for row in rows[:_ROWS]):
+        yield _short(plain(f"  {words}"), WIDTH)
 
 
 def _wrapped(words: str, before: str, most: int = 3) -> Iterator[str]:
     """Words on lines of `WIDTH`, those after the first indented."""
-    found = textwrap.wrap(plain(words), WIDTH - len(before), max_lines=most, placeholder=" …")
+    found = textwrap.wrap(plain(words), WIDTH - max(2, len(before)), max_lines=most, placeholder=" …")
     for number, line in enumerate(found):
         yield f"{before if number == 0 else ' ' * max(2, len(before))}{line}"[: WIDTH + 2]
 

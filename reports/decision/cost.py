@@ -57,7 +57,7 @@ def _without_privacy(record: RunRecord, cell: CellRecord) -> Metric | None:
     free = [
         other
         for other in record.cells
-        if other.method == cell.method and other.seed == cell.seed and math.isinf(other.epsilon)
+        if other.method == cell.method and other.seed == cell.seed and not other.asked.finite
     ]
     own = [other for other in free if other.label == cell.label] or free
     measured = [figure for other in own if (figure := utility(other, "accuracy")).value is not None]

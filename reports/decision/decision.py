@@ -17,15 +17,24 @@ from fedassay.reports.decision.words import in_words
 from fedassay.reports.gate.judgement import Judgement, State
 from fedassay.reports.gate.judging import judge
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import Group, cell_name, groups, over_seeds, several_deltas, several_seeds
+from fedassay.reports.words.groups import (
+    Group,
+    asked_words,
+    cell_name,
+    groups,
+    over_seeds,
+    several_deltas,
+    several_seeds,
+)
 from fedassay.reports.words.metrics import utility
-from fedassay.reports.words.numbers import exact, significant
-from fedassay.support.adjacency import Adjacency
+from fedassay.reports.words.numbers import significant
+from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.epsilon import at_one_delta, numbers
 from fedassay.support.errors import PlanError
 from fedassay.support.text import shown
 
-Standing = tuple[Adjacency, str]
-"""What a guarantee speaks of: the adjacency, and the unit of privacy."""
+Standing = tuple[Adjacency, Unit]
+"""What a guarantee speaks of; those at unlike deltas are all guarantees at the largest of them."""
 
 _ORDER: dict[State, int] = {"pass": 0, "undecided": 1, "broken": 2}
 
@@ -97,7 +106,7 @@ def decide(record: RunRecord, policy: Policy, method: str | None = None, epsilon
         record: The run.
         policy: What it is held to.
         method: Only the entries of this label or registered name.
-        epsilon: Only the releases at this epsilon.
+        epsilon: Only the releases that were asked for this number, of whatever kind.
 
     Raises:
         PlanError: The run has no such release.
@@ -143,10 +152,10 @@ def asked_for(record: RunRecord, method: str | None, epsilon: float | None) -> l
     if every and not own:
         allowed = ", ".join(dict.fromkeys(group.label for group in every))
         raise PlanError(f"method: given {shown(method)}; allowed: {allowed}")
-    found = [group for group in own if epsilon is None or group.epsilon == epsilon]
+    found = [group for group in own if epsilon is None or group.asked.bare == epsilon]
     if own and not found:
-        allowed = ", ".join(dict.fromkeys(exact(group.epsilon) for group in own))
-        raise PlanError(f"epsilon: given {exact(epsilon or 0.0)}; allowed: {allowed}")
+        allowed = "; ".join(dict.fromkeys(asked_words(group.asked) for group in own))
+        raise PlanError(f"epsilon: given {epsilon!r}; allowed: {allowed}")
     return found
 
 
@@ -192,16 +201,26 @@ def _best(options: Sequence[Option]) -> Option:
     judged = [option for option in options if option.state is not None]
     if not judged:
         return options[0]
-    return min(
-        judged, key=lambda option: (_ORDER[option.state or "broken"], len(option.why), option.group.epsilon)
+    asked = _in_order(judged)
+    first = min(
+        range(len(judged)), key=lambda at: (_ORDER[judged[at].state or "broken"], len(judged[at].why), asked[at])
     )
+    return judged[first]
+
+
+def _in_order(options: Sequence[Option]) -> list[float]:
+    """What options of one relation and unit ask for, at one delta, so that they have an order."""
+    return numbers(at_one_delta([option.group.asked for option in options]))
 
 
 def _most_accurate(options: Sequence[Option]) -> Option:
     """The most accurate; of equally accurate ones the smallest epsilon, then the fewest bytes."""
-    return min(
-        options, key=lambda option: (-(option.accuracy.value or 0.0), option.group.epsilon, option.bytes_up or 0.0)
-    )
+    asked = _in_order(options)
+    worth = [
+        (-(option.accuracy.value or 0.0), epsilon, option.bytes_up or 0.0)
+        for option, epsilon in zip(options, asked, strict=True)
+    ]
+    return options[worth.index(min(worth))]
 
 
 def points(cost: Metric) -> str:

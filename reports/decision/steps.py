@@ -14,8 +14,9 @@ from fedassay.records.record import CellRecord, Coverage, RunRecord
 from fedassay.reports.gate.judgement import Judgement
 from fedassay.reports.gate.policy import Policy
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.numbers import short
+from fedassay.reports.words.numbers import short, with_kind
 from fedassay.reports.words.sentences import listed
+from fedassay.support.epsilon import exceeds, largest, of_kind, smallest
 
 _EPSILONS = ("accounted", "observed")
 _STATUS = {"inconclusive": "was inconclusive", "not_run": "was not run"}
@@ -109,26 +110,34 @@ def allowed_epsilon(
     rows: list[CellRecord] = []
     sides: set[bool] = set()
     for label in labels:
-        own = [cell for cell in record.cells if cell.label == label and math.isfinite(cell.epsilon)]
-        if not own or any(cell.epsilon == bound for cell in own):
-            continue
-        below = [cell.epsilon for cell in own if cell.epsilon < bound]
-        place = max(below) if below else min(cell.epsilon for cell in own)
-        nearest = [cell for cell in own if cell.epsilon == place]
-        why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
-        if why and all(judgement.about == "use" if below else judgement.metric in _EPSILONS for judgement in why):
-            rows += nearest
-            sides.add(bool(below))
+        own = [cell for cell in record.cells if cell.label == label and cell.asked.finite]
+        for asked in of_kind(cell.asked for cell in own).values():
+            limit = asked[0].like(bound)
+            if limit in asked:
+                continue
+            below = [each for each in asked if exceeds(limit, each)]
+            place = largest(below) or smallest(asked)
+            nearest = [cell for cell in own if cell.asked == place]
+            why = [judgement for cell in nearest for judgement in broken.get(cell_name(cell, deltas, seeds), ())]
+            if why and all(each.about == "use" if below else each.metric in _EPSILONS for each in why):
+                rows += nearest
+                sides.add(bool(below))
     if not rows:
         return ()
     names = listed(dict.fromkeys(cell.label for cell in rows))
     return (
         Step(
-            what=f"also run ε = {short(bound)} (put {short(bound)} into the list privacy.epsilon) for {names}; "
-            "it is the largest that the policy allows",
+            what=f"also run ε = {_limits(rows, bound)} (put {short(bound)} into the list privacy.epsilon) for "
+            f"{names}; it is the largest that the policy allows",
             why="; ".join(_WHY[below] for below in sorted(sides)),
             cells=tuple(cell_name(cell, deltas, seeds) for cell in rows),
             seconds=rates.START + sum(sum(cell.seconds.values()) for cell in rows),
             changes=(Change(key="privacy.epsilon", after=bound),),
         ),
     )
+
+
+def _limits(rows: Sequence[CellRecord], bound: float) -> str:
+    """A policy's bound as an epsilon of every kind that it is held against."""
+    kinds = of_kind(cell.asked.like(bound) for cell in rows)
+    return " and ".join(with_kind(alike[0]) for alike in kinds.values())

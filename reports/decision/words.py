@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fedassay.records.record import RunRecord
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.metrics import title
+from fedassay.reports.words.metrics import EPSILONS, title
 from fedassay.reports.words.numbers import short
 from fedassay.reports.words.sentences import listed
 from fedassay.support.adjacency import Adjacency
@@ -28,8 +27,12 @@ _CLAIMS = {
 
 def in_words(policy: Policy) -> tuple[str, ...]:
     """The rules of a policy, a clause each."""
-    rules = [f"{_inside(title(name))} at most {short(bound)}" for name, bound in policy.maximum.items()]
-    rules += [f"{_inside(title(name))} at least {short(bound)}" for name, bound in policy.minimum.items()]
+    of = policy.epsilon_of.words or "of each release's own unit and relation"
+    rules = [
+        f"{_inside(title(name))} {side} {short(bound)}" + (f" ({of})" if name in EPSILONS else "")
+        for side, bounds in (("at most", policy.maximum), ("at least", policy.minimum))
+        for name, bound in bounds.items()
+    ]
     if policy.above_majority:
         rules.append("accuracy above that of always naming the largest class")
     if policy.exact_fields == "forbidden":
@@ -56,7 +59,7 @@ def standing_in_words(adjacency: Adjacency, unit: str) -> str:
 def grounds(record: RunRecord) -> tuple[str, ...]:
     """Where public data came from, and whether the noise was secret: what a decision rests on, a sentence each."""
     out = [*_public(record), *_persons(record)]
-    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    finite = [cell for cell in record.cells if cell.asked.finite]
     if not finite:
         return tuple(out)
     if any(cell.seed is not None for cell in finite):

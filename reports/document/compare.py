@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from fedassay.records.record import Metric, RunRecord, Verdict
+from fedassay.records.record import Metric, RunRecord, Verdict, epsilon_metric
 from fedassay.reports.answer.answer import answer
 from fedassay.reports.document.html import render
 from fedassay.reports.document.leakage import MEASURES
@@ -17,13 +18,14 @@ from fedassay.reports.document.plan_notes import facts, name_of, plan_of
 from fedassay.reports.document.privacy_tables import bytes_over_seeds, leakage_over_seeds, utility_over_seeds
 from fedassay.reports.document.private import notice
 from fedassay.reports.gate.baseline import differences
-from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.groups import Group, asked_words, groups
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.summary import Line, strip
+from fedassay.support.epsilon import Epsilon, largest
 from fedassay.support.errors import PlanError
 
 Run = tuple[Path, RunRecord]
-Key = tuple[str, str, float, float | None]
+Key = tuple[str, str, Epsilon]
 
 _ABSENT = "absent"
 
@@ -109,7 +111,11 @@ def as_dict(runs: Sequence[Run]) -> dict[str, Any]:
                 "verdicts": [None if line is None else line.verdict for line in item.lines],
                 "said": [None if line is None else line.text for line in item.lines],
                 "measures": {
-                    measure.title: [entry.text for entry in measure.entries] for measure in item.measures
+                    measure.title: [
+                        f"{entry.text} {entry.detail}" if measure.title.endswith("ε") else entry.text
+                        for entry in measure.entries
+                    ]
+                    for measure in item.measures
                 },
                 "verdict_changed": item.verdict_changed,
             }
@@ -145,28 +151,28 @@ def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def align(runs: Sequence[Run]) -> tuple[Aligned, ...]:
-    """Releases by label, method and epsilon, and by delta where a run has several of them."""
+    """Releases by label, method and epsilon, with what it is of: one of another kind is another release."""
     found: dict[Key, list[tuple[Group, Line] | None]] = {}
-    ambiguous = any(len({group.delta for group in groups(record)}) > 1 for _, record in runs)
+    deltas = len({group.asked.delta for _, record in runs for group in groups(record)}) > 1
     for number, (_, record) in enumerate(runs):
         for line in strip(record):
             group = line.group
-            key = (group.label, group.method, group.epsilon, group.delta if ambiguous else None)
+            key = (group.label, group.method, group.asked)
             found.setdefault(key, [None] * len(runs))[number] = (group, line)
-    return tuple(_aligned(key, held) for key, held in found.items())
+    return tuple(_aligned(key, held, deltas) for key, held in found.items())
 
 
-def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None]) -> Aligned:
-    label, method, epsilon, delta = key
+def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None], deltas: bool) -> Aligned:
+    label, method, asked = key
     name = label if label == method else f"{label} ({method})"
-    name += f", ε = {short(epsilon)}" + ("" if delta is None else f", δ = {short(delta)}")
+    name += f", ε = {asked_words(asked)}" + (f", δ = {short(asked.delta)}" if deltas else "")
     present = [group for group, _ in filter(None, held)]
     measures = [
         _measure("Accuracy", [None if item is None else utility_over_seeds(item[0], "accuracy") for item in held]),
         _measure("Bytes up", [None if item is None else bytes_over_seeds(item[0], "bytes_up") for item in held]),
         *(
-            _measure(title, [None if item is None else _privacy(item[0], field) for item in held])
-            for title, field in (("Claimed ε", "claimed"), ("Accounted ε", "accounted"))
+            _measure(title, [None if item is None else _privacy(map(read, item[0].cells)) for item in held])
+            for title, read in (("Claimed ε", attrgetter("claimed")), ("Accounted ε", attrgetter("accounted")))
         ),
         *(
             _measure(
@@ -182,13 +188,14 @@ def _aligned(key: Key, held: Sequence[tuple[Group, Line] | None]) -> Aligned:
     return Aligned(name, lines, tuple(measures), len(verdicts) > 1)
 
 
-def _privacy(group: Group, field: str) -> Metric:
-    values = [value for value in (getattr(cell.privacy, field) for cell in group.cells) if value is not None]
-    return Metric(value=max(values)) if values else Metric(value=None, reason="not claimed")
+def _privacy(found: Iterable[Epsilon | None]) -> Metric:
+    """The largest over seeds."""
+    worst = largest(found)
+    return epsilon_metric(worst, reason="not claimed" if worst is None else "")
 
 
 def _measure(title: str, metrics: Sequence[Metric | None]) -> Measure:
-    first = next((metric.value for metric in metrics if metric is not None and metric.value is not None), None)
+    first = next((metric for metric in metrics if metric is not None and metric.value is not None), None)
     entries = []
     seen = False
     for metric in metrics:
@@ -196,8 +203,9 @@ def _measure(title: str, metrics: Sequence[Metric | None]) -> Measure:
             entries.append(Entry(DASH, "" if metric is None else metric.reason, ""))
             continue
         text = size(metric.value) if title == "Bytes up" else significant(metric.value)
-        detail = "" if title == "Bytes up" else interval(metric)
-        entries.append(Entry(text, detail, _moved(first, metric.value, title) if seen else ""))
+        detail = "" if title == "Bytes up" else f"{interval(metric)} {metric.unit}".strip()
+        moved = first is not None and first.unit == metric.unit and seen
+        entries.append(Entry(text, detail, _moved(first.value, metric.value, title) if first and moved else ""))
         seen = True
     return Measure(title, tuple(entries))
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from fedassay.records.record import CellRecord, Finding, Metric, NegativeControl, PositiveControl, RunRecord
 from fedassay.reports.document.audits import shows_images
 from fedassay.reports.document.tables import Column, Name, Row, Ruling, Table, Value
-from fedassay.reports.words.groups import in_order, several_deltas, several_seeds
+from fedassay.reports.words.groups import Group, in_order, several_deltas, several_seeds
 from fedassay.reports.words.metrics import hint, ordered, title
 from fedassay.reports.words.summary import SELECTIONS, attacks_on
+from fedassay.support.epsilon import Epsilon
 
 Found = tuple[CellRecord, Finding]
 
@@ -40,6 +41,9 @@ def cell_columns(record: RunRecord, seed: bool = True) -> tuple[Column, ...]:
         Column("method", "Backend", hidden=True),
         Column("epsilon", "ε", "parameter", "Asked of the method; ∞ is no noise."),
         Column("delta", "δ", "parameter", hidden=not several_deltas(record)),
+        # On the page they stand below the epsilon that they are of.
+        Column("epsilon_adjacency", "Relation", "code", hidden=True),
+        Column("epsilon_unit", "Unit", hidden=True),
     )
     return (*columns, Column("seed", "Seed", hidden=not several_seeds(record))) if seed else columns
 
@@ -51,8 +55,16 @@ def name_value(label: str, method: str) -> Name:
 
 def cell_values(cell: CellRecord) -> tuple[Value, ...]:
     """The values of `cell_columns`."""
-    seed = "none" if cell.seed is None else str(cell.seed)
-    return (name_value(cell.label, cell.method), cell.method, cell.epsilon, cell.delta, seed)
+    return (*_entry_values(cell.label, cell.method, cell.asked), "none" if cell.seed is None else str(cell.seed))
+
+
+def group_values(group: Group) -> tuple[Value, ...]:
+    """The values of `cell_columns` without a seed."""
+    return _entry_values(group.label, group.method, group.asked)
+
+
+def _entry_values(label: str, method: str, asked: Epsilon) -> tuple[Value, ...]:
+    return (name_value(label, method), method, asked, asked.delta, asked.adjacency, asked.unit)
 
 
 def findings_table(

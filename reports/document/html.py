@@ -37,7 +37,7 @@ from fedassay.reports.document.privacy_tables import leaves_exactly, ledger_tabl
 from fedassay.reports.document.private import notice
 from fedassay.reports.document.tables import Printed, Table, printed
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import several_deltas
+from fedassay.reports.words.groups import asked_words, several_deltas
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.summary import lead, strip
@@ -135,7 +135,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     tones = {word: tone for word, (_, tone, _) in MARKS.items()}
-    environment.globals.update(looks=LOOKS, tones=tones, short=short, number=significant, zip=zip)
+    environment.globals.update(
+        looks=LOOKS, tones=tones, short=short, number=significant, zip=zip, asked_words=asked_words
+    )
     environment.filters["markup"] = Markup
     return environment
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedassay.contracts.registry import every_audit
-from fedassay.records.record import CellRecord, Metric
+from fedassay.records.record import CellRecord, Metric, epsilon_metric
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ MEASURES = (
 def leakage(cell: CellRecord, measure: Measure) -> Metric:
     """A cell's leakage by one measure; None with the reason where it was not measured."""
     if not measure.of_findings:
-        if cell.privacy.observed is not None:
-            return Metric(value=cell.privacy.observed)
+        if cell.observed is not None:
+            return epsilon_metric(cell.observed)
         return Metric(value=None, reason=cell.privacy.reason or "no lower bound was measured")
     audits = measure.audits
     findings = [finding for finding in cell.findings if finding.audit in audits]

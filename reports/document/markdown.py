@@ -13,11 +13,12 @@ from fedassay.reports.document.plan_notes import facts, name_of, rerun
 from fedassay.reports.document.privacy_tables import utility_table
 from fedassay.reports.document.tables import as_metric
 from fedassay.reports.gate.policy import Policy
-from fedassay.reports.words.groups import several_deltas
+from fedassay.reports.words.groups import asked_words, several_deltas
 from fedassay.reports.words.numbers import DASH, interval, short, significant, size
 from fedassay.reports.words.sentences import sentence
 from fedassay.reports.words.summary import lead, strip
 from fedassay.reports.words.verdicts import LOOKS
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import plain_lines
 
 
@@ -56,11 +57,12 @@ def _answer(record: RunRecord, policy: Policy | None) -> str:
     if found.rows:
         out += [
             "",
-            "| Answer | Method | ε | Worst finding | Claimed | Accounted | Observed | Accuracy | Majority |",
+            "| Answer | Method | ε | of | Worst finding | Claimed ε | Accounted ε | Observed ε | Accuracy "
+            "| Majority |",
         ]
-        out.append("|---|---|---:|---|---:|---:|---:|---:|---:|")
+        out.append("|---|---|---:|---|---|---:|---:|---:|---:|---:|")
         for row in found.rows:
-            cells = (row.name, row.shown_epsilon, row.brief, row.claimed, row.accounted, row.observed)
+            cells = (row.name, row.shown_epsilon, row.of, row.brief, row.claimed, row.accounted, row.observed)
             worth = (row.accuracy, row.majority)
             out.append(f"| {row.mark} **{row.answer}** | " + " | ".join(map(escaped, (*cells, *worth))) + " |")
     beside = [found.untested, found.missed, found.accuracy, found.at_risk, sentence(found.hides)]
@@ -76,7 +78,8 @@ def _verdicts(record: RunRecord) -> str:
     lines = ["| Verdict | Method | ε | In words |", "|---|---|---:|---|"]
     for line in strip(record):
         look = LOOKS[line.verdict]
-        epsilon = short(line.group.epsilon) + (f", δ = {short(line.group.delta)}" if deltas else "")
+        asked = line.group.asked
+        epsilon = asked_words(asked) + (f", δ = {short(asked.delta)}" if deltas else "")
         words = f"{line.text[:1].upper()}{line.text[1:]}."
         if line.seeds:
             words += f" On {line.seeds}."
@@ -103,8 +106,8 @@ def _numbers(record: RunRecord) -> str:
                 cells.append(size(as_metric(value).value))
             elif column.kind == "metric":
                 cells.append(_metric(as_metric(value)))
-            elif isinstance(value, float):
-                cells.append(short(value))
+            elif isinstance(value, Epsilon):
+                cells.append(asked_words(value))
             else:
                 cells.append(escaped(getattr(value, "text", str(value))))
         lines.append("| " + " | ".join(cells) + " |")

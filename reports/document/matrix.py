@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import RunRecord, Verdict
-from fedassay.reports.document.finding_tables import cell_columns, name_value
+from fedassay.reports.document.finding_tables import cell_columns, group_values
 from fedassay.reports.document.tables import Column, Row, Ruling, Table
 from fedassay.reports.words.groups import Group, groups
 from fedassay.reports.words.verdicts import LOOKS, worst
@@ -26,10 +26,7 @@ def matrix_table(record: RunRecord) -> Table:
         (
             Row(
                 (
-                    name_value(group.label, group.method),
-                    group.method,
-                    group.epsilon,
-                    group.delta,
+                    *group_values(group),
                     *(_ruling(group, audit) for audit in audits),
                 )
             ),

@@ -113,7 +113,7 @@ def headline_picture(run: Path, record: RunRecord) -> Gallery | None:
 
 
 def _named(cell: CellRecord) -> str:
-    return f"{cell.label} {at_epsilon(cell.epsilon)}"
+    return f"{cell.label} {at_epsilon(cell.asked)}"
 
 
 def _nearness(metrics: Mapping[str, float | None]) -> float:

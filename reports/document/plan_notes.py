@@ -107,7 +107,7 @@ def assumptions(record: RunRecord) -> list[str]:
         out.append(f"The backbone's weights ({weights}) are taken to be public and to hold no private record.")
     out.append("The list of labels is public.")
     out += [plain(text) for text in _inferred(plan)]
-    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    finite = [cell for cell in record.cells if cell.asked.finite]
     if finite:
         for adjacency, unit in sorted({(cell.adjacency, cell.unit) for cell in finite}):
             out.append(f"Neighbouring data sets, {adjacency}: {_neighbours(adjacency, unit)}.")
@@ -172,7 +172,7 @@ def warnings(record: RunRecord) -> list[tuple[str, str]]:
         for text in (*cell.privacy.warnings, *cell.notes):
             gathered.setdefault(text, []).append(cell_name(cell, deltas, seeds))
     out = [(text, "; ".join(dict.fromkeys(cells))) for text, cells in gathered.items()]
-    finite = [cell for cell in record.cells if math.isfinite(cell.epsilon)]
+    finite = [cell for cell in record.cells if cell.asked.finite]
     if finite:
         out.append(
             (

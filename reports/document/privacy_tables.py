@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.exchange.run_ledger import together
-from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord
+from fedassay.records.record import CellRecord, LedgerRow, Metric, RunRecord, epsilon_metric
 from fedassay.reports.document.ceiling import EXPLAINED, KAPPA, ceiling
-from fedassay.reports.document.finding_tables import cell_columns, cell_values, name_value
+from fedassay.reports.document.finding_tables import cell_columns, cell_values, group_values
 from fedassay.reports.document.leakage import MEASURES, leakage
 from fedassay.reports.document.tables import Column, Row, Ruling, Table, Value
-from fedassay.reports.words.claims import refuted
+from fedassay.reports.words.claims import claims, refuted
 from fedassay.reports.words.groups import Group, groups, in_order, over_seeds
 from fedassay.reports.words.metrics import hint, title, utility, utility_names
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.summary import strip
+from fedassay.support.epsilon import Epsilon
 
 
 def verdicts_table(record: RunRecord) -> Table:
@@ -32,10 +32,7 @@ def verdicts_table(record: RunRecord) -> Table:
         (
             Row(
                 (
-                    name_value(line.group.label, line.group.method),
-                    line.group.method,
-                    line.group.epsilon,
-                    line.group.delta,
+                    *group_values(line.group),
                     Ruling(line.verdict),
                     line.seeds,
                     line.text,
@@ -62,37 +59,35 @@ def claims_table(record: RunRecord) -> Table:
             title("accounted_stated"),
             "metric",
             hint("accounted_stated"),
-            hidden=all(c.privacy.accounted_stated in {None, c.privacy.accounted} for c in record.cells),
+            hidden=all(c.accounted_stated in {None, c.accounted} for c in record.cells),
         ),
         Column("exact_fields", "Leaves exactly", "flag"),
         # Two columns of words would leave none of them room: the page has it as a footnote.
         Column("reason", "In words", hidden=True),
-        Column("adjacency", "Adjacency", "code"),
     )
     groups = []
     for cell in in_order(record):
         privacy = cell.privacy
         why = privacy.reason or "not measured"
-        claimed = privacy.claimed
-        claims = claimed is not None and math.isfinite(claimed)
-        fallen = refuted(cell)
+        claimed, fallen = claims(cell), refuted(cell)
         values: tuple[Value, ...] = (
             *cell_values(cell),
             Ruling(privacy.verdict, privacy.reason),
-            Metric(value=claimed) if claims else Metric(value=None, reason="nothing is claimed"),
-            _or_reason(None if fallen else privacy.accounted, _FALLEN if fallen else why),
-            _or_reason(privacy.observed, _observed_reason(cell)),
+            epsilon_metric(cell.claimed) if claimed else Metric(value=None, reason="nothing is claimed"),
+            _epsilon_or(None if fallen else cell.accounted, _FALLEN if fallen else why),
+            _epsilon_or(cell.observed, _observed_reason(cell)),
             _or_reason(privacy.mu, "not everything that leaves is a Gaussian release"),
             _or_reason(
                 None if fallen else ceiling(privacy.mu),
                 _FALLEN if fallen else "a closed form exists for Gaussian releases only",
             ),
-            _or_reason(privacy.accounted_stated, "the source states no sensitivity of its own"),
+            _epsilon_or(cell.accounted_stated, "the source states no sensitivity of its own"),
             ", ".join(privacy.exact_fields),
             privacy.reason,
-            cell.adjacency,
         )
-        broken = claims and bool(privacy.exact_fields) and privacy.accounted == math.inf
+        broken = (
+            claimed and bool(privacy.exact_fields) and cell.accounted is not None and not cell.accounted.finite
+        )
         groups.append((Row(values, "exact" if broken else ""),))
     caption = "Claimed, accounted and observed epsilon"
     return Table("claims", caption, columns, tuple(groups), note=_together(record))
@@ -103,15 +98,10 @@ def _together(record: RunRecord) -> str:
     totals = together(record.cells)
     if not totals:
         return ""
-    said = [
-        f"epsilon {short(each.epsilon)} per {each.unit} under {each.adjacency}"
-        if each.epsilon is not None and math.isfinite(each.epsilon)
-        else f"no finite epsilon per {each.unit} under {each.adjacency} ({each.reason})"
-        for each in totals
-    ]
+    said = "; ".join(each.clause for each in totals)
     return (
         "Each line is for one run published alone. All private runs together, of the same records and with "
-        f"independent noise, give away {'; '.join(said)}; at delta {totals[0].delta:g}."
+        f"independent noise, give away {said}; at delta {totals[0].kind.delta:g}."
     )
 
 
@@ -163,6 +153,10 @@ def _observed_reason(cell: CellRecord) -> str:
     return cell.privacy.reason or f"the plan has no {claim_audit()} audit"
 
 
+def _epsilon_or(found: Epsilon | None, reason: str) -> Metric:
+    return epsilon_metric(found, reason="" if found is not None else reason)
+
+
 def _or_reason(value: float | None, reason: str) -> Metric:
     return Metric(value=value) if value is not None else Metric(value=None, reason=reason)
 
@@ -183,10 +177,7 @@ def utility_table(record: RunRecord) -> Table:
     rows = (
         Row(
             (
-                name_value(group.label, group.method),
-                group.method,
-                group.epsilon,
-                group.delta,
+                *group_values(group),
                 *(utility_over_seeds(group, name) for name in names),
                 *(bytes_over_seeds(group, key) for key in ("bytes_up", "bytes_down")),
                 *(leakage_over_seeds(group, measure.name) for measure in measures),
@@ -217,8 +208,10 @@ def leakage_over_seeds(group: Group, name: str) -> Metric:
     measure = next(measure for measure in MEASURES if measure.name == name)
     if len(group.cells) == 1:
         return leakage(group.cells[0], measure)
-    missing = leakage(group.cells[0], measure).reason
-    return over_seeds(group.cells, lambda cell: leakage(cell, measure).value, missing)
+    first = leakage(group.cells[0], measure)
+    # The cells of a group are of one kind.
+    found = over_seeds(group.cells, lambda cell: leakage(cell, measure).value, first.reason)
+    return found.model_copy(update={"unit": first.unit})
 
 
 _LEDGER = (

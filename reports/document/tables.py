@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedassay.records.record import Metric, Verdict
+from fedassay.records.record import Metric, Verdict, epsilon_metric
 from fedassay.reports.words.numbers import duration, interval, short, significant, size
 from fedassay.reports.words.verdicts import LOOKS
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import plain
 
 Kind = Literal["text", "code", "parameter", "metric", "bytes", "seconds", "count", "verdict", "flag"]
@@ -44,7 +45,7 @@ class Ruling:
     remark: str = ""
 
 
-Value = Metric | Name | Ruling | str | float | int | None
+Value = Metric | Epsilon | Name | Ruling | str | float | int | None
 """What a cell of a table holds; an empty text in a column of metrics means that none applies."""
 
 
@@ -171,6 +172,8 @@ def show(column: Column, value: Value, count: bool = True) -> Shown:
         return Shown("")
     if isinstance(value, Name):
         return Shown(value.text, value.under, sort=value.text)
+    if isinstance(value, Epsilon):
+        return Shown(short(value.bare), value.kind.words if value.finite else "", sort=repr(value.bare))
     if isinstance(value, str | Metric):
         return Shown(str(value), sort=str(value))
     words = str(value)
@@ -187,6 +190,8 @@ def _plain(value: Value) -> object:
     """A value as the CSV has it, metrics apart."""
     if isinstance(value, Name):
         return value.text
+    if isinstance(value, Epsilon):
+        return value.bare
     return value.verdict if isinstance(value, Ruling) else value
 
 
@@ -218,6 +223,8 @@ def as_metric(value: Value) -> Metric:
         return Metric(value=None, reason="not measured")
     if value == "":
         return Metric(value=None)
+    if isinstance(value, Epsilon):
+        return epsilon_metric(value)
     if isinstance(value, str | Name | Ruling):
         raise TypeError(f"{value!r} is no metric")
     return Metric(value=float(value))

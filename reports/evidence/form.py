@@ -7,7 +7,6 @@ questions are in our words; whoever signs reads the sources.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from fedassay.reports.evidence.risk import risk_line
 from fedassay.reports.words.claims import claim_clause, claims
 from fedassay.reports.words.harms import kind_sought
 from fedassay.reports.words.metrics import title
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import short, significant, with_kind
 from fedassay.reports.words.sentences import listed, sentence
 from fedassay.support.registry import entries
 
@@ -306,16 +305,16 @@ def _worth(cell: CellRecord) -> str:
 
 
 def _claimed(cell: CellRecord) -> str:
-    claimed = cell.privacy.claimed
-    if claimed is None or math.isinf(claimed):
-        return ""
-    whom = f"neighbours by {cell.adjacency.replace('_', ' ')}, for one {cell.unit}"
-    return f"ε = {short(claimed)} at δ = {short(cell.delta)}, {whom}."
+    claimed = cell.claimed
+    return (
+        f"ε = {with_kind(claimed)} at δ = {short(claimed.delta)}." if claimed is not None and claims(cell) else ""
+    )
 
 
 def _accounted(cell: CellRecord) -> str:
-    accounted = cell.privacy.accounted
-    return "" if accounted is None or not claims(cell) else f"All that is sent: ε = {significant(accounted)}."
+    if cell.accounted is None or not claims(cell):
+        return ""
+    return f"All that is sent: ε = {with_kind(cell.accounted, significant)}."
 
 
 def _claim(cell: CellRecord) -> str:

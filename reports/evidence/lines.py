@@ -123,7 +123,7 @@ def from_findings(
     if silent and any(refuted(cell) for _, cell in release.cells):
         return Line(clause, question, "not decided", BESIDE_REFUTED, tuple(place for place, _ in silent))
     if silent:
-        words = sentence(silent_clause([finding for _, finding in silent]))
+        words = sentence(silent_clause([finding for _, finding in silent], release.option.group.asked))
         return Line(clause, question, "answered", words, tuple(place for place, _ in silent))
     return Line(clause, question, "not tested", NOT_TESTED)
 

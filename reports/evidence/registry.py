@@ -7,7 +7,6 @@ deployments holds: unit, adjacency, trust model, parameters, what is not protect
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fedassay.records.record import CellRecord, RunRecord, finite_json
@@ -17,7 +16,7 @@ from fedassay.reports.evidence.release import Release
 
 def entries(release: Release) -> list[dict[str, Any]]:
     """One entry for each seed of a release that asks for a finite epsilon, each value beside its place."""
-    return [_entry(release.record, number, cell) for number, cell in release.cells if math.isfinite(cell.epsilon)]
+    return [_entry(release.record, number, cell) for number, cell in release.cells if cell.asked.finite]
 
 
 def _entry(record: RunRecord, number: int, cell: CellRecord) -> dict[str, Any]:

@@ -54,18 +54,17 @@ class Release:
 
     def decided(self) -> dict[str, Any]:
         """What a signature vouches for: the answer, the policy and the release, for JSON."""
-        group = self.option.group
-        cell = group.cells[0]
+        group, asked = self.option.group, self.option.group.asked
         return {
             "answer": self.answer.answer,
             "policy": {"name": self.policy.name, "sha256": self.policy.digest},
             "release": {
                 "label": group.label,
                 "method": group.method,
-                "epsilon": group.epsilon,
-                "delta": group.delta,
-                "adjacency": cell.adjacency,
-                "unit": cell.unit,
+                "epsilon": asked.bare,
+                "delta": asked.delta,
+                "adjacency": asked.adjacency,
+                "unit": asked.unit,
             },
         }
 
@@ -89,7 +88,7 @@ def release_of(
     option = _one(decision)
     group = option.group
     cells = tuple((number, cell) for number, cell in enumerate(record.cells) if cell in group.cells)
-    alone = decide(record, held, group.label, group.epsilon)
+    alone = decide(record, held, group.label, group.asked.bare)
     return Release(record, held, option, answer_of(record, alone), cells)
 
 

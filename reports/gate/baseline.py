@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.records.record import CellRecord, RunRecord
 from fedassay.reports.words.claims import fault_clause, fault_of
-from fedassay.reports.words.groups import Group, groups
+from fedassay.reports.words.groups import Group, asked_words, groups
 from fedassay.reports.words.harms import Leak, leaks
 from fedassay.reports.words.metrics import utility
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import beside, short, significant, with_kind
 from fedassay.reports.words.sentences import harm_clause, who
+from fedassay.support.epsilon import Epsilon, exceeds, largest
 
 _ROUNDING = 1 + 1e-6
 
@@ -75,15 +75,15 @@ def matched(record: RunRecord, old: RunRecord) -> list[tuple[Group | None, Group
     for key in dict.fromkeys([*ours, *theirs]):
         new, before = list(ours.get(key, ())), list(theirs.get(key, ()))
         for group in list(new):
-            same = next((other for other in before if other.epsilon == group.epsilon), None)
+            same = next((other for other in before if other.asked == group.asked), None)
             if same is not None:
                 found.append((group, same))
                 new.remove(group)
                 before.remove(same)
         # Noise that is not there any more is a release of its own, and not one at another epsilon.
-        for part in (math.isinf, math.isfinite):
-            left = [group for group in new if part(group.epsilon)]
-            right = [group for group in before if part(group.epsilon)]
+        for part in (False, True):
+            left = [group for group in new if group.asked.finite is part]
+            right = [group for group in before if group.asked.finite is part]
             found += zip(left, right, strict=False)
             found += [(group, None) for group in left[len(right) :]]
             found += [(None, group) for group in right[len(left) :]]
@@ -101,23 +101,24 @@ def _by_settings(record: RunRecord) -> dict[tuple[str, str, str], list[Group]]:
 def _differences(new: Group, old: Group) -> Iterator[Difference]:
     """What changed in one release."""
     name = who(new)
-    if new.epsilon != old.epsilon:
-        change = f"ε went from {short(old.epsilon)} to {short(new.epsilon)}"
-        yield Difference(new.epsilon > old.epsilon, f"{new.name}: {change}.")
-    elif _accounted(new) > _accounted(old) * _ROUNDING:
-        words = (
-            f"what is sent adds up to {significant(_accounted(new))}, and did to {significant(_accounted(old))}"
-        )
+    ours, theirs = (largest(cell.accounted for cell in group.cells) for group in (new, old))
+    if new.asked != old.asked:
+        change = f"ε went from {asked_words(old.asked)} to {asked_words(new.asked)}"
+        if old.asked.delta != new.asked.delta:
+            change += f", δ from {short(old.asked.delta)} to {short(new.asked.delta)}"
+        yield Difference(_weaker(new.asked, old.asked), f"{new.name}: {change}.")
+    elif ours is not None and theirs is not None and exceeds(ours, theirs, _ROUNDING):
+        words = f"what is sent adds up to {with_kind(ours, significant)}, and did to {beside(theirs, ours)}"
         yield Difference(True, f"{name}: {words}.")
     fault, earlier = _fault(new.cells), _fault(old.cells)
     if fault and not earlier:
         yield Difference(True, f"{name} {fault}.")
     elif earlier and not fault:
         yield Difference(False, f"{name}: its claim stands again.")
-    ours, theirs = _worst(new), _worst(old)
-    if ours is not None and (theirs is None or ours.order[:2] < theirs.order[:2]):
-        yield Difference(True, f"{name}: {harm_clause(ours)}.")
-    elif theirs is not None and ours is None:
+    leak, before = _worst(new), _worst(old)
+    if leak is not None and (before is None or leak.order[:2] < before.order[:2]):
+        yield Difference(True, f"{name}: {harm_clause(leak)}.")
+    elif before is not None and leak is None:
         yield Difference(False, f"{name}: no leak was found, and one was before.")
     lost = _conclusive(old) - _conclusive(new)
     if lost:
@@ -139,8 +140,11 @@ def _accuracy(name: str, new: CellRecord, old: CellRecord) -> Iterator[Differenc
         yield Difference(False, words)
 
 
-def _accounted(group: Group) -> float:
-    return max((cell.privacy.accounted or 0.0 for cell in group.cells), default=0.0)
+def _weaker(new: Epsilon, old: Epsilon) -> bool:
+    """Whether a guarantee does not imply the earlier one: it is larger, or of a kind of which nothing follows."""
+    if (new.adjacency, new.unit) != (old.adjacency, old.unit) or new.delta > old.delta:
+        return True
+    return exceeds(new.at_delta(old.delta), old)
 
 
 def _fault(cells: tuple[CellRecord, ...]) -> str:

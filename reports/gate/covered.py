@@ -11,6 +11,7 @@ from fedassay.reports.words.harms import obstacle_of
 from fedassay.reports.words.numbers import significant
 from fedassay.reports.words.sentences import missed_clause, open_clause
 from fedassay.reports.words.verdicts import LOOKS
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import PlanError
 
 
@@ -90,10 +91,10 @@ def seen_small(cell: CellRecord, name: str, bounds: Mapping[str, float]) -> Iter
                 rule, name, "undecided", f"{audit} was not part of the run: add it to the plan's audits"
             )
         for finding in findings:
-            yield _limited(rule, name, finding, bound)
+            yield _limited(rule, name, finding, bound, cell.asked)
 
 
-def _limited(rule: str, name: str, finding: Finding, bound: float) -> Judgement:
+def _limited(rule: str, name: str, finding: Finding, bound: float, asked: Epsilon) -> Judgement:
     where = ", ".join(part for part in (finding.audit, finding.source, finding.selection) if part)
     if finding.verdict in ("inconclusive", "not_run"):
         words = f"{where} is {LOOKS[finding.verdict].word.lower()}: {finding.reason}"
@@ -105,14 +106,13 @@ def _limited(rule: str, name: str, finding: Finding, bound: float) -> Judgement:
     limit = finding.limit
     if limit is None:
         words = f"{where} says no smallest leak that it would have found"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
+        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
     if limit.metric == "shift":
         words = f"{where} bounds no share of the records, but how much closer all would have to be: {limit.words}"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
-    smallest = (
-        f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({limit.metric})"
-    )
+        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
+    of = f"epsilon; {asked.kind.words}" if limit.metric == "epsilon" else limit.metric
+    smallest = f"{where}: the smallest leak that would have been found is {significant(limit.value)} ({of})"
     if limit.value > bound:
         words = f"{smallest}, above the bound of {significant(bound)}; more records would lower it"
-        return Judgement(rule, name, "undecided", words, missed_clause(finding), "coverage")
+        return Judgement(rule, name, "undecided", words, missed_clause(finding, asked), "coverage")
     return Judgement(rule, name, "pass", f"{smallest}, within {significant(bound)}")

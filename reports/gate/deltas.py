@@ -29,7 +29,7 @@ def one_in_n(cell: CellRecord, name: str, record: RunRecord) -> Judgement:
         name: Of the cell, in words.
         record: Of the run: how many units there are stands under `data`.
     """
-    if cell.privacy.claimed is None:
+    if cell.claimed is None:
         return Judgement(RULE, name, "pass", "makes no claim, and so none at any delta")
     units = _units(cell, record)
     if units is None:

@@ -6,13 +6,12 @@ not pass.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fedassay.contracts.registry import every_audit
-from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict
+from fedassay.records.record import CellRecord, Metric, RunRecord, Verdict, epsilon_metric
 from fedassay.reports.gate.covered import applies, complete, nothing_concluded, relevant, seen_small
 from fedassay.reports.gate.deltas import one_in_n
 from fedassay.reports.gate.judgement import Judgement, State
@@ -22,7 +21,7 @@ from fedassay.reports.gate.usefulness import above_majority
 from fedassay.reports.words.claims import claim_clause, claims, refuted
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
 from fedassay.reports.words.harms import leaks, obstacle_of
-from fedassay.reports.words.metrics import COMMUNICATION, PRIVACY, UTILITY, title, utility
+from fedassay.reports.words.metrics import COMMUNICATION, EPSILONS, PRIVACY, UTILITY, title, utility
 from fedassay.reports.words.numbers import interval, short, significant
 from fedassay.reports.words.sentences import harm_clause, listed, open_clause
 from fedassay.reports.words.summary import attacks_on, verdicts_of
@@ -95,7 +94,7 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
         name = cell_name(cell, deltas, seeds)
         yield from nothing_concluded(cell, name)
         for metric, bound in policy.maximum.items():
-            yield _bounded(cell, name, metric, bound, "maximum")
+            yield _of_kind(cell, name, metric, policy) or _bounded(cell, name, metric, bound, "maximum")
         for metric, bound in policy.minimum.items():
             yield _bounded(cell, name, metric, bound, "minimum")
         if policy.above_majority:
@@ -118,7 +117,7 @@ def judge(record: RunRecord, policy: Policy) -> Iterator[Judgement]:
 def _in_scope(cell: CellRecord, scope: Scope) -> bool:
     if scope.labels and cell.label not in scope.labels:
         return False
-    return scope.epsilon == "all" or math.isfinite(cell.epsilon)
+    return scope.epsilon == "all" or cell.asked.finite
 
 
 def _exact(cell: CellRecord, name: str) -> Judgement:
@@ -133,12 +132,11 @@ def _exact(cell: CellRecord, name: str) -> Judgement:
 
 def _claim(cell: CellRecord, name: str, wanted: str) -> Judgement:
     verdict, reason = cell.privacy.verdict, cell.privacy.reason
-    claimed = cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
     words = f"the claim is {LOOKS[verdict].word.lower()}" + (f": {reason}" if reason else "")
     brief = claim_clause(cell)
     if verdict in {"unsound", "unsupported"}:
         return Judgement("claims", name, "broken", words, brief)
-    if not claimed:
+    if not claims(cell):
         state: State = "broken" if wanted == "sound" else "pass"
         return Judgement("claims", name, state, "makes no claim", brief)
     return Judgement("claims", name, "pass" if verdict == "sound" else "undecided", words, brief)
@@ -171,6 +169,15 @@ def _verdicts(cell: CellRecord, name: str, forbidden: tuple[Verdict, ...]) -> Ju
     return Judgement("forbidden_verdicts", name, "broken", f"{word}: {reason}", worst or claim_clause(cell))
 
 
+def _of_kind(cell: CellRecord, name: str, metric: str, policy: Policy) -> Judgement | None:
+    """Undecided where a bound is on epsilons of a kind that the cell's guarantee is not of; None where it is."""
+    of, asked = policy.epsilon_of, cell.asked
+    if metric not in EPSILONS or (of.adjacency or asked.adjacency, of.unit or asked.unit) == asked.standing:
+        return None
+    words = f"the policy bounds epsilon ({of.words}), and the cell's is of another kind ({asked.kind.words})"
+    return Judgement(f"maximum {metric}", name, "undecided", words, words, "privacy", metric)
+
+
 def _bounded(
     cell: CellRecord, name: str, metric: str, bound: float, side: Literal["maximum", "minimum"]
 ) -> Judgement:
@@ -194,6 +201,7 @@ def _bounded(
     reason = doubts[0] if doubts else "no audit in this cell measures it"
     where = "above" if side == "maximum" else "below"
     may = f"{title(metric)} may be {where} {short(bound)}"
+    may += f" ({cell.asked.kind.words})" if metric in EPSILONS else ""
     return Judgement(rule, name, "undecided", f"{may}, for {reason}", brief or may, about, metric)
 
 
@@ -202,7 +210,7 @@ def _state(metric: Metric, bound: float, side: str) -> tuple[State, str]:
     low = metric.value if metric.low is None else metric.low
     high = metric.value if metric.high is None else metric.high
     count = "" if metric.n is None else f"(n = {metric.n:,})"
-    shown = " ".join(filter(None, (significant(metric.value), interval(metric, count=False), count)))
+    shown = " ".join(filter(None, (significant(metric.value), interval(metric, count=False), metric.unit, count)))
     inside, outside = (high <= bound, low > bound) if side == "maximum" else (low >= bound, high < bound)
     if inside:
         return "pass", f"{shown} is within"
@@ -215,7 +223,8 @@ def _measured(cell: CellRecord, metric: str) -> tuple[list[tuple[str, Metric]], 
     readers: dict[str, Callable[[], Metric]] = {
         **{key: lambda key=key: utility(cell, key) for key in UTILITY},  # type: ignore[misc]
         **{key: lambda key=key: Metric(value=cell.communication.get(key)) for key in COMMUNICATION},  # type: ignore[misc]
-        **{key: lambda key=key: Metric(value=getattr(cell.privacy, key)) for key in PRIVACY},  # type: ignore[misc]
+        **{key: lambda key=key: epsilon_metric(getattr(cell, key)) for key in EPSILONS},  # type: ignore[misc]
+        "mu": lambda: Metric(value=cell.privacy.mu),
     }
     if metric in readers:
         value = readers[metric]()

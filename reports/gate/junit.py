@@ -8,7 +8,6 @@ is valid under the two schemas in use, Apache Ant's (strict) and Jenkins's junit
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,9 @@ from fedassay.contracts.registry import claim_audit, judges_the_claim
 from fedassay.records.record import CellRecord, Finding, RunRecord, Verdict
 from fedassay.reports.document.plan_notes import name_of
 from fedassay.reports.gate.judging import Outcome
-from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.numbers import interval, significant
+from fedassay.reports.words.claims import claims
+from fedassay.reports.words.groups import asked_words, cell_name, several_deltas, several_seeds
+from fedassay.reports.words.numbers import interval, significant, with_kind
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_lines
 
@@ -77,9 +77,10 @@ def junit(record: RunRecord, outcome: Outcome | None = None) -> str:
             cases = [replace(case, state="passed") if case.state != "skipped" else case for case in cases]
         about = {
             "method": cell.method,
-            "epsilon": f"{cell.epsilon:g}",
+            "epsilon": asked_words(cell.asked),
             "delta": f"{cell.delta:g}",
             "adjacency": cell.adjacency,
+            "unit": cell.unit,
             "seed": str(cell.seed),
         }
         _suite(root, cell_name(cell, deltas, seeds), cases, common, about, sum(cell.seconds.values()))
@@ -130,9 +131,15 @@ def _suite(
 
 def _claim(cell: CellRecord) -> Case:
     privacy = cell.privacy
-    claimed = None if privacy.claimed is None or math.isinf(privacy.claimed) else privacy.claimed
-    held = {"claimed": claimed, "accounted": privacy.accounted, "observed": privacy.observed, "mu": privacy.mu}
-    detail = "\n".join(f"{key} = {significant(value)}" for key, value in held.items() if value is not None)
+    held = {
+        "claimed": cell.claimed if claims(cell) else None,
+        "accounted": cell.accounted,
+        "observed": cell.observed,
+    }
+    lines = [f"{key} = {with_kind(found, significant)}" for key, found in held.items() if found is not None]
+    if privacy.mu is not None:
+        lines.append(f"mu = {significant(privacy.mu)}")
+    detail = "\n".join(lines)
     message = f"{LOOKS[privacy.verdict].word}: {privacy.reason or detail.replace(chr(10), ', ')}"
     return Case(claim_audit(), _STATES[privacy.verdict], privacy.verdict, message, detail)
 
@@ -140,7 +147,7 @@ def _claim(cell: CellRecord) -> Case:
 def _case(finding: Finding) -> Case:
     about = ", ".join(part for part in (finding.attack, finding.source, finding.selection) if part)
     detail = "\n".join(
-        f"{key} = {significant(metric.value)} {interval(metric)}".strip()
+        " ".join(filter(None, (f"{key} = {significant(metric.value)}", interval(metric), metric.unit)))
         if metric.value is not None
         else f"{key}: not measured: {metric.reason}"
         for key, metric in finding.metrics.items()

@@ -19,6 +19,7 @@ from fedassay.plan.schema import read_yaml
 from fedassay.records.basis import text_digest
 from fedassay.records.record import Verdict
 from fedassay.reports.words.metrics import COMMUNICATION, UTILITY
+from fedassay.support.adjacency import Adjacency, Unit
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 
@@ -59,6 +60,23 @@ class Scope(Frozen):
     epsilon: Literal["all", "finite"] = "all"
 
 
+class EpsilonOf(Frozen):
+    """Which epsilons the bounds on them are of; a cell whose guarantee is of another kind cannot be decided.
+
+    Attributes:
+        adjacency: The relation; None: each cell's own.
+        unit: Whose privacy; None: each cell's own.
+    """
+
+    adjacency: Adjacency | None = None
+    unit: Unit | None = None
+
+    @property
+    def words(self) -> str:
+        """What it names."""
+        return ", ".join(part.replace("_", " ") for part in (self.unit, self.adjacency) if part)
+
+
 class Requires(Frozen):
     """What a run must be, so that another one cannot be shown in its place.
 
@@ -91,6 +109,7 @@ class Policy(Frozen):
         cells: Which cells the rules are put to.
         maximum: Highest allowed value by metric; over a cell's findings the worst counts.
         minimum: Lowest allowed value by metric; likewise.
+        epsilon_of: What the bounds on epsilons (claimed, accounted, observed) are of; else of each cell's kind.
         above_majority: Whether accuracy must lie above the share of the largest class of the test records, which a
             model reaches that learned nothing.
         exact_fields: `forbidden`: nothing that the adjacency does not make public may leave exactly.
@@ -112,6 +131,7 @@ class Policy(Frozen):
     cells: Scope = Scope()
     maximum: dict[str, Bound] = Field(default_factory=dict)
     minimum: dict[str, Bound] = Field(default_factory=dict)
+    epsilon_of: EpsilonOf = EpsilonOf()
     above_majority: bool = False
     exact_fields: Literal["allowed", "forbidden"] = "allowed"
     claims: Literal["sound", "not_disproved", "any"] = "any"
@@ -209,7 +229,7 @@ def parse_policy(content: object, where: str) -> Policy:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"]) or "policy"
         if problem["type"] == "extra_forbidden":
-            inner: dict[object, type[Frozen]] = {"cells": Scope, "requires": Requires}
+            inner: dict[object, type[Frozen]] = {"cells": Scope, "requires": Requires, "epsilon_of": EpsilonOf}
             allowed = inner.get(problem["loc"][0], Policy).model_fields
             raise PlanError(f"{where}: {key}: unknown key; allowed: {', '.join(allowed)}") from None
         raise PlanError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None

@@ -20,6 +20,7 @@ from fedassay.exchange.transcript import MANIFEST, Transcript, load_transcript
 from fedassay.records.basis import KEYED, cells_digest, entry_digest, plan_digest
 from fedassay.records.digests import file_digest
 from fedassay.records.record import CellRecord, Finding, RunRecord
+from fedassay.support.epsilon import exceeds
 from fedassay.support.errors import DataError
 
 _EXCEEDS = 1 + 1e-6
@@ -188,10 +189,14 @@ def _of_claims(finding: Finding) -> bool:
 def _claims(cell: CellRecord, again: Recounted) -> Iterator[str]:
     """Findings on the claim, held against the accounting that was done again."""
     for finding in filter(_of_claims, cell.findings):
-        for name, value in (("accounted", again.claimed.epsilon), ("claimed", again.claim)):
+        claim = None if again.claim is None else again.claim.bare
+        for name, value in (("accounted", again.claimed.epsilon), ("claimed", claim)):
             metric = finding.metrics.get(name)
             if metric is not None and unlike(metric.value, value):
                 yield f"{finding.audit}: {name} is not what was released adds up to"
-        more = again.claim is not None and again.claimed.epsilon > again.claim * _EXCEEDS
+        # A claim of pure privacy is one at every delta.
+        claimed = None if again.claim is None else again.claim.at_delta(again.claimed.total.delta)
+        total = again.claimed.total
+        more = claimed is not None and claimed.kind == total.kind and exceeds(total, claimed, _EXCEEDS)
         if finding.verdict == "sound" and more:
             yield f"{finding.audit}: a claim is given as sound, and what was released adds up to more"

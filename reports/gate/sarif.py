@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -26,8 +25,9 @@ from fedassay.reports.answer.answer import answer
 from fedassay.reports.gate.judging import Outcome
 from fedassay.reports.gate.places import Place, cell_places, errors_place
 from fedassay.reports.gate.policy import Policy
+from fedassay.reports.words.claims import claims
 from fedassay.reports.words.groups import cell_name, several_deltas, several_seeds
-from fedassay.reports.words.numbers import interval, short, significant
+from fedassay.reports.words.numbers import beside, interval, significant, with_kind
 from fedassay.reports.words.verdicts import LOOKS
 from fedassay.support.text import plain_tree
 
@@ -211,14 +211,10 @@ def _taxonomy_of(taxon: str) -> str:
 def _claim(cell: CellRecord, name: str, place: Place) -> dict[str, Any]:
     privacy = cell.privacy
     kind, level = _KINDS[privacy.verdict]
-    claimed = (
-        "no claim"
-        if privacy.claimed is None or math.isinf(privacy.claimed)
-        else f"claimed {short(privacy.claimed)}"
-    )
-    accounted = "not accounted" if privacy.accounted is None else f"accounted {significant(privacy.accounted)}"
+    claimed = f"claimed {with_kind(cell.claimed)}" if claims(cell) and cell.claimed is not None else "no claim"
+    accounted = "not accounted" if cell.accounted is None else f"accounted {beside(cell.accounted, cell.asked)}"
     observed = (
-        "nothing observed" if privacy.observed is None else f"observed at least {significant(privacy.observed)}"
+        "nothing observed" if cell.observed is None else f"observed at least {beside(cell.observed, cell.asked)}"
     )
     text = f"{name}: {LOOKS[privacy.verdict].word.lower()}: {claimed}, {accounted}, {observed}."
     if privacy.reason:
@@ -228,9 +224,8 @@ def _claim(cell: CellRecord, name: str, place: Place) -> dict[str, Any]:
 
 def _exact(cell: CellRecord, name: str, place: Place) -> list[dict[str, Any]]:
     """Fields that leave exactly: errors where a finite epsilon is claimed, notes elsewhere."""
-    claims = cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
-    unbounded = cell.privacy.accounted is not None and math.isinf(cell.privacy.accounted)
-    level = "error" if claims and unbounded else "note"
+    unbounded = cell.accounted is not None and not cell.accounted.finite
+    level = "error" if claims(cell) and unbounded else "note"
     return [
         _result(
             "exact_field",
@@ -253,7 +248,7 @@ def _finding(finding: Finding, name: str, place: Place) -> dict[str, Any]:
     )
     result = _result(finding.audit, kind, level, text, place, identity)
     result["properties"] = {
-        key: f"{significant(metric.value)} {interval(metric)}".strip()
+        key: " ".join(filter(None, (significant(metric.value), interval(metric), metric.unit)))
         for key, metric in finding.metrics.items()
         if metric.value is not None
     }

@@ -6,14 +6,14 @@ noise was sized for, something that is sent beside the ledger. Only then what ad
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from fedassay.contracts.registry import judges_the_claim
 from fedassay.records.record import CellRecord
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import beside, short, with_kind
 from fedassay.reports.words.sentences import listed
+from fedassay.support.epsilon import Epsilon, exceeds
 
 _NOISE_LEVEL = 1e-3
 """p-value up to which captured messages refute that their noise is there."""
@@ -32,23 +32,25 @@ class ClaimFault:
             depends on records. `exact`: fields are sent without noise. `observed`: an attack shows more.
             `accounted`: what is sent adds up to more. `unstated`: only the record's sentence says.
         refuted: Whether the claim is disproved; it is only unsupported otherwise.
-        claimed: Its epsilon.
+        claimed: What it claims.
         fields: Names of the fields that it is about.
-        value: What was observed or accounted, or the share of the noise that was found; None where unknown.
+        shown: What was observed or accounted; None elsewhere.
+        share: Of the noise that was found; None where unknown.
         scale: Declared scale of the missing noise, the smallest.
     """
 
     kind: Fault
     refuted: bool
-    claimed: float
+    claimed: Epsilon
     fields: tuple[str, ...] = ()
-    value: float | None = None
+    shown: Epsilon | None = None
+    share: float | None = None
     scale: float | None = None
 
 
 def claims(cell: CellRecord) -> bool:
     """Whether a cell claims a finite epsilon."""
-    return cell.privacy.claimed is not None and math.isfinite(cell.privacy.claimed)
+    return cell.claimed is not None and cell.claimed.finite
 
 
 def refuted(cell: CellRecord) -> bool:
@@ -58,38 +60,42 @@ def refuted(cell: CellRecord) -> bool:
 
 def fault_of(cell: CellRecord) -> ClaimFault | None:
     """Why a cell's claim does not stand; None where it makes none, or it was not shown to be wrong."""
-    privacy = cell.privacy
-    if not claims(cell) or privacy.claimed is None:
+    privacy, claimed = cell.privacy, cell.claimed
+    if not claims(cell) or claimed is None:
         return None
-    over = privacy.accounted is not None and privacy.accounted > privacy.claimed * _ROUNDING
+    over = _more(cell.accounted, claimed, _ROUNDING)
     if privacy.verdict not in ("unsound", "unsupported") and not (privacy.verdict == "not_run" and over):
         return None
     disproved = privacy.verdict == "unsound"
     found = _on_tape(cell, disproved) or (_missing_noise(cell) if disproved else None)
     if found is not None:
         return found
-    claimed = privacy.claimed
-    if privacy.exact_fields and privacy.accounted is not None and math.isinf(privacy.accounted):
+    if privacy.exact_fields and cell.accounted is not None and not cell.accounted.finite:
         return ClaimFault("exact", disproved, claimed, privacy.exact_fields)
-    if disproved and privacy.observed is not None and privacy.observed > claimed:
-        return ClaimFault("observed", disproved, claimed, value=privacy.observed)
+    if disproved and _more(cell.observed, claimed):
+        return ClaimFault("observed", disproved, claimed, shown=cell.observed)
     if over:
-        return ClaimFault("accounted", disproved, claimed, value=privacy.accounted)
+        return ClaimFault("accounted", disproved, claimed, shown=cell.accounted)
     return ClaimFault("unstated", disproved, claimed)
+
+
+def _more(found: Epsilon | None, claimed: Epsilon, slack: float = 1.0) -> bool:
+    """Whether what was found is of the claim's kind and more than it; nothing follows from another kind."""
+    return found is not None and found.kind == claimed.kind and exceeds(found, claimed, slack)
 
 
 def _on_tape(cell: CellRecord, disproved: bool) -> ClaimFault | None:
     """A question to the run that failed, or that could not be asked where nothing else is wrong with the claim."""
     status = "failed" if disproved else "not_asked"
     answers = [answer for answer in cell.tape if answer.status == status]
-    if not answers or cell.privacy.claimed is None:
+    if not answers or cell.claimed is None:
         return None
-    if not disproved and (cell.privacy.accounted or 0.0) > cell.privacy.claimed * _ROUNDING:
+    if not disproved and _more(cell.accounted, cell.claimed, _ROUNDING):
         return None
     first = min(answers, key=lambda answer: ("noise", "sensitivity", "rest").index(answer.question))
     fields = tuple(dict.fromkeys(a.field for a in answers if a.question == first.question and a.field))
     scale = _scale(cell, fields) if first.question == "noise" else None
-    return ClaimFault(first.question, disproved, cell.privacy.claimed, fields, scale=scale)
+    return ClaimFault(first.question, disproved, cell.claimed, fields, scale=scale)
 
 
 def _missing_noise(cell: CellRecord) -> ClaimFault | None:
@@ -101,8 +107,8 @@ def _missing_noise(cell: CellRecord) -> ClaimFault | None:
         less = measured is not None and measured.high is not None and measured.high < 1
         if less or (absent is not None and absent.value is not None and absent.value <= _NOISE_LEVEL):
             share = measured.value if measured is not None and less else None
-            assert cell.privacy.claimed is not None
-            return ClaimFault("noise", True, cell.privacy.claimed, value=share, scale=_scale(cell, ()))
+            assert cell.claimed is not None
+            return ClaimFault("noise", True, cell.claimed, share=share, scale=_scale(cell, ()))
     return None
 
 
@@ -123,14 +129,15 @@ def _scale(cell: CellRecord, fields: tuple[str, ...]) -> float | None:
 
 def fault_clause(fault: ClaimFault) -> str:
     """A claim and why it does not stand, in one clause."""
-    claim = f"claims ε = {short(fault.claimed)}"
+    claim = f"claims ε = {with_kind(fault.claimed)}"
+    shown = "" if fault.shown is None else beside(fault.shown, fault.claimed)
     named = f" in {listed(name.replace('_', ' ') for name in fault.fields)}" if fault.fields else ""
     if fault.kind == "noise":
         sized = "" if fault.scale is None else f" with noise of scale {short(fault.scale)}"
         if not fault.refuted:
             return f"{claim}{sized}, but whether the noise{named} was added could not be checked"
-        if fault.value is not None and fault.value > 0.1:
-            return f"{claim}{sized}, but the messages hold only {short(100 * fault.value)} % of that noise"
+        if fault.share is not None and fault.share > 0.1:
+            return f"{claim}{sized}, but the messages hold only {short(100 * fault.share)} % of that noise"
         return f"{claim}{sized}, but the messages hold no such noise{named}"
     if fault.kind == "sensitivity":
         why = "one record moves the statistics farther than the noise was sized for"
@@ -142,11 +149,11 @@ def fault_clause(fault: ClaimFault) -> str:
         fields = listed(name.replace("_", " ") for name in fault.fields)
         return f"{claim}, but {fields} {'are' if len(fault.fields) > 1 else 'is'} sent without noise"
     if fault.kind == "observed":
-        return f"{claim}, but an attack shows at least {significant(fault.value)} (95 % bound)"
+        return f"{claim}, but an attack shows at least {shown} (95 % bound)"
     if fault.kind == "accounted":
-        if fault.value is not None and math.isinf(fault.value):
+        if fault.shown is not None and not fault.shown.finite:
             return f"{claim}, but no finite ε holds for what is sent"
-        return f"{claim}, but what is sent adds up to {significant(fault.value)}"
+        return f"{claim}, but what is sent adds up to {shown}"
     return f"{claim}, but that is {'disproved' if fault.refuted else 'not supported'}"
 
 
@@ -155,13 +162,13 @@ def claim_clause(cell: CellRecord) -> str:
     fault, privacy = fault_of(cell), cell.privacy
     if fault is not None:
         return fault_clause(fault)
-    if not claims(cell):
+    if not claims(cell) or cell.claimed is None:
         return "no privacy is claimed"
-    claimed = f"ε = {short(privacy.claimed)}"
+    claimed = f"ε = {with_kind(cell.claimed)}"
     if privacy.verdict == "sound":
-        shown = privacy.observed
-        beside = "" if shown is None else f"; an attack shows at least {significant(shown)}"
-        return f"the claim of {claimed} was not refuted{beside}"
+        shown = "" if cell.observed is None else beside(cell.observed, cell.claimed)
+        attacked = f"; an attack shows at least {shown}" if shown else ""
+        return f"the claim of {claimed} was not refuted{attacked}"
     if privacy.verdict == "inconclusive" and noise_not_measured(cell):
         return f"claims {claimed}, but whether its noise is in the messages was not measured"
     if privacy.verdict == "inconclusive":

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedassay.records.record import CellRecord, Metric, RunRecord
-from fedassay.reports.words.numbers import exact
-from fedassay.support.adjacency import Adjacency
+from fedassay.reports.words.numbers import exact, with_kind
+from fedassay.support.epsilon import Epsilon, Kind, of_kind
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,19 @@ class Group:
     Attributes:
         label: Unique label of the method entry in the plan.
         method: Registered name.
-        epsilon: Asked of the method; infinite where nothing is noised.
-        delta: Likewise.
+        asked: Of the method; infinite where nothing is noised.
         cells: One a seed, in the record's order.
     """
 
     label: str
     method: str
-    epsilon: float
-    delta: float
+    asked: Epsilon
     cells: tuple[CellRecord, ...] = field(repr=False)
 
     @property
-    def standing(self) -> tuple[Adjacency, str]:
-        """What its guarantee speaks of: the adjacency, and the unit of privacy."""
-        return self.cells[0].adjacency, self.cells[0].unit
+    def keys(self) -> tuple[str, str, float, float]:
+        """Label, method, epsilon and delta, as files for programs hold them beside `Epsilon.standing`."""
+        return self.label, self.method, self.asked.bare, self.asked.delta
 
     @property
     def name(self) -> str:
@@ -45,18 +43,24 @@ class Group:
 
 def groups(record: RunRecord) -> tuple[Group, ...]:
     """The cells of a run by method entry, epsilon and delta, in the record's order."""
-    found: dict[tuple[str, str, float, float], list[CellRecord]] = {}
+    found: dict[tuple[str, str, Epsilon], list[CellRecord]] = {}
     for cell in record.cells:
-        found.setdefault((cell.label, cell.method, cell.epsilon, cell.delta), []).append(cell)
+        found.setdefault((cell.label, cell.method, cell.asked), []).append(cell)
     return tuple(Group(*key, cells=tuple(cells)) for key, cells in found.items())
 
 
-def by_standing(items: Iterable[Group]) -> dict[tuple[Adjacency, str], tuple[Group, ...]]:
-    """Groups by what their guarantees speak of, adjacency and unit: those of different ones share no axis."""
-    found: dict[tuple[Adjacency, str], list[Group]] = {}
-    for group in items:
-        found.setdefault(group.standing, []).append(group)
-    return {standing: tuple(alike) for standing, alike in found.items()}
+GROUP_KEYS = ("label", "method", "epsilon", "delta")
+"""The names of `Group.keys`."""
+
+KIND_KEYS = ("adjacency", "unit")
+"""The names of `Epsilon.standing`."""
+
+
+def by_kind(items: Iterable[Group]) -> dict[Kind, tuple[Group, ...]]:
+    """Groups by what their guarantees are of: those of different kinds share no axis."""
+    held = tuple(items)
+    kinds = of_kind(group.asked for group in held)
+    return {kind: tuple(group for group in held if group.asked.kind == kind) for kind in kinds}
 
 
 def in_order(record: RunRecord) -> tuple[CellRecord, ...]:
@@ -79,6 +83,22 @@ def several_seeds(record: RunRecord) -> bool:
     return len({cell.seed for cell in record.cells}) > 1
 
 
+def kinds_of(asked: Iterable[tuple[str, Epsilon]]) -> list[str]:
+    """What the epsilons of a table or a figure are of, a clause a kind, where their names stand without it."""
+    names: dict[str, dict[str, None]] = {}
+    for name, epsilon in asked:
+        if epsilon.finite:
+            names.setdefault(epsilon.kind.words, {})[name] = None
+    if len(names) < 2:
+        return [f"ε: {words}" for words in names]
+    return [f"ε of {', '.join(whose)}: {words}" for words, whose in names.items()]
+
+
+def asked_words(asked: Epsilon) -> str:
+    """What a method was asked for, behind `ε =`; where that is nothing it is of no kind."""
+    return with_kind(asked, exact) if asked.finite else "∞"
+
+
 def cell_name(cell: CellRecord, delta: bool = False, seed: bool = False) -> str:
     """A cell in a few words, as errors and other formats print it.
 
@@ -87,7 +107,7 @@ def cell_name(cell: CellRecord, delta: bool = False, seed: bool = False) -> str:
         delta: Whether to add its delta.
         seed: Whether to add its seed.
     """
-    name = f"{cell.label}, ε = {exact(cell.epsilon)}"
+    name = f"{cell.label}, ε = {asked_words(cell.asked)}"
     if delta:
         name += f", δ = {exact(cell.delta)}"
     if seed:

@@ -11,6 +11,7 @@ from fedassay.records.record import CellRecord, Metric
 UTILITY = ("accuracy", "personalized_accuracy", "balanced_accuracy", "sensitivity", "specificity")
 COMMUNICATION = ("bytes_up", "bytes_down")
 PRIVACY = tuple(metric.name for metric in CLAIM)
+EPSILONS = tuple(metric.name for metric in CLAIM if metric.title.startswith(("Claimed", "Accounted", "Observed")))
 
 
 def title(name: str) -> str:

@@ -6,8 +6,10 @@ Nothing here rounds what is computed with; CSV tables hold full precision.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fedassay.records.record import Metric
+from fedassay.support.epsilon import Epsilon
 
 DASH = "–"
 """Printed for what was not measured; its reason stands in a footnote."""
@@ -60,6 +62,21 @@ def exact(value: float) -> str:
         ['10', '10⁻⁵', '1.0000001', '∞']
     """
     return short(value) if math.isinf(value) or float(f"{value:.2e}") == value else repr(value)
+
+
+def with_kind(epsilon: Epsilon, number: Callable[[float], str] = short) -> str:
+    """An epsilon with the unit and the relation that it is of: no text has one without them.
+
+    Example:
+        >>> with_kind(Epsilon(8.0, 1e-5, "add_remove", "person"))
+        '8 (person, add remove)'
+    """
+    return f"{number(epsilon.bare)} ({epsilon.kind.words})"
+
+
+def beside(epsilon: Epsilon, other: Epsilon, number: Callable[[float], str] = significant) -> str:
+    """An epsilon in a clause that has named the kind of another one: its own stands there where it differs."""
+    return number(epsilon.bare) if epsilon.kind == other.kind else with_kind(epsilon, number)
 
 
 def interval(metric: Metric, count: bool = True) -> str:

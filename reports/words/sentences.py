@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedassay.records.facts import HARMS, Harm, HarmKind, Obstacle, ObstacleKind, Thing
 from fedassay.reports.words.harms import Leak, kind_sought
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.numbers import short, significant, with_kind
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.registry import entries
 
 if TYPE_CHECKING:
@@ -101,12 +102,12 @@ def source_words(source: str | None) -> str:
 
 def who(group: Group) -> str:
     """A method entry at one epsilon, as a sentence names it."""
-    return f"{group.name} {at_epsilon(group.epsilon)}"
+    return f"{group.name} {at_epsilon(group.asked)}"
 
 
-def at_epsilon(epsilon: float) -> str:
-    """An epsilon behind a name."""
-    return "without noise" if math.isinf(epsilon) else f"at ε = {short(epsilon)}"
+def at_epsilon(asked: Epsilon) -> str:
+    """What was asked for, behind a name."""
+    return f"at ε = {with_kind(asked)}" if asked.finite else "without noise"
 
 
 def harm_clause(leak: Leak) -> str:
@@ -204,12 +205,17 @@ def open_clause(finding: Finding, obstacle: Obstacle) -> str:
     return words
 
 
-def silent_clause(findings: Sequence[Finding]) -> str:
-    """What findings without a leak may have missed: the weakest of them, by what it looked for."""
+def silent_clause(findings: Sequence[Finding], asked: Epsilon | None = None) -> str:
+    """What findings without a leak may have missed: the weakest of them, by what it looked for.
+
+    Args:
+        findings: Of one release.
+        asked: What it was asked for, which says what its epsilons are of.
+    """
     weakest = min((finding for finding in findings), key=strength, default=None)
     if weakest is None:
         return "no attack was run"
-    missed = missed_clause(weakest)
+    missed = missed_clause(weakest, asked)
     return f"no leak was found; {missed}" if missed else "no leak was found"
 
 
@@ -229,7 +235,7 @@ def strength(finding: Finding) -> tuple[int, float, int]:
     return 3, -limit.value, place
 
 
-def missed_clause(finding: Finding) -> str:
+def missed_clause(finding: Finding, asked: Epsilon | None = None) -> str:
     """What a finding without a leak may have missed, empty where it would have found the least there is."""
     sought, limit = _SOUGHT[kind_sought(finding)], finding.limit
     if limit is None:
@@ -241,6 +247,9 @@ def missed_clause(finding: Finding) -> str:
         )
     if limit.metric == "share":
         return f"{sought} of fewer than {_least(limit)} may have been missed"
+    if limit.metric == "epsilon":
+        of = "the claim's unit and relation" if asked is None else asked.kind.words
+        return f"{sought} that show no more than ε = {short(limit.value)} ({of}) may have been missed"
     if limit.metric in ("messages", "records") and limit.value <= 1:
         return ""
     return f"{sought} of fewer than {short(limit.value)} {limit.metric.replace('_', ' ')} may have been missed"

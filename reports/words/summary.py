@@ -172,6 +172,6 @@ def silence(group: Group) -> Iterator[str]:
     if unclear:
         yield from dict.fromkeys(words for _, words in sorted(unclear, key=lambda each: each[0]))
     elif silent(group):
-        yield silent_clause(silent(group))
-    elif all(cell.privacy.observed is None for cell in group.cells):
+        yield silent_clause(silent(group), group.asked)
+    elif all(cell.observed is None for cell in group.cells):
         yield "no attack was run"

@@ -119,6 +119,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
             "epsilon": "inf" if math.isinf(cell.privacy.epsilon) else cell.privacy.epsilon,
             "delta": cell.privacy.delta,
             "adjacency": cell.privacy.adjacency,
+            "unit": cell.privacy.unit,
             "seed": cell.seed,
             "estimated_seconds": found.cells[cell.key],
         }
@@ -144,7 +145,7 @@ def print_cells(scenario: Scenario, as_json: bool, device: str) -> None:
     for row, cell in zip(rows, scenario.cells, strict=True):
         seconds = found.cells[cell.key]
         about = "not estimated" if seconds is None else f"about {in_words(seconds)}"
-        say(f"  {row['cell']}  ({row['adjacency']})  {about}")
+        say(f"  {row['cell']}  ({cell.privacy.guarantee.kind.words})  {about}")
     attacks = ", ".join(attack.label for attack in scenario.attacks) or "none"
     audits = ", ".join(audit.label for audit in scenario.audits) or "none"
     say(f"attacks: {attacks}")

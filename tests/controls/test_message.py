@@ -101,6 +101,12 @@ def test_small_clients_of_fedcgs_leak(make_task: MakeTask, make_context: MakeCon
     assert share.n == 18
     assert finding.metrics["label_accuracy"].value == 1.0
     assert "records' features computed exactly" in finding.reason
+    # Every exact vector names its record, where the mean of what was sent names fewer.
+    named, of_means = finding.metrics["identified"].value, finding.baseline["identified"].value
+    assert named is not None
+    assert of_means is not None
+    assert named > 0.9
+    assert of_means < named
 
 
 def test_noise_stops_the_factorization(make_task: MakeTask, make_context: MakeContext) -> None:

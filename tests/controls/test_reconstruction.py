@@ -89,7 +89,7 @@ def _context(task: MethodInput, method: str, invert: Invert, folder: Path) -> tu
         method_key=method,
         outcome=outcome,
         view=seen,
-        accounted=Accounted(float("inf"), float("inf"), None, (), ""),
+        accounted=Accounted(*[task.privacy.guarantee.like(math.inf)] * 2, None, (), ""),
         tape=Tape(),
         replay=rerun,
         redraw=rerun,

@@ -238,6 +238,35 @@ def test_a_cell_that_crashed_says_what_it_claimed(
     work = Work(dataclasses.replace(case, entry=entry, source=_Broken()))  # type: ignore[arg-type]
     cell = (work.run() if how == "crashed" else work.lost("its worker died")).cell
     assert (cell.privacy.claimed, cell.privacy.verdict) == (claimed, "not_run")
-    assert ("the claim of epsilon 1 was not judged" in cell.privacy.reason) == (claimed is not None)
+    assert ("the claim of epsilon 1 (record, add remove) was not judged" in cell.privacy.reason) == (
+        claimed is not None
+    )
     (line,) = strip(RunRecord(plan={}, environment={}, cells=(cell,)))
     assert ("no privacy is claimed" in line.text) == (claimed is None)
+
+
+def test_an_attack_that_chooses_among_vectors_has_the_same_to_choose_from_when_it_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    plan = yaml.safe_load(PLAN) | {
+        "methods": [{"fedpft": {"components": 2, "covariance": "diag"}}],
+        "attacks": [
+            {"few_records": {"starts": 2, "sweeps": 1, "own_components": 1, "limit": 3}},
+            {"partial_reconstruction": {"share": 1.0}},
+        ],
+        "audits": [{"message": {}}],
+    }
+    scenario = resolve(parse_plan(plan, "plan"), tmp_path, "plan")
+    prepared = prepare(scenario.plan, tmp_path, 0, "cpu", SILENT)
+    case = case_of_plan(scenario, scenario.cells[0], prepared, {}, Place(tmp_path, "cpu", SILENT))
+    told: list[tuple[str, str]] = []
+
+    def watch(result: Any, context: AuditContext) -> list[Finding]:
+        if isinstance(context, AttackedContext) and result.attack == "partial_reconstruction":
+            told.append((result.notes[0], context.attack(context.view).notes[0]))
+        return []
+
+    Work(_watched(case, watch)).run()
+    ((first, again),) = told
+    assert "few_records" in first
+    assert first == again

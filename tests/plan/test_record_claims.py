@@ -50,7 +50,7 @@ def test_a_dry_run_says_what_the_claim_is_for_a_person(
     expected = epsilon_of(each * mu_of(1.0, 1e-5), 1e-5)
     said = json.loads(_printed(plan, capsys, True))["record_claims"]
     assert f"up to {each} records, and fedcgs would claim" in said
-    assert f"epsilon 1 at delta 1e-05 is epsilon {expected:.4g} for that person" in said
+    assert f"epsilon 1 at delta 1e-05 under add_remove is epsilon {expected:.4g} for that person" in said
     pair = group_pair(1.0, 1e-5, each)
     assert f"({pair.epsilon:.4g}, {pair.delta:.3g}) by itself" in said
     lines = [line for line in _printed(plan, capsys, False).splitlines() if line.startswith("warning: ")]

@@ -36,17 +36,30 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 def test_epsilon_of_a_noise_scale(run) -> None:  # type: ignore[no-untyped-def]
     ran = run("gaussian", "--sigma", "2", "--sensitivity", "1.5", "--delta", "1e-5", "--json")
     assert ran.code == 0
-    assert json.loads(ran.out) == {"epsilon": pytest.approx(epsilon_of(0.75, 1e-5)), "mu": 0.75}
+    of = {"adjacency": "add_remove", "unit": "record", "delta": 1e-5}
+    assert json.loads(ran.out) == {"epsilon": pytest.approx(epsilon_of(0.75, 1e-5)), **of, "mu": 0.75}
+
+
+def test_an_epsilon_says_what_it_is_of(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    of = ("--adjacency", "replace_one", "--unit", "person")
+    assert "epsilon: 4.37718 (person, replace one)" in run("gaussian", "--sigma", "1", "--delta", "1e-5", *of).out
+    file = tmp_path / "releases.yaml"
+    file.write_text("- {mechanism: dp_sgd, noise_multiplier: 1.1, sampling_rate: 0.05, steps: 40}\n")
+    both = [json.loads(run("compose", file, "--delta", "1e-5", "--json", *each).out) for each in ((), of)]
+    assert [each["adjacency"] for each in both] == ["add_remove", "replace_one"]
+    assert both[1]["epsilon"] > 1.2 * both[0]["epsilon"]
 
 
 def test_noise_scale_of_an_epsilon(run) -> None:  # type: ignore[no-untyped-def]
     ran = run("gaussian", "--epsilon", "1", "--sensitivity", "1.5", "--delta", "1e-5", "--json")
     found = json.loads(ran.out)
-    assert set(found) == {"sigma", "mu"}
+    assert set(found) == {"epsilon", "adjacency", "unit", "delta", "sigma", "mu"}
     assert found["sigma"] == pytest.approx(calibrate_sigma(1.0, 1e-5, 1.5))
     back = run("gaussian", "--sigma", str(found["sigma"]), "--sensitivity", "1.5", "--delta", "1e-5", "--json")
     assert json.loads(back.out)["epsilon"] == pytest.approx(1.0, rel=1e-9)
-    assert run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718\nmu: 1\n"
+    assert (
+        run("gaussian", "--sigma", "1", "--delta", "1e-5").out == "epsilon: 4.37718 (record, add remove)\nmu: 1\n"
+    )
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])

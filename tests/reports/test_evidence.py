@@ -34,7 +34,7 @@ STRICT = Policy(name="ours", maximum={"accounted": 3.0})
 
 
 def every(record: RunRecord) -> list[Release]:
-    return [release_of(record, None, group.label, group.epsilon) for group in groups(record)]
+    return [release_of(record, None, group.label, group.asked.bare) for group in groups(record)]
 
 
 def lines(release: Release) -> list[Line]:
@@ -49,7 +49,7 @@ def without(release: Release, audit: str) -> Release:
     )
     record = release.record.model_copy(update={"cells": cells})
     group = release.option.group
-    return release_of(record, release.policy, group.label, group.epsilon)
+    return release_of(record, release.policy, group.label, group.asked.bare)
 
 
 def _traced(value: Any) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ def test_registry_entries_are_of_private_releases_alone_and_traced(record: RunRe
     document = json.loads(record.to_json())
     for release in every(record):
         found = entries(release)
-        private = math.isfinite(release.option.group.epsilon)
+        private = math.isfinite(release.option.group.asked.bare)
         assert len(found) == (len(release.cells) if private else 0)
         for entry in found:
             values = _traced(entry)
@@ -274,7 +274,7 @@ def test_a_folder_without_its_statement_or_signature_is_refused(record: RunRecor
 def test_every_release_is_printed_on_two_pages(record: RunRecord, tmp_path: Path) -> None:
     release = max(every(record), key=lambda each: sum(len(line.answer) for line in lines(each)))
     group = release.option.group
-    folder = write_report(record, tmp_path, "evidence", None, None, group.label, group.epsilon)
+    folder = write_report(record, tmp_path, "evidence", None, None, group.label, group.asked.bare)
     printed = tmp_path / "evidence.pdf"
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
     source = (folder / "evidence.html").as_uri()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,9 +29,19 @@ from fedassay.reports.document.figures.svg import (
     polyline,
 )
 from fedassay.reports.document.privacy_tables import utility_over_seeds
-from fedassay.reports.words.groups import Group, by_standing, groups, labels, over_seeds
+from fedassay.reports.words.groups import (
+    GROUP_KEYS,
+    KIND_KEYS,
+    Group,
+    asked_words,
+    by_kind,
+    groups,
+    labels,
+    over_seeds,
+)
 from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
+from fedassay.support.epsilon import numbers
 
 _SELECTIONS = ("all", "oracle_all")
 _IMAGES = {"ssim": "SSIM", "psnr": "PSNR (dB)", "lpips": "LPIPS"}
@@ -109,7 +118,7 @@ def _closest(group: Group, *, name: str) -> Metric:
 
 
 def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Metric]) -> tuple[Figure, ...]:
-    """Figures against epsilon, one for every kind of neighbours and unit; none without a finite epsilon.
+    """Figures against epsilon, one for every kind that one is of; none without a finite epsilon.
 
     Args:
         record: The run.
@@ -117,40 +126,47 @@ def against_epsilon(record: RunRecord, drawn: Drawn, read: Callable[[Group], Met
         read: The value of a group with its interval.
     """
     everything = groups(record)
-    private = {group.label for group in everything if math.isfinite(group.epsilon)}
-    standings = by_standing(group for group in everything if group.label in private)
+    private = {group.label for group in everything if group.asked.finite}
+    kinds = by_kind(group for group in everything if group.asked.finite)
+    deltas = len({kind.delta for kind in kinds}) > 1
     figures = []
-    for (adjacency, unit), alike in standings.items():
-        kind = replace(
+    for kind, alike in kinds.items():
+        words = f"{kind.words}, δ = {short(kind.delta)}" if deltas else kind.words
+        own = replace(
             drawn,
-            name=f"{drawn.name}_{slug(f'{adjacency} {unit}')}",
-            title=f"{drawn.title} ({adjacency.replace('_', ' ')}, per {unit})",
+            name=f"{drawn.name}_{slug(f'{kind.adjacency} {kind.unit}' + (f' {kind.delta:g}' if deltas else ''))}",
+            title=f"{drawn.title} ({words})",
         )
         # What never makes a claim is no guarantee of another kind: it is the reference of every figure.
-        shown = [group for group in everything if group in alike or group.label not in private]
-        figures.append(_one_kind(record, drawn if len(standings) == 1 else kind, shown, read))
+        labelled = {group.label for group in alike}
+        shown = [
+            group
+            for group in everything
+            if group in alike
+            or (not group.asked.finite and (group.label in labelled or group.label not in private))
+        ]
+        figures.append(_one_kind(record, drawn if len(kinds) == 1 else own, f"ε ({words})", shown, read))
     return tuple(figure for figure in figures if figure is not None)
 
 
 def _one_kind(
-    record: RunRecord, drawn: Drawn, alike: Sequence[Group], read: Callable[[Group], Metric]
+    record: RunRecord, drawn: Drawn, axis: str, alike: Sequence[Group], read: Callable[[Group], Metric]
 ) -> Figure | None:
-    """A figure of groups whose guarantees speak of the same neighbours and unit."""
-    swept = {group.epsilon for group in alike}
+    """A figure of groups whose guarantees are of one kind, and of groups without any."""
     measured = [(group, metric) for group in alike if (metric := read(group)).value is not None]
-    finite = sorted(epsilon for epsilon in swept if math.isfinite(epsilon))
+    finite = sorted(set(numbers(group.asked for group in alike if group.asked.finite)))
     if not measured or not finite:
         return None
-    infinite = math.inf in swept
+    infinite = any(not group.asked.finite for group in alike)
     x = log_scale(finite, LEFT + 6, RIGHT - (50 if infinite else 6))
     values = [v for _, m in measured for v in (m.value, m.low, m.high) if v is not None]
     y = linear_scale(values, BOTTOM, TOP, pad=0.1)
     frame = Frame(x, y, LEFT, RIGHT, RIGHT - 10 if infinite else None)
-    out = [frame.axes("ε asked of the method", drawn.axis)]
+    out = [frame.axes(f"{axis} asked of the method", drawn.axis)]
     ends = []
     for index, label in enumerate(labels(record)):
-        line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].epsilon)
-        spots = [(frame.across(g.epsilon), frame.y(m.value), m, g) for g, m in line if m.value is not None]
+        line = sorted(((g, m) for g, m in measured if g.label == label), key=lambda pair: pair[0].asked.bare)
+        spots = [(frame.across(g.asked.bare), frame.y(m.value), m, g) for g, m in line if m.value is not None]
         band = [
             (a, frame.y(m.low), frame.y(m.high))
             for a, _, m, _ in spots
@@ -164,20 +180,20 @@ def _one_kind(
                 )
             )
         out.append(polyline([(a, b) for a, b, _, _ in spots], f"line s{index % 8}"))
-        out += [hover(_words(g, m), marker(index, a, b, hollow=math.isinf(g.epsilon))) for a, b, m, g in spots]
+        out += [hover(_words(g, m), marker(index, a, b, hollow=not g.asked.finite)) for a, b, m, g in spots]
         if spots:
             ends.append((label, index))
     out += legend(ends, LEFT, HEIGHT - 2, WIDTH)
     rows: tuple[tuple[Datum, ...], ...] = tuple(
-        (g.label, g.method, g.epsilon, g.delta, m.value, m.low, m.high, len(g.cells)) for g, m in measured
+        (*g.keys, m.value, m.low, m.high, len(g.cells), *g.asked.standing) for g, m in measured
     )
     described = "; ".join(_words(g, m) for g, m in measured) + "."
     several = any(len(g.cells) > 1 for g, _ in measured)
     note = "Lines join the mean over seeds; the band is the range over seeds." if several else drawn.single
     svg = drawing(drawn.name, WIDTH, HEIGHT + extra_height(ends, WIDTH), drawn.title, described, out)
-    columns = ("label", "method", "epsilon", "delta", drawn.column, "low", "high", "seeds")
+    columns = (*GROUP_KEYS, drawn.column, "low", "high", "seeds", *KIND_KEYS)
     return Figure(drawn.name, drawn.title, described, svg, columns, rows, note=note)
 
 
 def _words(group: Group, metric: Metric) -> str:
-    return f"{group.label} at ε = {short(group.epsilon)}: {significant(metric.value)}"
+    return f"{group.label} at ε = {asked_words(group.asked)}: {significant(metric.value)}"

@@ -2,13 +2,12 @@
 
 The lower wall is what an attack showed (observed), the upper wall what the ledger adds up to
 (accounted); the claim should stand at the upper wall or beyond it, and no observation to its right.
-Guarantees that speak of different neighbours or units are not comparable: each kind has an axis of its own.
+Guarantees of unlike kinds (neighbours, unit, delta) are not comparable: each kind has an axis of its own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedassay.records.record import RunRecord, Verdict
@@ -26,9 +25,18 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.words.claims import refuted
-from fedassay.reports.words.groups import Group, by_standing, groups, several_deltas
-from fedassay.reports.words.numbers import short, significant
+from fedassay.reports.words.groups import (
+    GROUP_KEYS,
+    KIND_KEYS,
+    Group,
+    asked_words,
+    by_kind,
+    groups,
+    several_deltas,
+)
+from fedassay.reports.words.numbers import beside, short
 from fedassay.reports.words.verdicts import LOOKS, worst
+from fedassay.support.epsilon import Epsilon, Kind, largest, numbers
 
 _ROW, _ROW_NARROW = 36, 46
 """Height of a row; a narrow one has its words above its marks."""
@@ -42,11 +50,17 @@ class Walls:
     """The numbers of one row; None where not measured, infinite where unbounded."""
 
     group: Group
-    claimed: float | None
-    accounted: float | None
-    observed: float | None
+    claimed: Epsilon | None
+    accounted: Epsilon | None
+    observed: Epsilon | None
     mu: float | None
     verdict: Verdict
+
+    @property
+    def drawn(self) -> list[Epsilon]:
+        """What stands on the axis of the group's kind; a claim of another kind does not."""
+        known = (self.claimed, self.accounted, self.observed)
+        return [each for each in known if each is not None and each.kind == self.group.asked.kind]
 
     @property
     def ceiling(self) -> float | None:
@@ -64,7 +78,7 @@ def epsilons(record: RunRecord, chosen: Sequence[Group] | None = None, name: str
     """
     panels = _panels([_walls(group) for group in (groups(record) if chosen is None else chosen)])
     rows = [row for _, alike in panels for row in alike]
-    if not _finite(rows):
+    if not any(_finite(alike) for _, alike in panels):
         return None
     title = "Claimed, accounted and observed epsilon"
     deltas = several_deltas(record)
@@ -85,103 +99,88 @@ def epsilons(record: RunRecord, chosen: Sequence[Group] | None = None, name: str
         note += f" Ceiling (beside the plot on wide screens, in the table everywhere): {EXPLAINED}"
     data = tuple(
         (
-            row.group.label,
-            row.group.method,
-            row.group.epsilon,
-            row.group.delta,
-            row.claimed,
-            row.accounted,
-            row.observed,
+            *row.group.keys,
+            *(None if each is None else each.bare for each in (row.claimed, row.accounted, row.observed)),
             row.mu,
             row.ceiling,
             row.verdict,
-            *row.group.standing,
+            *row.group.asked.standing,
         )
         for row in rows
     )
     columns = (
-        "label",
-        "method",
-        "epsilon",
-        "delta",
+        *GROUP_KEYS,
         "claimed",
         "accounted",
         "observed",
         "mu",
         "ceiling",
         "verdict",
-        "adjacency",
-        "unit",
+        *KIND_KEYS,
     )
     return Figure(name, title, described, drawn[0], columns, data, narrow=drawn[1], note=note)
 
 
 def _finite(rows: Sequence[Walls]) -> list[float]:
-    """Everything that stands on an axis."""
-    return [
-        value
-        for row in rows
-        for value in (row.claimed, row.accounted, row.observed)
-        if value is not None and math.isfinite(value) and value > 0
-    ]
+    """Everything that stands on an axis, which is of one kind."""
+    return [value for value in numbers(each for row in rows for each in row.drawn if each.finite) if value > 0]
 
 
 def _panels(rows: Sequence[Walls]) -> list[tuple[str, list[Walls]]]:
-    """Rows that share an axis, with what their guarantees speak of; nothing is said where all do.
+    """Rows that share an axis, with what its epsilons are of.
 
-    What never asks for a finite epsilon guarantees nothing, whatever its neighbours: it stands in the first panel.
+    What has no finite epsilon guarantees nothing, whatever its neighbours: it stands with the first of its label,
+    or else in the first panel.
     """
-    private = {row.group.label for row in rows if math.isfinite(row.group.epsilon)}
-    standings = list(by_standing(row.group for row in rows if row.group.label in private))
-    if len(standings) < 2:
-        return [("", list(rows))]
+    kinds = list(by_kind(row.group for row in rows if row.group.asked.finite or any(e.finite for e in row.drawn)))
+    first = {row.group.label: row.group.asked.kind for row in reversed(rows) if row.group.asked.kind in kinds}
+    found: dict[Kind, list[Walls]] = {kind: [] for kind in kinds}
+    for row in rows:
+        own = row.group.asked.kind
+        at = own if own in found else first.get(row.group.label, kinds[0] if kinds else own)
+        found.setdefault(at, []).append(row)
+    deltas = len({kind.delta for kind in kinds}) > 1
     return [
-        (
-            f"{adjacency.replace('_', ' ')}, per {unit}",
-            [
-                row
-                for row in rows
-                if (row.group.standing if row.group.label in private else standings[0]) == (adjacency, unit)
-            ],
-        )
-        for adjacency, unit in standings
+        (f"{kind.words}, δ = {short(kind.delta)}" if deltas else kind.words, alike)
+        for kind, alike in found.items()
     ]
 
 
 def _height(panels: Sequence[tuple[str, list[Walls]]], row: float) -> float:
-    return sum((_PANEL if named else 0) + _TOP + row * len(rows) for named, rows in panels)
+    return sum((_PANEL if len(panels) > 1 else 0) + _TOP + row * len(rows) for _, rows in panels)
 
 
 def _walls(group: Group) -> Walls:
-    def largest(name: str) -> float | None:
-        values = [getattr(cell.privacy, name) for cell in group.cells]
-        return max((value for value in values if value is not None), default=None)
-
-    claimed = largest("claimed")
+    claimed = largest(cell.claimed for cell in group.cells)
     # What a disproved claim adds up to bounds nothing, and no ceiling follows from it.
     stands = not any(refuted(cell) for cell in group.cells)
     return Walls(
         group,
-        None if claimed is None or math.isinf(claimed) else claimed,
-        largest("accounted") if stands else None,
-        largest("observed"),
-        largest("mu") if stands else None,
+        claimed if claimed is not None and claimed.finite else None,
+        largest(cell.accounted for cell in group.cells) if stands else None,
+        largest(cell.observed for cell in group.cells),
+        max((cell.privacy.mu for cell in group.cells if cell.privacy.mu is not None), default=None)
+        if stands
+        else None,
         worst(cell.privacy.verdict for cell in group.cells),
     )
 
 
 def _described(row: Walls, deltas: bool) -> str:
-    claimed = "nothing claimed" if row.claimed is None else f"claimed {short(row.claimed)}"
+    own = row.group.asked
+    claimed = "nothing claimed" if row.claimed is None else f"claimed {beside(row.claimed, own, short)}"
     accounted = "not accounted" if row.verdict != "unsound" else "what is accounted does not hold"
     if row.accounted is not None:
-        accounted = "unbounded" if math.isinf(row.accounted) else f"accounted {significant(row.accounted)}"
-    observed = "nothing observed" if row.observed is None else f"observed at least {significant(row.observed)}"
-    return f"{_label(row.group, deltas)}: {claimed}, {accounted}, {observed}; {LOOKS[row.verdict].word.lower()}."
+        accounted = f"accounted {beside(row.accounted, own)}" if row.accounted.finite else "unbounded"
+    observed = "nothing observed" if row.observed is None else f"observed at least {beside(row.observed, own)}"
+    label = _label(row.group, deltas, asked_words)
+    return f"{label}: {claimed}, {accounted}, {observed}; {LOOKS[row.verdict].word.lower()}."
 
 
-def _label(group: Group, deltas: bool) -> str:
-    words = f"{group.label}, ε = {short(group.epsilon)}"
-    return f"{words}, δ = {short(group.delta)}" if deltas else words
+def _label(group: Group, deltas: bool, say: Callable[[Epsilon], str] = lambda asked: short(asked.bare)) -> str:
+    """A row's name; its panel says what its epsilon is of."""
+    words = f"{group.label}, ε = {say(group.asked)}"
+    return f"{words}, δ = {short(group.asked.delta)}" if deltas else words
 
 
 def _body(panels: Sequence[tuple[str, list[Walls]]], width: float, deltas: bool) -> list[str]:
@@ -191,17 +190,17 @@ def _body(panels: Sequence[tuple[str, list[Walls]]], width: float, deltas: bool)
     right = width - (36 if wide else 16) - (110 if ceilings and wide else 0)
     out, top = [], 0.0
     for named, rows in panels:
-        if named:
+        if len(panels) > 1:
             out.append(text(0, top + 18, f"Neighbours: {named}", "axis-title"))
             top += _PANEL
-        out += _panel(rows, _Box(top + _TOP, left, right, width, wide, ceilings), deltas)
+        out += _panel(rows, _Box(top + _TOP, left, right, width, wide, ceilings, named), deltas)
         top += _TOP + (_ROW if wide else _ROW_NARROW) * len(rows)
     return [*out, _legend(left if wide else 0, top + 34, wide)]
 
 
 @dataclass(frozen=True)
 class _Box:
-    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing."""
+    """Where a panel stands: the top of its rows, the ends of its axis, the width of the drawing; what it is of."""
 
     top: float
     left: float
@@ -209,6 +208,7 @@ class _Box:
     width: float
     wide: bool
     ceilings: bool
+    named: str
 
     @property
     def row(self) -> float:
@@ -250,7 +250,7 @@ def _axis(scale: Scale, box: _Box, bottom: float) -> str:
     out += [
         tag("line", x1=box.infinity, x2=box.infinity, y1=box.top - 4, y2=bottom, class_="grid"),
         text(box.infinity, box.top - 9, "∞", "tick infinity", "middle"),
-        text(box.left, box.top - 28, "ε", "axis-title"),
+        text(box.left, box.top - 28, f"ε ({box.named})", "axis-title"),
         *(axis_break(box.left, box.right, middle, y) for y in (box.top - 4, bottom)),
     ]
     return "".join(out)
@@ -260,10 +260,10 @@ def _row(row: Walls, scale: Scale, box: _Box, top: float, deltas: bool) -> str:
     look = LOOKS[row.verdict]
     y = top + (box.row / 2 if box.wide else 31)
 
-    def at(value: float) -> float:
-        if math.isinf(value):
+    def at(value: Epsilon) -> float:
+        if not value.finite:
             return box.infinity
-        return max(scale(value), box.left) if value > 0 else box.left
+        return max(scale(value.bare), box.left) if value.bare > 0 else box.left
 
     label = _label(row.group, deltas)
     verdict = f"{look.mark} {look.word}" if row.claimed is not None else "no claim"
@@ -275,19 +275,22 @@ def _row(row: Walls, scale: Scale, box: _Box, top: float, deltas: bool) -> str:
             text(0, top + 15, label, "row-label"),
             text(box.width, top + 15, verdict, f"row-verdict tone-{tone}", "end"),
         ]
-    if row.accounted is not None or row.observed is not None:
-        low = at(row.observed) if row.observed is not None else box.left
-        high = at(row.accounted) if row.accounted is not None else box.right
-        bar = f"bar tone-{tone}" + (" open" if row.observed is None else "")
+    claimed, accounted, observed = (
+        each if each in row.drawn else None for each in (row.claimed, row.accounted, row.observed)
+    )
+    if accounted is not None or observed is not None:
+        low = at(observed) if observed is not None else box.left
+        high = at(accounted) if accounted is not None else box.right
+        bar = f"bar tone-{tone}" + (" open" if observed is None else "")
         out.append(tag("rect", x=min(low, high), y=y - 5, width=abs(high - low), height=10, class_=bar))
-    if row.observed is not None:
-        x = at(row.observed)
+    if observed is not None:
+        x = at(observed)
         out.append(polygon([(x - 10, y - 8), (x, y), (x - 10, y + 8)], "mark observed"))
-    if row.accounted is not None:
-        x = at(row.accounted)
+    if accounted is not None:
+        x = at(accounted)
         out.append(polygon([(x + 10, y - 8), (x, y), (x + 10, y + 8)], "mark accounted"))
-    if row.claimed is not None:
-        x = at(row.claimed)
+    if claimed is not None:
+        x = at(claimed)
         out.append(tag("line", x1=x, x2=x, y1=y - 12, y2=y + 12, class_="claimed"))
     if row.ceiling is not None and box.ceilings and box.wide:
         out += [

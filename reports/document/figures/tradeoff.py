@@ -27,7 +27,8 @@ from fedassay.reports.document.figures.svg import (
 )
 from fedassay.reports.document.leakage import MEASURES, Measure
 from fedassay.reports.document.privacy_tables import leakage_over_seeds, utility_over_seeds
-from fedassay.reports.words.groups import Group, groups, labels
+from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, kinds_of, labels
+from fedassay.reports.words.naming import slug
 from fedassay.reports.words.numbers import short, significant
 from fedassay.reports.words.sentences import listed
 
@@ -60,17 +61,33 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 def privacy_utility(record: RunRecord) -> tuple[Figure, ...]:
     """One plot per leakage measure that some cell has."""
-    figures = [_against(record, measure) for measure in MEASURES]
+    figures = [figure for measure in MEASURES for figure in _of_measure(record, measure)]
     return tuple(figure for figure in figures if figure is not None)
 
 
-def _against(record: RunRecord, measure: Measure) -> Figure | None:
+def _of_measure(record: RunRecord, measure: Measure) -> list[Figure | None]:
+    """One figure; of epsilons one for every kind that they are of."""
+    if measure.of_findings:
+        return [_against(record, measure, groups(record))]
+    # What was observed is of the kind of the claim that it was held against.
+    kinds: dict[str, list[Group]] = {}
+    for group in groups(record):
+        kinds.setdefault(leakage_over_seeds(group, measure.name).unit, []).append(group)
+    absent = kinds.pop("", [])
+    return [
+        _against(record, measure, [*alike, *absent], unit, several=len(kinds) > 1) for unit, alike in kinds.items()
+    ]
+
+
+def _against(
+    record: RunRecord, measure: Measure, chosen: Sequence[Group], unit: str = "", several: bool = False
+) -> Figure | None:
     measured: list[tuple[Group, Metric, Metric]] = []
     absent: list[str] = []
-    for group in groups(record):
+    for group in chosen:
         leak, accuracy = leakage_over_seeds(group, measure.name), utility_over_seeds(group, "accuracy")
         if leak.value is None or accuracy.value is None or not math.isfinite(leak.value):
-            absent.append(f"{group.label} {short(group.epsilon)}")
+            absent.append(f"{group.label} {asked_words(group.asked)}")
         else:
             measured.append((group, leak, accuracy))
     if not measured:
@@ -80,20 +97,17 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
         Point(group, leak, accuracy, front)
         for (group, leak, accuracy), front in zip(measured, pareto(pairs), strict=True)
     ]
-    name = f"accuracy_{measure.name}"
+    name = f"accuracy_{measure.name}" + (f"_{slug(unit)}" if several else "")
     axis = measure.title if measure.title[1].isupper() else measure.title[0].lower() + measure.title[1:]
-    title = f"Accuracy against {axis}"
-    best = ", ".join(f"{p.group.label} at ε = {short(p.group.epsilon)}" for p in points if p.front)
+    title = f"Accuracy against {axis}" + (f" ({unit})" if unit else "")
+    best = ", ".join(f"{p.group.label} at ε = {asked_words(p.group.asked)}" for p in points if p.front)
     told = "; ".join(map(_words, points))
     note = measure.definition
     if absent:
         note += f" Not placed, since not measured or unbounded (the table says why): {listed(absent, limit=6)}."
     rows: tuple[tuple[Datum, ...], ...] = tuple(
         (
-            p.group.label,
-            p.group.method,
-            p.group.epsilon,
-            p.group.delta,
+            *p.group.keys,
             p.leak.value,
             p.leak.low,
             p.leak.high,
@@ -101,14 +115,12 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
             p.accuracy.low,
             p.accuracy.high,
             "yes" if p.front else "no",
+            *p.group.asked.standing,
         )
         for p in points
     )
     columns = (
-        "label",
-        "method",
-        "epsilon",
-        "delta",
+        *GROUP_KEYS,
         measure.name,
         f"{measure.name}_low",
         f"{measure.name}_high",
@@ -116,20 +128,26 @@ def _against(record: RunRecord, measure: Measure) -> Figure | None:
         "accuracy_low",
         "accuracy_high",
         "pareto",
+        *KIND_KEYS,
     )
     description = f"{told}. On the Pareto front: {best}."
-    svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure))
+    kinds = kinds_of((p.group.label, p.group.asked) for p in points)
+    note += "".join(f" {words[:1].upper()}{words[1:]}." for words in kinds)
+    leaks = f"{measure.title} ({unit})" if unit else measure.title
+    svg = drawing(name, WIDTH, HEIGHT, title, description, _scatter(record, points, measure, leaks, kinds))
     return Figure(name, title, description, svg, columns, rows, note=note)
 
 
 def _words(point: Point) -> str:
     return (
-        f"{point.group.label} at ε = {short(point.group.epsilon)}: {significant(point.leak.value)}, accuracy "
+        f"{point.group.label} at ε = {asked_words(point.group.asked)}: {significant(point.leak.value)}, accuracy "
         f"{significant(point.accuracy.value)}"
     )
 
 
-def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> list[str]:
+def _scatter(
+    record: RunRecord, points: Sequence[Point], measure: Measure, axis: str, kinds: Sequence[str]
+) -> list[str]:
     leaks = [
         v for p in points for v in (p.leak.value, p.leak.low, p.leak.high) if v is not None and math.isfinite(v)
     ]
@@ -138,7 +156,7 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
     x = linear_scale(leaks, LEFT, RIGHT, include=[zero])
     frame = Frame(x, linear_scale(good, BOTTOM, TOP, pad=0.12))
     out = [
-        frame.axes(f"{measure.title} →  leaks more", "Accuracy"),
+        frame.axes(f"{axis} →  leaks more", "Accuracy"),
         tag("line", x1=x(zero), x2=x(zero), y1=TOP, y2=BOTTOM, class_="zero"),
     ]
     front = sorted((p.leak.value or 0.0, p.accuracy.value or 0.0) for p in points if p.front)
@@ -165,16 +183,16 @@ def _scatter(record: RunRecord, points: Sequence[Point], measure: Measure) -> li
             out.append(tag("line", x1=cx, x2=cx, y1=low, y2=high, class_=f"whisker s{index % 8}"))
         if point.front:
             out.append(tag("circle", cx=cx, cy=cy, r=9, class_="front-ring"))
-        out.append(hover(_words(point), marker(index, cx, cy, hollow=math.isinf(point.group.epsilon))))
+        out.append(hover(_words(point), marker(index, cx, cy, hollow=not point.group.asked.finite)))
         taken.append((cx - 8, cx + 8, cy + 3.5))
-        epsilon = "∞" if math.isinf(point.group.epsilon) else short(point.group.epsilon)
-        words.append((f"{point.group.label} {epsilon}", cx, cy))
+        # Below the plot and in its note stands what the numbers are of.
+        words.append((f"{point.group.label} {short(point.group.asked.bare)}", cx, cy))
     # Labels come last, so that no mark and no whisker runs across them.
     return [
         *out,
         *(_placed(*each, taken) for each in words),
         tag("circle", cx=LEFT + 6, cy=HEIGHT - 8, r=6, class_="front-ring"),
-        text(LEFT + 18, HEIGHT - 4, "Pareto front; hollow: ε = ∞", "tick"),
+        text(LEFT + 18, HEIGHT - 4, "; ".join(["Pareto front", "hollow: ε = ∞", *kinds]), "tick"),
     ]
 
 

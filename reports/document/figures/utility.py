@@ -18,7 +18,7 @@ from fedassay.reports.document.figures.svg import (
     text,
 )
 from fedassay.reports.document.privacy_tables import bytes_over_seeds
-from fedassay.reports.words.groups import Group, groups, labels
+from fedassay.reports.words.groups import GROUP_KEYS, KIND_KEYS, Group, asked_words, groups, labels
 from fedassay.reports.words.numbers import short, size
 
 _LABEL = 52.0
@@ -40,7 +40,7 @@ def bytes_up(record: RunRecord) -> Figure | None:
     for index, ((label, value), alike) in enumerate(merged.items()):
         y = 16 + index * step
         shared = len([key for key in merged if key[0] == label]) == 1
-        words = label if shared else f"{label}, ε = {', '.join(short(group.epsilon) for group in alike)}"
+        words = label if shared else f"{label}, ε = {', '.join(asked_words(group.asked) for group in alike)}"
         out += [
             text(0, y + 4, words, "point-label"),
             hover(
@@ -64,15 +64,15 @@ def bytes_up(record: RunRecord) -> Figure | None:
             text(scale(tick), bottom + 9, words, "tick", "middle"),
         ]
     title = "Bytes up"
-    described = "; ".join(f"{g.label} at ε = {short(g.epsilon)}: {size(m.value)}" for g, m in rows) + "."
+    described = "; ".join(f"{g.label} at ε = {asked_words(g.asked)}: {size(m.value)}" for g, m in rows) + "."
     svg = drawing("bytes_up", WIDTH, bottom + 20, title, described, out)
-    data: tuple[tuple[Datum, ...], ...] = tuple((g.label, g.method, g.epsilon, g.delta, m.value) for g, m in rows)
+    data: tuple[tuple[Datum, ...], ...] = tuple((*g.keys, m.value, *g.asked.standing) for g, m in rows)
     return Figure(
         "bytes_up",
         title,
         described,
         svg,
-        ("label", "method", "epsilon", "delta", "bytes_up"),
+        (*GROUP_KEYS, "bytes_up", *KIND_KEYS),
         data,
         note="Sent by all clients together, as serialized; logarithmic axis.",
     )

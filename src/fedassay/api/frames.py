@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedassay.records.record import CellRecord, Finding, Metric, RunRecord
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.extras import optional
 
 if TYPE_CHECKING:
@@ -18,22 +19,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_KEYS = ("cell", "label", "method", "epsilon", "delta", "seed")
+_CELL = ("cell", "label", "method", "epsilon", "delta")
+_KEYS = (*_CELL, "adjacency", "unit", "seed")
 CELLS = (
     *_KEYS,
-    *(
-        "adjacency",
-        "unit",
-        "answer",
-        "worst",
-        "verdict",
-        "claimed",
-        "accounted",
-        "observed",
-        "mu",
-        "exact_fields",
-        "reason",
-    ),
+    *("answer", "worst", "verdict", "claimed", "accounted", "observed", "mu", "exact_fields", "reason"),
     *("accuracy", "bytes_up", "bytes_down", "seconds", "params"),
 )
 FINDINGS = (
@@ -47,7 +37,7 @@ METRICS = (
     *("metric", "value", "low", "high", "n", "measured_in", "reason", "baseline", "baseline_low", "baseline_high"),
 )
 LEDGER = (
-    *_KEYS,
+    *(*_CELL, "epsilon_adjacency", "epsilon_unit", "seed"),
     *("field", "kind", "direction", "messages", "shape", "dtype", "bytes", "mechanism", "exact", "secure"),
     *("adjacency", "unit", "group", "sensitivity_low", "sensitivity_high", "noise_low", "noise_high", "note"),
 )
@@ -92,14 +82,10 @@ def cell_rows(record: RunRecord) -> Iterator[Row]:
         privacy, word = cell.privacy, words[id(cell)]
         yield {
             **_keys(number, cell),
-            "adjacency": cell.adjacency,
-            "unit": cell.unit,
             "answer": word,
             "worst": worst(verdicts_of(cell)),
             "verdict": privacy.verdict,
-            "claimed": _number(privacy.claimed),
-            "accounted": _number(privacy.accounted),
-            "observed": _number(privacy.observed),
+            **{name: _bare(found) for name, found in _epsilons(cell).items()},
             "mu": _number(privacy.mu),
             "exact_fields": privacy.exact_fields,
             "reason": privacy.reason,
@@ -157,7 +143,7 @@ def ledger_rows(record: RunRecord) -> Iterator[Row]:
         for field in cell.ledger:
             sensitivity, noise = field.sensitivity or (math.nan,) * 2, field.noise_scale or (math.nan,) * 2
             yield {
-                **_keys(number, cell),
+                **_keys(number, cell, "epsilon_"),
                 "field": field.field,
                 "kind": field.kind,
                 "direction": field.direction,
@@ -189,15 +175,29 @@ def coverage_rows(record: RunRecord) -> Iterator[Row]:
 _NOTHING = Metric(value=None)
 
 
-def _keys(number: int, cell: CellRecord) -> Row:
+def _keys(number: int, cell: CellRecord, before: str = "") -> Row:
+    """What names a cell; fields of a ledger have a relation and a unit of their own, from which its are apart."""
     return {
         "cell": number,
         "label": cell.label,
         "method": cell.method,
-        "epsilon": cell.epsilon,
+        "epsilon": cell.asked.bare,
         "delta": cell.delta,
+        f"{before}adjacency": cell.adjacency,
+        f"{before}unit": cell.unit,
         "seed": cell.seed,
     }
+
+
+def _epsilons(cell: CellRecord) -> dict[str, Epsilon | None]:
+    """The three epsilons of a cell; one that is not of the row's kind has no place in it."""
+    held = {"claimed": cell.claimed, "accounted": cell.accounted, "observed": cell.observed}
+    own = cell.asked.kind
+    return {name: found if found is not None and found.kind == own else None for name, found in held.items()}
+
+
+def _bare(found: Epsilon | None) -> float:
+    return math.nan if found is None else found.bare
 
 
 def _findings(record: RunRecord) -> Iterator[tuple[Row, Finding]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedassay.records.record import RunRecord
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError
 from fedassay.support.extras import optional
 
@@ -35,7 +36,8 @@ class Plots:
         """Accuracy against observed leakage: one point a release, the Pareto front as a staircase.
 
         Args:
-            measure: `ssim_gain`, `auc` or `observed`; None: the first that some release has.
+            measure: `ssim_gain`, `auc` or `observed`, with the kind behind it where epsilons of several were
+                observed; None: the first that some release has.
             ax: What to draw on; None: a new figure.
 
         Raises:
@@ -44,6 +46,7 @@ class Plots:
         """
         from fedassay.reports.document.figures.tradeoff import privacy_utility
         from fedassay.reports.document.leakage import MEASURES
+        from fedassay.reports.words.groups import GROUP_KEYS
 
         drawn = {figure.name.removeprefix("accuracy_"): figure for figure in privacy_utility(self.record)}
         name = measure or next(iter(drawn), "")
@@ -52,14 +55,14 @@ class Plots:
                 f"plot.tradeoff: no release has {name or 'measured leakage'} and an accuracy; "
                 f"allowed: {', '.join(drawn) or 'a run whose attacks were conclusive'}"
             )
-        rows = _rows(drawn[name])
+        rows, column = _rows(drawn[name]), drawn[name].columns[len(GROUP_KEYS)]
         ax = _axes(ax, "plot.tradeoff")
         for number, label in enumerate(dict.fromkeys(row["label"] for row in rows)):
             mine = [row for row in rows if row["label"] == label]
             ax.errorbar(
-                [row[name] for row in mine],
+                [row[column] for row in mine],
                 [row["accuracy"] for row in mine],
-                xerr=_whiskers(mine, name),
+                xerr=_whiskers(mine, column),
                 yerr=_whiskers(mine, "accuracy"),
                 fmt="o",
                 color=f"C{number % 10}",
@@ -67,27 +70,35 @@ class Plots:
                 label=label,
             )
         for row in rows:
-            words = "∞" if math.isinf(row["epsilon"]) else f"{row['epsilon']:g}"
-            ax.annotate(
-                f"ε = {words}", (row[name], row["accuracy"]), (6, 5), textcoords="offset points", fontsize="small"
-            )
-        front = sorted((row[name], row["accuracy"]) for row in rows if row["pareto"] == "yes")
+            place = (row[column], row["accuracy"])
+            ax.annotate(_asked(row), place, (6, 5), textcoords="offset points", fontsize="small")
+        front = sorted((row[column], row["accuracy"]) for row in rows if row["pareto"] == "yes")
         ax.step(*zip(*front, strict=True), where="post", color="0.6", zorder=0, label="Pareto front")
-        axis = next(item.title for item in MEASURES if item.name == name)
+        axis = next(item.title for item in MEASURES if item.name == column)
         ax.set(xlabel=f"{axis} (more: leaks more)", ylabel="accuracy", title=drawn[name].title)
         ax.legend()
         return ax
 
-    def epsilon(self, ax: Axes | None = None) -> Axes:
+    def epsilon(self, ax: Axes | None = None, of: str | None = None) -> Axes:
         """Claimed, accounted and observed epsilon, one row a release; unbounded ones beyond the dotted line.
 
+        Args:
+            ax: What to draw on; None: a new figure.
+            of: The kind that is drawn, such as `record, add remove`, for kinds share no axis; None: the only one.
+
         Raises:
-            DataError: Nothing finite was claimed, accounted or observed.
+            DataError: Nothing finite was claimed, accounted or observed, or there are several kinds.
             MissingExtraError: matplotlib is not installed.
         """
         from fedassay.reports.document.figures.epsilons import epsilons
+        from fedassay.reports.words.groups import by_kind, groups
 
-        figure = epsilons(self.record)
+        every = groups(self.record)
+        kinds = {kind.words: alike for kind, alike in by_kind(g for g in every if g.asked.finite).items()}
+        if of not in {None, *kinds} or (of is None and len(kinds) > 1):
+            given = "several kinds of epsilon share no axis" if of is None else f"of: given {of!r}"
+            raise DataError(f"plot.epsilon: {given}; allowed for of: {'; '.join(kinds)}")
+        figure = epsilons(self.record, kinds[of] if of is not None else every)
         if figure is None:
             raise DataError("plot.epsilon: no cell claims, accounts or observes a finite epsilon")
         rows, marks = _rows(figure), (("claimed", "|", 14), ("accounted", "<", 7), ("observed", ">", 7))
@@ -115,10 +126,10 @@ class Plots:
             )
         ax.axvline(max(finite) * _EDGE**0.5, color="0.7", linestyle=":")
         ax.text(edge, 1.01, "∞", transform=ax.get_xaxis_transform(), ha="center", va="bottom")
-        names = [f"{row['label']}, ε = {row['epsilon']:g}".replace("inf", "∞") for row in rows]
+        names = [f"{row['label']}, {_asked(row)}" for row in rows]
         ax.set_yticks(range(len(rows)), names)
         ax.invert_yaxis()
-        ax.set(xscale="log", xlabel="ε")
+        ax.set(xscale="log", xlabel=f"ε ({of or next(iter(kinds), 'nothing finite was asked for')})")
         ax.set_title(figure.title, pad=24)
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(marks), frameon=False)
         return ax
@@ -135,6 +146,7 @@ class Plots:
             MissingExtraError: matplotlib is not installed.
         """
         from fedassay.reports.document.series import ROC, finite, numbers
+        from fedassay.reports.words.groups import asked_words
 
         held = [
             (cell, finding, finding.series[ROC])
@@ -150,7 +162,7 @@ class Plots:
             false, true = ([value or 0.0 for value in numbers(series, name)] for name in ("fpr", "tpr"))
             where = "" if finding.source is None else f", {finding.source}"
             seed = "" if cell.seed is None else f", seed {cell.seed}"
-            name = f"{cell.label}, ε = {cell.epsilon:g}{where}{seed}".replace("inf", "∞")
+            name = f"{cell.label}, ε = {asked_words(cell.asked)}{where}{seed}"
             ax.plot(false, true, color=f"C{number % 10}", label=name)
             low, high = (finite(numbers(series, f"tpr_{side}")) for side in ("low", "high"))
             if len(low) == len(high) == len(false):
@@ -178,6 +190,13 @@ def _axes(ax: Axes | None, what: str) -> Axes:
 
 def _rows(figure: Figure) -> list[dict[str, Any]]:
     return [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+
+
+def _asked(row: dict[str, Any]) -> str:
+    """What a release was asked for, with what that is of."""
+    from fedassay.reports.words.groups import asked_words
+
+    return f"ε = {asked_words(Epsilon(row['epsilon'], row['delta'], row['adjacency'], row['unit']))}"
 
 
 def _whiskers(rows: list[dict[str, Any]], name: str) -> list[list[float]]:

@@ -214,7 +214,7 @@ def _without_entries(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def _title(cell: CellRecord) -> str:
     seed = "" if cell.seed is None else f", seed {cell.seed}"
-    return f"{cell.label}, epsilon {cell.epsilon:g}, delta {cell.delta:g}{seed}"
+    return f"{cell.label}, epsilon {cell.asked}, delta {cell.delta:g}{seed}"
 
 
 def _tags(cell: CellRecord) -> dict[str, Any]:
@@ -223,9 +223,11 @@ def _tags(cell: CellRecord) -> dict[str, Any]:
     return {
         "fedassay.verdict": cell.privacy.verdict,
         "fedassay.reason": cell.privacy.reason,
-        "fedassay.claimed": cell.privacy.claimed,
-        "fedassay.accounted": cell.privacy.accounted,
-        "fedassay.observed": cell.privacy.observed,
+        **{
+            f"fedassay.{name}": None if found is None else str(found)
+            for name in ("claimed", "accounted", "observed")
+            for found in [getattr(cell, name)]
+        },
         "fedassay.exact_fields": ", ".join(cell.privacy.exact_fields),
         **{f"fedassay.findings.{verdict}": number for verdict, number in verdicts.items()},
     }

@@ -19,6 +19,22 @@ SSIM_GAIN = MetricFacts(
     "SSIM above the baseline's, paired by target; above 0 is leakage.",
     worse="higher",
 )
+IDENTIFIED = (
+    MetricFacts(
+        "identified",
+        "Identified",
+        "Of what came back, how many lie nearer to a record of their sender than to any other.",
+        worse="higher",
+    ),
+    MetricFacts(
+        "identified_in_ten",
+        "Identified in ten",
+        "Of what came back, how many have such a record among the ten nearest.",
+        worse="higher",
+    ),
+)
+"""Of recovered vectors and images held against galleries."""
+
 IMAGES = (PSNR, SSIM, LPIPS, SSIM_GAIN)
 """Of images held against private ones."""
 

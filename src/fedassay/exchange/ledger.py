@@ -28,6 +28,7 @@ from fedassay.privacy.gaussian import compose_mu
 from fedassay.records.record import LedgerRow
 from fedassay.support import limits
 from fedassay.support.adjacency import UNIT_ORDER, Adjacency, Unit, class_counts_public, record_counts_public
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError
 
 _ALL = "all"
@@ -85,7 +86,8 @@ def account(transcript: Transcript, adjacency: Adjacency, delta: float, unit: Un
     ours = _worst(_events(transcript, asked), adjacency, delta, members)
     stated = _worst(_events(transcript, replace(asked, stated=True)), adjacency, delta, members)
     reason = f"sent exactly: {', '.join(exact)}" if exact else ours.method
-    return Accounted(ours.epsilon, stated.epsilon, ours.mu, exact, reason)
+    total = Epsilon(ours.epsilon, delta, adjacency, unit)
+    return Accounted(total, total.like(stated.epsilon), ours.mu, exact, reason)
 
 
 def _all_of_records(transcript: Transcript) -> bool:
@@ -438,15 +440,25 @@ class Accounted:
     """The ledger's totals for a transcript under the plan's adjacency.
 
     Attributes:
-        epsilon: Accounted epsilon at the target delta; infinite where something leaves exactly.
-        epsilon_stated: The same on the sources' own stated sensitivities.
+        total: Accounted epsilon of the kind that was asked about; infinite where something leaves exactly.
+        total_stated: The same on the sources' own stated sensitivities.
         mu: Total Gaussian-DP parameter where everything is Gaussian, else None.
         exact_fields: Names of the fields that leave exactly and break the adjacency.
         reason: Why epsilon is infinite, or how it was composed.
     """
 
-    epsilon: float
-    epsilon_stated: float
+    total: Epsilon
+    total_stated: Epsilon
     mu: float | None
     exact_fields: tuple[str, ...]
     reason: str
+
+    @property
+    def epsilon(self) -> float:
+        """The bare number, for accountants and what is written for programs."""
+        return self.total.bare
+
+    @property
+    def epsilon_stated(self) -> float:
+        """Likewise."""
+        return self.total_stated.bare

@@ -23,6 +23,7 @@ from fedassay.exchange.transcript import Transcript
 from fedassay.records.basis import Released, SentBy, SentFields, SentMessage
 from fedassay.records.record import CellRecord, LedgerRow
 from fedassay.support import limits
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError, FedassayError
 
 _ROLES: dict[str, Literal["server", "aggregate"]] = {SERVER: "server", AGGREGATE: "aggregate"}
@@ -127,13 +128,13 @@ class Recounted:
     Attributes:
         asked: Under the cell's own relation, delta and unit.
         claimed: Under those of the claim; the same where nothing is claimed that could be audited.
-        claim: The claim's epsilon; None where nothing is claimed.
+        claim: What is claimed; None where nothing is.
         problems: What of the cell does not follow, one clause each.
     """
 
     asked: Accounted
     claimed: Accounted
-    claim: float | None
+    claim: Epsilon | None
     problems: tuple[str, ...]
 
 
@@ -163,18 +164,18 @@ def recounted(cell: CellRecord, transcript: Transcript | None = None) -> Recount
         rows = ledger_rows(read, cell.adjacency)
     except (FedassayError, ValueError, TypeError) as error:
         raise DataError(f"what the record says was released cannot be added up ({error})") from None
-    epsilon = claim.epsilon if isinstance(claim, PrivacyClaim) else None
-    problems = [*_totals(cell, asked, epsilon), *_rows(cell, rows, read)]
+    guarantee = claim.guarantee if isinstance(claim, PrivacyClaim) else None
+    problems = [*_totals(cell, asked, guarantee), *_rows(cell, rows, read)]
     if transcript is not None:
         problems += _beside(cell, transcript)
-    return Recounted(asked, claimed, epsilon, tuple(problems))
+    return Recounted(asked, claimed, guarantee, tuple(problems))
 
 
-def _totals(cell: CellRecord, asked: Accounted, claim: float | None) -> Iterator[str]:
+def _totals(cell: CellRecord, asked: Accounted, claim: Epsilon | None) -> Iterator[str]:
     """Numbers of the cell that are others than the accountant gives."""
     privacy = cell.privacy
     for name, held, found in (
-        ("claimed", privacy.claimed, claim),
+        ("claimed", privacy.claimed, None if claim is None else claim.bare),
         ("accounted", privacy.accounted, asked.epsilon),
         ("accounted_stated", privacy.accounted_stated, asked.epsilon_stated),
         ("mu", privacy.mu, asked.mu),

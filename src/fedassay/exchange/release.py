@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedassay.support import limits
 from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.text import cut
 from fedassay.support.types import Extended, Frozen
 
@@ -157,6 +158,11 @@ class PrivacyClaim(Frozen):
     covers: tuple[str, ...] = ()
     source: str
 
+    @property
+    def guarantee(self) -> Epsilon:
+        """What is claimed, with what it is of."""
+        return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
+
 
 class NoClaim(Frozen):
     """An explicit absence of any claim."""
@@ -189,6 +195,11 @@ class PrivacyTarget(Frozen):
     def private(self) -> bool:
         """Whether anything is to be noised."""
         return self.epsilon != float("inf")
+
+    @property
+    def guarantee(self) -> Epsilon:
+        """What is asked for, with what it is of."""
+        return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
 
     def claim(self, source: str) -> Claim:
         """What a run that was asked for this claims: it, from `source`, or nothing where nothing is noised."""

@@ -16,7 +16,7 @@ from fedassay.exchange.ledger import account_together
 from fedassay.exchange.recount import transcript_of
 from fedassay.records.basis import Released
 from fedassay.records.record import CellRecord, RunRecord
-from fedassay.support.adjacency import Adjacency, Unit
+from fedassay.support.epsilon import Epsilon, Kind
 from fedassay.support.errors import FedassayError, PlanError
 
 
@@ -25,33 +25,32 @@ class Together:
     """What several cells give away together, for one relation and unit.
 
     Attributes:
-        adjacency: The relation.
-        unit: Whose privacy.
-        delta: Of the whole.
-        epsilon: Infinite where a release is not covered; None where nobody could add it up.
+        kind: The relation, the unit and the delta of the whole.
+        total: Infinite where a release is not covered; None where nobody could add it up.
         reason: Why it is infinite or missing, or how it was composed.
     """
 
-    adjacency: Adjacency
-    unit: Unit
-    delta: float
-    epsilon: float | None
+    kind: Kind
+    total: Epsilon | None
     reason: str
 
     @property
     def text(self) -> str:
         """One sentence."""
-        kind = f"per {self.unit} under {self.adjacency}"
-        if self.epsilon is None or math.isinf(self.epsilon):
-            return f"Together they give away no finite epsilon {kind}: {self.reason}."
-        return (
-            f"Together they give away epsilon {self.epsilon:.3g} {kind}, at delta {self.delta:g} ({self.reason})."
-        )
+        return f"Together they give away {self.clause}, at delta {self.kind.delta:g}."
+
+    @property
+    def clause(self) -> str:
+        """The total, what it is of, and why it is infinite or how it was composed."""
+        kind = f"per {self.kind.unit} under {self.kind.adjacency} ({self.reason})"
+        if self.total is None or not self.total.finite:
+            return f"no finite epsilon {kind}"
+        return f"epsilon {self.total.bare:.3g} {kind}"
 
     def as_dict(self) -> dict[str, str | float | None]:
         """The same for programs."""
-        infinite = self.epsilon is not None and math.isinf(self.epsilon)
-        return {**asdict(self), "epsilon": "inf" if infinite else self.epsilon}
+        epsilon: float | str | None = None if self.total is None else self.total.bare
+        return {**asdict(self.kind), "epsilon": "inf" if epsilon == math.inf else epsilon, "reason": self.reason}
 
 
 def together(cells: Sequence[CellRecord]) -> tuple[Together, ...]:
@@ -64,13 +63,13 @@ def together(cells: Sequence[CellRecord]) -> tuple[Together, ...]:
         One total for every relation and unit that a claim of theirs speaks of; none where fewer than two claim a
         finite epsilon, or where an older record does not hold what was released.
     """
-    private = [cell for cell in cells if math.isfinite(cell.privacy.claimed or math.inf)]
+    private = [cell for cell in cells if cell.claimed is not None and cell.claimed.finite]
     if len(private) < 2 or any(cell.released is None for cell in private):
         return ()
     held = tuple(cell.released.model_dump_json() for cell in private if cell.released is not None)
     delta = max(cell.delta for cell in private)
-    kinds = dict.fromkeys((cell.adjacency, cell.unit) for cell in private)
-    return tuple(_total(held, adjacency, unit, delta) for adjacency, unit in kinds)
+    kinds = dict.fromkeys(Kind(cell.adjacency, cell.unit, delta) for cell in private)
+    return tuple(_total(held, kind) for kind in kinds)
 
 
 def chosen(record: RunRecord, names: Sequence[str]) -> tuple[CellRecord, ...]:
@@ -87,10 +86,10 @@ def chosen(record: RunRecord, names: Sequence[str]) -> tuple[CellRecord, ...]:
 
 
 @lru_cache(maxsize=64)
-def _total(held: tuple[str, ...], adjacency: Adjacency, unit: Unit, delta: float) -> Together:
+def _total(held: tuple[str, ...], kind: Kind) -> Together:
     transcripts = [transcript_of(Released.model_validate_json(each)) for each in held]
     try:
-        total = account_together(transcripts, adjacency, delta, unit)
+        total = account_together(transcripts, kind.adjacency, kind.delta, kind.unit)
     except (FedassayError, ValueError) as error:
-        return Together(adjacency, unit, delta, None, str(error))
-    return Together(adjacency, unit, delta, total.epsilon, total.method)
+        return Together(kind, None, str(error))
+    return Together(kind, Epsilon(total.epsilon, kind.delta, kind.adjacency, kind.unit), total.method)

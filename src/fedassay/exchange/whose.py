@@ -7,13 +7,13 @@ that person by a conversion (`fedassay.privacy.conversions`), and what it really
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedassay.exchange.ledger import account
 from fedassay.exchange.release import PrivacyClaim, PrivacyTarget
 from fedassay.exchange.transcript import Transcript
-from fedassay.privacy.conversions import group_pair
+from fedassay.privacy.conversions import for_person
+from fedassay.support.epsilon import Epsilon, exceeds
 
 
 def warnings_of(transcript: Transcript, target: PrivacyTarget, smallest: int) -> tuple[str, ...]:
@@ -48,16 +48,16 @@ class Mistaken:
 
     Attributes:
         records: The most records of one person.
-        epsilon: What leaves adds up to for that person, at the delta of the claim: an upper bound.
+        total: What leaves adds up to for that person, at the delta of the claim: an upper bound.
         attained: Whether a person whose records are all alike gives so much away.
-        generic: What the claimed pair alone gives for that person, whatever the mechanism: epsilon and delta.
+        generic: What the claimed pair alone gives for that person, whatever the mechanism; infinite: nothing.
         words: All that in one sentence.
     """
 
     records: int
-    epsilon: float
+    total: Epsilon
     attained: bool
-    generic: tuple[float, float]
+    generic: Epsilon
     words: str
 
 
@@ -75,23 +75,23 @@ def record_as_person(transcript: Transcript) -> Mistaken | None:
     claim, most = transcript.claim, transcript.most_records
     if not isinstance(claim, PrivacyClaim) or claim.unit != "record" or most is None or most < 2:
         return None
-    pair = group_pair(claim.epsilon, claim.delta, most)
-    mu, epsilon = None, pair.epsilon
+    generic = for_person(claim.guarantee, most)
+    mu, total = None, generic
     if claim.delta:
-        total = account(transcript, claim.adjacency, claim.delta, "person")
-        mu, epsilon = total.mu, total.epsilon
-        if epsilon <= claim.epsilon * (1 + 1e-6):
+        accounted = account(transcript, claim.adjacency, claim.delta, "person")
+        mu, total = accounted.mu, accounted.total
+        # As if the claim were for persons: what leaves may keep it for them as well.
+        if not exceeds(total, replace(claim.guarantee, unit="person"), 1 + 1e-6):
             return None
     how = f"a conversion, an upper bound: loose unless its {most:,} records are all alike"
-    if math.isinf(epsilon):
+    if not total.finite:
         how = "no guarantee, for what leaves is unbounded"
     elif mu is not None:
         how = f"a conversion, mu = {mu:.4g}: attained where its {most:,} records are all alike, loose elsewhere"
-    nothing = ", which is no guarantee" if pair.delta == 1 else ""
+    alone = f"epsilon {generic.bare:.4g} at delta {generic.delta:.4g}" if generic.finite else "no guarantee"
     words = (
-        f"epsilon {claim.epsilon:g} at delta {claim.delta:g} is claimed for one record, but one person has up to "
-        f"{most:,} records at a client: for that person it is epsilon {epsilon:.4g} ({how}; the claimed pair "
-        f"alone gives epsilon {pair.epsilon:.4g} at delta {pair.delta:.4g}{nothing}); privacy.unit person bounds "
-        "persons"
+        f"epsilon {claim.epsilon:g} at delta {claim.delta:g} under {claim.adjacency} is claimed for one record, "
+        f"but one person has up to {most:,} records at a client: for that person it is epsilon {total.bare:.4g} "
+        f"({how}; the claimed pair alone gives {alone}); privacy.unit person bounds persons"
     )
-    return Mistaken(most, epsilon, mu is not None, (pair.epsilon, pair.delta), words)
+    return Mistaken(most, total, mu is not None, generic, words)

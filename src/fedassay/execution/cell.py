@@ -188,7 +188,10 @@ class Work:
         def attack_again(
             view: View, game: MembershipGame | None = None, *, upstream: bool = False
         ) -> AttackResult:
-            knowledge = self._knowledge(attack, self._recovered_before(attack, view) if upstream else ())
+            # An attack that chooses among vectors is another one without those that it chooses from.
+            chooses = _goes_on(attack) and "vectors" in attack.build.facts.gives
+            before = self._recovered_before(attack, view) if upstream or chooses else ()
+            knowledge = self._knowledge(attack, before)
             if game is not None:
                 return attack.build.run(view, replace(knowledge, game=game))
             return run_once(attack, view, knowledge, self.case.known.shared)
@@ -201,7 +204,8 @@ class Work:
         for other in self.case.attacks[: self.case.attacks.index(attack)]:
             if "vectors" in other.build.facts.gives:
                 with suppress(NotRunError):
-                    recovered += run_once(other, seen, self._knowledge(other), self.case.known.shared).vectors
+                    knowledge = self._knowledge(other, tuple(recovered) if _goes_on(other) else ())
+                    recovered += run_once(other, seen, knowledge, self.case.known.shared).vectors
         return tuple(recovered)
 
     def _knowledge(self, attack: Component[Attack], recovered: tuple[VectorSource, ...] = ()) -> Knowledge:
@@ -322,9 +326,9 @@ class Work:
         claim = (
             self.case.entry.privacy.claim("the plan") if produced is None else produced.outcome.transcript.claim
         )
-        claimed = claim.epsilon if isinstance(claim, PrivacyClaim) else None
-        if claimed is not None:
-            reason = f"the claim of epsilon {claimed:g} was not judged: {reason}"
+        claimed = None
+        if isinstance(claim, PrivacyClaim):
+            claimed, reason = claim.epsilon, f"the claim of epsilon {claim.guarantee} was not judged: {reason}"
         return CellPrivacy(claimed=claimed, accounted=None, verdict=verdict, reason=reason)
 
     def _privacy(
@@ -361,6 +365,11 @@ def _naming(context: AuditContext, *labels: str) -> AuditContext:
     """The context of one audit, whose pictures are named after it."""
     own = replace(context.workplace, prefix=(*context.workplace.prefix, *labels))
     return replace(context, workplace=own)
+
+
+def _goes_on(attack: Component[Attack]) -> bool:
+    """Whether it goes on from vectors that attacks before it recovered."""
+    return "vectors" in attack.build.facts.takes
 
 
 def _no_backbone(images: Images) -> Floats:

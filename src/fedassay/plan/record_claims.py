@@ -13,9 +13,10 @@ from collections.abc import Iterable
 
 from fedassay.data.outline import Outline
 from fedassay.exchange.release import PrivacyTarget
-from fedassay.privacy.conversions import group_pair
+from fedassay.privacy.conversions import for_person
 from fedassay.privacy.gaussian import epsilon_of, mu_of
 from fedassay.privacy.units import most_records
+from fedassay.support.epsilon import Epsilon, ascending, of_kind
 
 _NAMED = 3
 """Targets that are written out; the others follow the same rule."""
@@ -40,9 +41,10 @@ def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> st
     asked = [(name, each) for name, each in targets if each.private and each.unit == "record" and each.delta > 0]
     if most < 2 or not asked:
         return ""
-    pairs = sorted({(each.epsilon, each.delta) for _, each in asked})
-    words = [_for_person(epsilon, delta, most) for epsilon, delta in pairs[:_NAMED]]
-    more = f"; {len(pairs) - _NAMED} more likewise" if len(pairs) > _NAMED else ""
+    kinds = of_kind(dict.fromkeys(each.guarantee for _, each in asked))
+    claims = [each for alike in kinds.values() for each in ascending(alike)]
+    words = [_for_person(each, most) for each in claims[:_NAMED]]
+    more = f"; {len(claims) - _NAMED} more likewise" if len(claims) > _NAMED else ""
     methods = ", ".join(dict.fromkeys(name for name, _ in asked))
     return (
         f"a person has up to {most:,} records, and {methods} would claim for one record: {'; '.join(words)}"
@@ -50,9 +52,10 @@ def record_claims(targets: Iterable[tuple[str, PrivacyTarget]], most: int) -> st
     )
 
 
-def _for_person(epsilon: float, delta: float, most: int) -> str:
-    pair, attained = group_pair(epsilon, delta, most), epsilon_of(most * mu_of(epsilon, delta), delta)
-    alone = "nothing" if pair.delta >= 1 else f"({pair.epsilon:.4g}, {pair.delta:.3g})"
+def _for_person(claim: Epsilon, most: int) -> str:
+    generic, delta = for_person(claim, most), claim.delta
+    attained = epsilon_of(most * mu_of(claim.bare, delta), delta)
+    alone = f"({generic.bare:.4g}, {generic.delta:.3g})" if generic.finite else "nothing"
     figure = "no finite epsilon" if math.isinf(attained) else f"epsilon {attained:.4g}"
-    claimed = f"epsilon {epsilon:g} at delta {delta:g}"
+    claimed = f"epsilon {claim.bare:g} at delta {delta:g} under {claim.adjacency}"
     return f"{claimed} is {figure} for that person under Gaussian noise, {alone} by itself"

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from fedassay.privacy.accounting import Total, compose
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
 from fedassay.support.adjacency import Adjacency
+from fedassay.support.epsilon import Epsilon, UnlikeKindsError
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,45 @@ def compose_for_group(events: Sequence[Event], records: int, delta: float, adjac
         for event in events
     ]
     return compose([of_group(event, records) for event in asked], delta)
+
+
+def for_person(claim: Epsilon, records: int) -> Epsilon:
+    """A guarantee for one record as one for a person of so many, whatever the mechanism is.
+
+    Raises:
+        UnlikeKindsError: It is for no record.
+    """
+    if claim.unit != "record":
+        raise UnlikeKindsError(f"given {claim!r}; a guarantee for one record is converted")
+    how = f"from {claim} by a chain of {records:,} records"
+    return _chained(replace(claim, unit="person"), records, how)
+
+
+def under_replacement(claim: Epsilon, adjacency: Adjacency) -> Epsilon:
+    """A guarantee under a relation that removes or replaces, as one under a relation that replaces.
+
+    To replace is to remove and to add: add_remove becomes (2 epsilon, (1 + e^epsilon) delta). A replacement with
+    the same label is a replacement.
+
+    Raises:
+        UnlikeKindsError: Nothing follows for that relation.
+    """
+    if claim.adjacency == adjacency:
+        return claim
+    asked = replace(claim, adjacency=adjacency)
+    if claim.adjacency == "replace_one" and adjacency == "replace_one_same_label":
+        return replace(asked, how=f"from {claim}, of which it is a case")
+    if claim.adjacency != "add_remove":
+        raise UnlikeKindsError(f"{claim!r} says nothing of {adjacency}")
+    return _chained(asked, 2, f"from {claim} by removing one and adding one")
+
+
+def _chained(claim: Epsilon, steps: int, how: str) -> Epsilon:
+    """So many neighbours in a chain; infinite, at the delta that was given, where nothing is left of it."""
+    pair = group_pair(claim.bare, claim.delta, steps)
+    nothing = pair.delta >= 1
+    bare, delta = (math.inf, claim.delta) if nothing else (pair.epsilon, pair.delta)
+    return replace(claim, bare=bare, delta=delta, how=how)
 
 
 def _check(records: int) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fedassay.privacy.events import Event, GaussianEvent, PureEvent, SubsampledGaussianEvent
 from fedassay.support import limits
+from fedassay.support.adjacency import Adjacency
 from fedassay.support.errors import PlanError
 from fedassay.support.types import Frozen
 from fedassay.support.yaml_text import read_yaml
@@ -38,8 +39,8 @@ _Release = Annotated[_Gaussian | _DpSgd | _Pure, Field(discriminator="mechanism"
 _Releases: TypeAdapter[list[_Gaussian | _DpSgd | _Pure]] = TypeAdapter(list[_Release])
 
 
-def read_events(file: Path) -> list[Event]:
-    """The releases listed in a file, as events for the accountant.
+def read_events(file: Path, adjacency: Adjacency = "add_remove") -> list[Event]:
+    """The releases listed in a file, as events for the accountant under a relation.
 
     Raises:
         PlanError: The file cannot be read, or an entry is none that an accountant supports.
@@ -67,6 +68,8 @@ def read_events(file: Path) -> list[Event]:
                 events += [PureEvent(release.epsilon)] * release.count
             case _DpSgd():
                 events.append(
-                    SubsampledGaussianEvent(release.noise_multiplier, release.sampling_rate, release.steps)
+                    SubsampledGaussianEvent(
+                        release.noise_multiplier, release.sampling_rate, release.steps, adjacency
+                    )
                 )
     return events

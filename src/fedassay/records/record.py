@@ -11,8 +11,9 @@ from pydantic import FailFast, Field, PlainSerializer, ValidationError, field_va
 
 from fedassay.records.basis import Basis, Released
 from fedassay.records.facts import ControlFact, Harm, Obstacle, Remedy, TestFact, Thing
-from fedassay.support.adjacency import Adjacency
+from fedassay.support.adjacency import ADJACENCIES, UNITS, Adjacency, Unit
 from fedassay.support.atomic import write_text
+from fedassay.support.epsilon import Epsilon
 from fedassay.support.errors import DataError
 from fedassay.support.reading import read_json, shown_path
 from fedassay.support.text import plain_json, shown
@@ -49,6 +50,13 @@ class Metric(Frozen):
 def unmeasured(reason: str) -> Metric:
     """A metric that was not measured."""
     return Metric(value=None, reason=reason)
+
+
+def epsilon_metric(found: Epsilon | None, n: int | None = None, reason: str = "") -> Metric:
+    """An epsilon as a metric, whose unit says what it is of."""
+    if found is None:
+        return Metric(value=None, n=n, reason=reason)
+    return Metric(value=found.bare, n=n, reason=reason, unit=f"per {found.kind.words}")
 
 
 class PositiveControl(Frozen):
@@ -290,7 +298,7 @@ class CellRecord(Frozen):
     epsilon: Extended
     delta: Finite
     adjacency: Adjacency
-    unit: Literal["record", "person", "client"] = "record"
+    unit: Unit = "record"
     seed: int | None
     utility: dict[str, Extended | None]
     communication: dict[str, Finite]
@@ -304,6 +312,40 @@ class CellRecord(Frozen):
     key: str = ""
     basis: Basis | None = None
     released: Released | None = None
+
+    @property
+    def asked(self) -> Epsilon:
+        """What the method was asked for; infinite where nothing is noised."""
+        return Epsilon(self.epsilon, self.delta, self.adjacency, self.unit)
+
+    @property
+    def claimed(self) -> Epsilon | None:
+        """What is claimed, of the claim's own kind, which a captured one may not share with the cell."""
+        return self._of_claim(self.privacy.claimed)
+
+    @property
+    def accounted(self) -> Epsilon | None:
+        """What the ledger adds up to."""
+        return None if self.privacy.accounted is None else self.asked.like(self.privacy.accounted)
+
+    @property
+    def accounted_stated(self) -> Epsilon | None:
+        """The same on the source's own stated sensitivities."""
+        stated = self.privacy.accounted_stated
+        return None if stated is None else self.asked.like(stated)
+
+    @property
+    def observed(self) -> Epsilon | None:
+        """What an attack shows at least, against the claim."""
+        return self._of_claim(self.privacy.observed)
+
+    def _of_claim(self, bare: float | None) -> Epsilon | None:
+        """A number of the claim's kind, as the record says what that is; else of the cell's."""
+        said = (self.released.claim if self.released is not None else None) or {}
+        delta, adjacency, unit = said.get("delta"), said.get("adjacency"), said.get("unit")
+        if bare is None or not isinstance(delta, float) or adjacency not in [*ADJACENCIES] or unit not in [*UNITS]:
+            return None if bare is None else self.asked.like(bare)
+        return Epsilon(bare, delta, adjacency, unit)
 
 
 class ErrorRecord(Frozen):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedassay.audits.claim.tape import sealed
 from fedassay.audits.claim.tape.sealed import broken_promise
 from fedassay.methods.feddiff.magnitudes import pydp_means
+from fedassay.methods.feddiff.pydp_law import drawn_means
 from fedassay.privacy.tape import Door, Key, Sealed, taped
 from fedassay.support.seeds import Seeds
 
@@ -26,6 +28,20 @@ def _pydp(epsilon: float) -> Callable[[Floats], Floats]:
     return lambda values: pydp_means(values, epsilon, BOUNDS)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 6.4, 64.0])
+def test_the_law_of_pydp_keeps_its_promise(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five runs at each epsilon, as of PyDP itself below: the law is held to PyDP in `tests/methods/feddiff`."""
+    draws = np.random.default_rng(4)
+
+    def reference(column: Floats, share: float, bounds: tuple[float, float]) -> float:
+        return float(drawn_means(column[:, None], share, bounds, draws)[0])
+
+    monkeypatch.setitem(sealed._REFERENCES, "PyDP", reference)
+    entry = _sealed(lambda values: drawn_means(values, epsilon / COLUMNS, BOUNDS, draws), epsilon, "PyDP")
+    assert [broken_promise(entry, np.random.default_rng(seed)) for seed in range(5)] == [""] * 5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 6.4, 64.0])
 def test_pydp_keeps_its_promise(epsilon: float) -> None:
     entry = _sealed(_pydp(epsilon / COLUMNS), epsilon, "PyDP")
@@ -108,10 +124,17 @@ def test_honesty_on_some_inputs_only_is_found(honest: Callable[[Floats], bool], 
     assert broken_promise(entry, np.random.default_rng(0))
 
 
-def test_an_honest_run_is_left_alone() -> None:
-    for epsilon, library in ((64.0, "PyDP"), (6.4, "somebody's"), (640.0, "PyDP")):
-        entry = _run(_pydp(epsilon / COLUMNS), epsilon, library)
-        assert broken_promise(entry, np.random.default_rng(1)) == ""
+@pytest.mark.parametrize(
+    ("epsilon", "library"),
+    [
+        (64.0, "PyDP"),
+        pytest.param(6.4, "somebody's", marks=pytest.mark.slow),
+        pytest.param(640.0, "PyDP", marks=pytest.mark.slow),
+    ],
+)
+def test_an_honest_run_is_left_alone(epsilon: float, library: str) -> None:
+    entry = _run(_pydp(epsilon / COLUMNS), epsilon, library)
+    assert broken_promise(entry, np.random.default_rng(1)) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Epsilon with what it is of: a number, a delta, a relation between neighbours and a unit of privacy.
+
+Two epsilons of unlike kinds cannot be added, compared, sorted or drawn on one axis, for the type has no such
+operation. Like is held against like by the functions below, which refuse anything else. The bare number leaves by
+`bare` alone: into accountants, into what is written for programs, and onto an axis of one kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fedassay.support.adjacency import Adjacency, Unit
+
+
+class UnlikeKindsError(TypeError):
+    """Epsilons of unlike kinds were held against each other."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an epsilon is of."""
+
+    adjacency: Adjacency
+    unit: Unit
+    delta: float
+
+    @property
+    def words(self) -> str:
+        """The unit and the relation, as they stand behind a number; the delta stands where several do."""
+        return f"{self.unit}, {self.adjacency.replace('_', ' ')}"
+
+
+@dataclass(frozen=True, repr=False)
+class Epsilon:
+    """An epsilon of a kind; it has no order, no sum and no format without its kind.
+
+    Attributes:
+        bare: The number alone; infinite where nothing is guaranteed.
+        delta: In [0, 1].
+        adjacency: The relation between neighbours.
+        unit: What neighbours differ in.
+        how: From what it was converted, and how; empty where it was not.
+    """
+
+    bare: float
+    delta: float
+    adjacency: Adjacency
+    unit: Unit
+    how: str = field(default="", compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        """What it is of."""
+        return Kind(self.adjacency, self.unit, self.delta)
+
+    @property
+    def standing(self) -> tuple[Adjacency, Unit]:
+        """What it protects, at whatever delta."""
+        return self.adjacency, self.unit
+
+    @property
+    def finite(self) -> bool:
+        """Whether anything is guaranteed."""
+        return math.isfinite(self.bare)
+
+    def like(self, bare: float) -> Epsilon:
+        """Another number of this kind, such as a bound that was found against it."""
+        return replace(self, bare=bare, how="")
+
+    def at_delta(self, delta: float) -> Epsilon:
+        """The same guarantee at a larger delta, which it implies.
+
+        Raises:
+            ValueError: The delta is smaller: nothing follows.
+        """
+        if delta < self.delta:
+            raise ValueError(f"an epsilon at delta {self.delta:g} says nothing of the smaller delta {delta:g}")
+        return self if delta == self.delta else replace(self, delta=delta, how=f"from delta {self.delta:g}")
+
+    def __str__(self) -> str:
+        return f"{self.bare:.4g} ({self.kind.words}{f'; {self.how}' if self.how else ''})"
+
+    def __repr__(self) -> str:
+        return f"Epsilon({self.bare:g}, delta={self.delta:g}, adjacency={self.adjacency!r}, unit={self.unit!r})"
+
+
+def of_kind(epsilons: Iterable[Epsilon]) -> dict[Kind, tuple[Epsilon, ...]]:
+    """Epsilons by kind, in their order: what may be held against each other."""
+    found: dict[Kind, list[Epsilon]] = {}
+    for each in epsilons:
+        found.setdefault(each.kind, []).append(each)
+    return {kind: tuple(alike) for kind, alike in found.items()}
+
+
+def numbers(epsilons: Iterable[Epsilon]) -> list[float]:
+    """The numbers of epsilons of one kind, for an axis or an order.
+
+    Raises:
+        UnlikeKindsError: There are several kinds.
+    """
+    kinds = of_kind(epsilons)
+    if len(kinds) > 1:
+        said = "; ".join(f"{kind.words}, delta {kind.delta:g}" for kind in kinds)
+        raise UnlikeKindsError(f"epsilons of unlike kinds cannot be held against each other: {said}")
+    return [each.bare for alike in kinds.values() for each in alike]
+
+
+def largest(epsilons: Iterable[Epsilon | None]) -> Epsilon | None:
+    """The largest of one kind; None of none.
+
+    Raises:
+        UnlikeKindsError: There are several kinds.
+    """
+    known = [each for each in epsilons if each is not None]
+    held = numbers(known)
+    return known[held.index(max(held))] if known else None
+
+
+def smallest(epsilons: Iterable[Epsilon]) -> Epsilon | None:
+    """The smallest of one kind; None of none.
+
+    Raises:
+        UnlikeKindsError: There are several kinds.
+    """
+    known = list(epsilons)
+    held = numbers(known)
+    return known[held.index(min(held))] if known else None
+
+
+def ascending(epsilons: Iterable[Epsilon]) -> list[Epsilon]:
+    """Those of one kind, the smallest first.
+
+    Raises:
+        UnlikeKindsError: There are several kinds.
+    """
+    known = list(epsilons)
+    return [each for _, each in sorted(zip(numbers(known), known, strict=True), key=lambda pair: pair[0])]
+
+
+def exceeds(one: Epsilon, other: Epsilon, slack: float = 1.0) -> bool:
+    """Whether `one` is larger than `slack` times `other`, of the same kind.
+
+    Raises:
+        UnlikeKindsError: They are of unlike kinds.
+    """
+    left, right = numbers([one, other])
+    return left > right * slack
+
+
+def at_one_delta(epsilons: Sequence[Epsilon]) -> list[Epsilon]:
+    """Guarantees at the largest of their deltas, which each of them implies: what one order is made of."""
+    delta = max((each.delta for each in epsilons), default=0.0)
+    return [each.at_delta(delta) for each in epsilons]
