@@ -17,8 +17,8 @@ from fedassay.plan.resolve import resolve
 from fedassay.plan.schema import Plan, parse_plan
 from fedassay.support.errors import FedassayError
 
-FEW = ([], {}, "", 0, 5e-324, 1e308, 10**30, [[]], [1, 2], math.inf)
-MANY = (
+FEW: tuple[Any, ...] = ([], {}, "", 0, 5e-324, 1e308, 10**30, [[]], [1, 2], math.inf)
+MANY: tuple[Any, ...] = (
     *FEW,
     *(
         -1,
@@ -41,7 +41,7 @@ MANY = (
     *({"a": 1}, {"name": "x"}, -math.inf, math.nan, "inf", "null", "(redacted)", [True], [None, 1], {"a": []}),
     *(10**6, 10**9, {3: 4}, {None: None}, [[[[]]]], b"x", (1,)),
 )
-_BEFORE = {
+_BEFORE: dict[str, dict[str, Any]] = {
     "method": {},
     "attack": {"audits": "standard"},
     "audit": {"attacks": "standard"},
@@ -54,7 +54,7 @@ def _base() -> dict[str, Any]:
 
 def _places() -> list[tuple[str, ...]]:
     """Every key of every component, and of every section."""
-    found = [(key.name,) for key in every_key(Plan)]
+    found: list[tuple[str, ...]] = [(key.name,) for key in every_key(Plan)]
     for kind in get_args(ComponentKind):
         for entry in usable(kind):
             named = (*every_key(component(kind, entry.name)), *(entry_keys() if kind == "method" else ()))
