@@ -13,7 +13,15 @@ import click
 
 from fedassay import __version__
 from fedassay.support import limits
-from fedassay.support.errors import DataError, FedassayError, PlanError, first_line, is_out_of_memory
+from fedassay.support.errors import (
+    DataError,
+    FedassayError,
+    PlanError,
+    first_line,
+    is_of_a_library,
+    is_out_of_memory,
+    unexpected,
+)
 from fedassay.support.signals import Stopped, stop_in_order
 from fedassay.support.terminal import (
     LONGEST_MESSAGE,
@@ -30,6 +38,8 @@ from fedassay.support.text import cut
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_TRACEBACK = "FEDASSAY_TRACEBACK"
+"""Environment variable that lets errors that nobody foresaw through, with their traceback."""
 _LISTED = ("methods", "attacks", "audits", "datasets", "backbones", "configs")
 _FORMATS = ("html", "md", "json", "csv", "sarif", "junit", "evidence")
 
@@ -57,16 +67,23 @@ def main() -> None:
         # Whoever read our output has had enough; Python would complain once more on closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except (OSError, MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            say(f"fedassay: out of memory ({first_line(error)}); {_kept()}", err=True)
-        elif isinstance(error, OSError):
-            where = f"{error.filename}: " if error.filename else ""
-            say(f"fedassay: {where}{error.strerror or error}; {_kept()}", err=True)
-        else:
+    except BaseException as error:
+        # Panics of libraries in Rust are none of Exception.
+        if not (isinstance(error, Exception) or is_of_a_library(error)) or os.environ.get(_TRACEBACK):
             raise
+        say(cut(f"fedassay: {_failure(error)}; {_kept()}", LONGEST_MESSAGE), err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failure(error: BaseException) -> str:
+    """What a command says of an error that none of its parts turned into words."""
+    if is_out_of_memory(error):
+        return f"out of memory ({first_line(error)})"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}"
+    return f"a part of it broke off, {unexpected(error)}; {_TRACEBACK}=1 prints where"
 
 
 def _kept() -> str:
@@ -97,7 +114,7 @@ def _switch(name: str, variable: str, words: str) -> Callable[[_F], _F]:
 
 _shared = _switch("--shared", "FEDASSAY_SHARED", "Let others read what is written, as far as your umask does.")
 _offline = _switch("--offline", "FEDASSAY_OFFLINE", "Download nothing: what is missing is an error.")
-_REDACT = "Leave out every private picture, transcript and class name, and say so on the page."
+_REDACT = "Leave out every private picture, transcript, class name and path, and say so on the page."
 
 
 def _redact(function: _F) -> _F:

@@ -174,14 +174,20 @@ def test_wrong_input_of_the_action_is_2_and_says_what_is_wrong(
 def test_the_action_installs_itself_and_nothing_of_the_caller(repository: Repository) -> None:
     _run_action(repository, plan="nowhere.yaml", policy="kept.yaml")
     _run_action(repository, plan="nowhere.yaml", policy="kept.yaml", **{"extra-index-url": "an index"})
-    venv, plain, _, indexed = _installed(repository)
+    venv, plain, own, _, indexed, _ = _installed(repository)
     assert venv[:2] == ["-m", "venv"]
-    for command in (plain, indexed):
-        assert command[command.index("-c") + 1] == str(ROOT / "constraints.txt")
-        assert command[-1] == str(ROOT)
-        assert "." not in command
+    for command, locked in ((plain, "locked-cuda.txt"), (indexed, "locked.txt")):
+        assert "--require-hashes" in command
+        assert command[-2:] == ["-r", str(ROOT / locked)]
+    # What is installed without a hash is the action's own checkout, built with nothing but what has one.
+    assert own[-3:] == ["--no-deps", "--no-build-isolation", str(ROOT)]
     assert "--extra-index-url" not in plain
     assert indexed[indexed.index("--extra-index-url") + 1] == "an index"
+
+
+def test_the_action_uses_nothing_that_can_be_changed_under_its_name() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step.get("uses", f"own/step@{'0' * 40}"))
 
 
 def test_the_action_is_a_composite_whose_scripts_take_no_expressions() -> None:

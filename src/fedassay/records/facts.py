@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from fedassay.support.types import Extended, Frozen
+from fedassay.support.types import Extended, Finite, Frozen
 
 Thing = Literal["record", "person", "client", "message", "canary", "training_record", "class", "release"]
 """What a number can be a count or a share of."""
@@ -47,9 +47,9 @@ class Harm(Frozen):
     of: Thing
     count: int | None = None
     total: int | None = None
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
+    share: Finite | None = None
+    low: Finite | None = None
+    high: Finite | None = None
     metric: str = ""
     value: Extended | None = None
     mechanism: str = ""
@@ -79,8 +79,8 @@ class TestFact(Frozen):
 
     statistic: str
     value: Extended | None = None
-    p: float | None = None
-    level: float | None = None
+    p: Finite | None = None
+    level: Finite | None = None
     rejects: bool
     rejects_alone: bool
 
@@ -175,4 +175,4 @@ class Remedy(Frozen):
     """
 
     changes: tuple[Change, ...]
-    seconds: float | None = None
+    seconds: Finite | None = None
