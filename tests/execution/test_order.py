@@ -80,7 +80,7 @@ def test_a_verdict_is_said_once_an_audit_and_silence_never() -> None:
     leak = not_run(Subject("message", "a"), "x").model_copy(update={"verdict": "leak", "reason": "3 records"})
     teller.hear([not_run(Subject("message", "a"), "nothing"), leak, leak])
     teller.hear([leak])
-    assert said == ["cell: leak: 3 records"]
+    assert said == ["cell: leak, found by message"]
 
 
 def _speaks(key: str) -> object:

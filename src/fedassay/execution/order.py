@@ -47,8 +47,8 @@ def steps_of(
     """Every step of a cell, in the plan's order."""
     pairs: list[tuple[RunAuditEntry | AttackAuditEntry, Component[Attack] | None]] = []
     for audit in audits:
-        judged = isinstance(audit, AttackAuditEntry)
-        own = [attack for attack in attacks if judged and audit.facts.judge(attack.build.facts)]
+        facts = audit.facts if isinstance(audit, AttackAuditEntry) else None
+        own = [attack for attack in attacks if facts is not None and facts.judge(attack.build.facts)]
         pairs += [(audit, attack) for attack in own] or [(audit, None)]
     return [Step(place, audit, attack) for place, (audit, attack) in enumerate(pairs)]
 
@@ -90,9 +90,6 @@ class Teller:
             if words is None or key in self._said:
                 continue
             self._said.add(key)
-            self._tell(f"{self._label}: {words}: {_first(finding.reason)}")
-
-
-def _first(reason: str) -> str:
-    """The first clause of a reason; figures and what else there is to say stand in the report."""
-    return reason.partition("; ")[0].partition(": ")[0]
+            source = "" if finding.source is None else f" ({finding.source.replace('_', ' ')})"
+            by = f", found by {finding.audit.replace('_', ' ')}{source}" if finding.verdict == "leak" else ""
+            self._tell(f"{self._label}: {words}{by}")
