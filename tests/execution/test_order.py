@@ -12,9 +12,10 @@ from fedassay.audits.evidence import Subject
 from fedassay.audits.verdict import not_run
 from fedassay.execution import cell as cell_module
 from fedassay.execution import engines
+from fedassay.execution.apart import Apart
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_plan import case_of_plan
+from fedassay.execution.of_plan import SimulatedSource, case_of_plan
 from fedassay.execution.order import Step, Teller, decisive_first, steps_of
 from fedassay.execution.prepare import prepare
 from fedassay.plan.resolve import resolve
@@ -37,7 +38,10 @@ audits: [inversion: {}, message: {}, dp_claim: {}]
 def _case(folder: Path, progress: Progress = SILENT) -> Case:
     scenario = resolve(parse_plan(yaml.safe_load(PLAN), "plan"), folder, "plan")
     prepared = prepare(scenario.plan, folder, 0, "cpu", SILENT)
-    return case_of_plan(scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", progress))
+    own = (scenario, scenario.cells[0], prepared, {}, Place(folder, "cpu", progress))
+    source = case_of_plan(*own).source
+    assert isinstance(source, SimulatedSource)
+    return case_of_plan(*own, apart=Apart(lambda _cell: source.work))
 
 
 def test_claims_and_algebra_come_before_what_trains_or_searches(tmp_path: Path) -> None:
