@@ -22,7 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedassay.api.calls import audit, check, compare, load, read_plan, run
+    from fedassay.api.attacks import latex
+    from fedassay.api.calls import audit, check, compare, load, read_plan, run, runs
     from fedassay.api.comparison import Comparison
     from fedassay.api.run import Run
     from fedassay.plan.schema import Plan
@@ -47,15 +48,18 @@ __all__ = [
     "audit",
     "check",
     "compare",
+    "latex",
     "load",
     "read_plan",
     "record",
     "run",
+    "runs",
 ]
 
 _PLACES = {
-    **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run"), "api.calls"),
+    **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run", "runs"), "api.calls"),
     "Comparison": "api.comparison",
+    "latex": "api.attacks",
     "Run": "api.run",
     "Plan": "plan.schema",
     "Policy": "reports.gate.policy",

@@ -83,7 +83,8 @@ def _of_undrawn(covered: Covered, found: Measured) -> Iterator[Fault]:
         elif covered.message.fields[name].size:
             left.append(name)
     for name in left:
-        yield Fault(name, f"the noise of {name} was not drawn through the door; {found.words(name)}", "not_asked")
+        words = f"the noise of {name} was not drawn through the door: write {covered.door}; {found.words(name)}"
+        yield Fault(name, words, "not_asked")
 
 
 def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:

@@ -161,9 +161,9 @@ def _run_cells(
     if options.engine == "ray":
         results = engines.run_ray(names, elsewhere, options.jobs, needs)
     elif jobs > 1:
-        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs))
+        results = engines.run_local(names, elsewhere, jobs, needs.threads_of(jobs), progress.tell)
     elif _needs_worker(scenario):
-        results = engines.run_local(names, elsewhere, 1, threads)
+        results = engines.run_local(names, elsewhere, 1, threads, progress.tell)
     else:
         here = partial(
             run_cell, scenario, folder=folder, device=device, threads=threads, progress=progress, secret=secret
@@ -191,7 +191,7 @@ def run_cell(
     folder: Path,
     device: str,
     threads: int,
-    progress: Progress = SILENT,
+    progress: Progress = engines.TO_PARENT,
     secret: bytes | None = None,
 ) -> FinishedCell:
     """Run one cell and store its result in the run folder.
