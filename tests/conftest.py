@@ -200,10 +200,10 @@ def make_context() -> MakeContext:
             again = replace(task, clients=tuple(clients), seeds=seeds, privacy=privacy, simulated=True)
             return form.run(again)
 
-        def again(clients: Sequence[Records], other: str | None) -> Outcome:
+        def again(clients: Sequence[Records], other: str | None, seeds: Seeds) -> Outcome:
             if method is None:
                 raise NotRunError("there is no method here")
-            asked = replace(task, clients=tuple(clients), spool=Spool())
+            asked = replace(task, clients=tuple(clients), spool=Spool(), seeds=seeds)
             return method.run(asked if other is None else asked.replayed(other))
 
         def replay(clients: Sequence[Records], answers: Tape, other: str) -> tuple[Outcome, Tape]:
@@ -220,8 +220,13 @@ def make_context() -> MakeContext:
             assert found is not None
             return found
 
+        def reseeded(seeds: Seeds) -> Outcome:
+            found = ask(Question(task.clients, None, None, seeds, stirred=True)).outcome
+            assert found is not None
+            return found
+
         known = (*task.clients, task.test, *(() if task.public is None else (task.public,)))
-        work = Work(known, lambda clients, other, _seeds: again(clients, other))
+        work = Work(known, again)
         # A process for every question takes seconds, which only tests of what methods remember need.
         server = Apart(lambda _cell: work) if apart else None
 
@@ -261,6 +266,7 @@ def make_context() -> MakeContext:
             exposed=exposed,
             replay=replay,
             redraw=redraw,
+            reseeded=reseeded,
             repeat=repeat,
             workplace=Workplace(
                 task.device, task.progress, folder, ("cell", "audit"), {} if shared is None else shared

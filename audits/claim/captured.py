@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fedassay.audits.claim.captured_again import MeasuredNoise, measured_noise
 from fedassay.audits.claim.declared_noise import FieldNoise, declared_noise
 from fedassay.audits.claim.ledger_claim import claim_words, ledger_figures, not_audited, whose, worst_of
-from fedassay.audits.claim.verdict import exceeds_claim, ledger_words
+from fedassay.audits.claim.verdict import disproved, exceeds_claim, ledger_words
 from fedassay.audits.evidence import Figures, Ground, LedgerVerdict, Subject, TapeVerdict
 from fedassay.audits.verdict import conclude_claim
 from fedassay.exchange.ledger import Accounted
@@ -70,8 +70,8 @@ def _ground(
     missing = [field.words for field in held if field.outcome == "refuted"]
     missing += [field.words for field in measured if field.outcome == "too_little"]
     if missing:
-        against = f"; {ledger}" if exceeds_claim(accounted, claim) else ""
-        return TapeVerdict("unsound", f"{'; '.join(missing)}: it was left out, or is less{against}")
+        words = f"{'; '.join(missing)}: it was left out, or is less"
+        return TapeVerdict("unsound", disproved(words, claim, accounted, ledger))
     if exceeds_claim(accounted, claim):
         return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {_NOT_DRAWN_AGAIN}")
     odd = [field.words for field in measured if field.outcome == "too_much"]

@@ -6,8 +6,9 @@ degrees of freedom, exactly. Two captures are the difference with its variance 2
 is less noise than declared, or the same noise again. Too large a sum: the records were not the same, or there
 is more noise; that refutes nothing.
 
-Blocks fixed beforehand: every field over all messages, every array, its rows, and windows of 100 entries. The
-level, `declared_noise.LEVEL`, is shared among them and both sides.
+Blocks fixed beforehand: every field over all messages, every array, its rows, and windows of 100 entries; and of
+every array how many entries are the same in all captures, where noise repeats none but by rounding. The level,
+`declared_noise.LEVEL`, is shared among them and both sides.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtr, chdtrc, chdtri
+from scipy.special import bdtrc, chdtr, chdtrc, chdtri
 
 from fedassay.audits.claim.declared_noise import LEVEL
 from fedassay.audits.claim.noise_blocks import NoisedArray, noised_arrays
@@ -80,6 +81,18 @@ class _Block:
     squares: float
     freedom: int
 
+    @property
+    def too_small(self) -> float:
+        """P-value of so small a sum."""
+        return float(chdtr(self.freedom, self.squares))
+
+
+class _Still(NamedTuple):
+    """Entries of an array that are the same in all captures, and the p-value of so many."""
+
+    where: str
+    too_small: float
+
 
 def measured_noise(captures: Sequence[Transcript], *, level: float = LEVEL) -> tuple[MeasuredNoise, ...]:
     """Measure the noise of every field that declares Gaussian noise, in the order of their names.
@@ -98,8 +111,10 @@ def measured_noise(captures: Sequence[Transcript], *, level: float = LEVEL) -> t
     for arrays in matched:
         by_field.setdefault(arrays[0].field, []).append(arrays)
     blocks = {name: list(_blocks(sets)) for name, sets in by_field.items()}
-    each = level / (2 * max(1, sum(len(part) for part in blocks.values())))
-    return tuple(_judged(name, by_field[name], blocks[name], each) for name in sorted(by_field))
+    still = {name: [_still(arrays) for arrays in sets if not _why_not(arrays)] for name, sets in by_field.items()}
+    tests = sum(2 * len(blocks[name]) + len(still[name]) for name in by_field)
+    each = level / max(1, tests)
+    return tuple(_judged(name, by_field[name], blocks[name], still[name], each) for name in sorted(by_field))
 
 
 def _matched(captures: Sequence[list[NoisedArray]]) -> list[tuple[NoisedArray, ...]]:
@@ -173,8 +188,28 @@ def _block(where: str, squares: Array, freedom: int) -> _Block:
     return _Block(where, float(known.sum()), freedom * len(known))
 
 
+def _still(arrays: tuple[NoisedArray, ...]) -> _Still:
+    """How many entries no capture changes, those at a bound of the array aside.
+
+    Rounded to steps of h, normals of deviation s meet one step with a probability of at most h / (s sqrt(2 pi)).
+    """
+    values = np.stack([array.values for array in arrays])
+    tied = np.any([array.tied for array in arrays], axis=0)
+    inside = ~tied & (values[0] > values.min()) & (values[0] < values.max())
+    same = int((inside & (values == values[0]).all(axis=0)).sum())
+    steps = 2 * np.max([array.half_steps for array in arrays], axis=0)
+    chance = float((steps / (arrays[0].scales * math.sqrt(2 * math.pi))).max()) ** (len(arrays) - 1)
+    where = f"{same:,} of {values[0].size:,} entries of {arrays[0].sender} (round {arrays[0].round})"
+    p = float(bdtrc(same - 1, int(inside.sum()), min(1.0, chance))) if same else 1.0
+    return _Still(f"{where}, which are always the same", p)
+
+
 def _judged(
-    name: str, sets: Sequence[tuple[NoisedArray, ...]], blocks: Sequence[_Block], each: float
+    name: str,
+    sets: Sequence[tuple[NoisedArray, ...]],
+    blocks: Sequence[_Block],
+    still: Sequence[_Still],
+    each: float,
 ) -> MeasuredNoise:
     reasons = "; ".join(dict.fromkeys(why for arrays in sets if (why := _why_not(arrays))))
     tested = [block for block in blocks if block.freedom]
@@ -182,11 +217,12 @@ def _judged(
         reasons = reasons or "every entry is clipped or a copy of another"
         return MeasuredNoise(name, 0, None, None, None, None, "not_measured", reason=reasons)
     whole = tested[-1]
-    few = min(tested, key=lambda block: float(chdtr(block.freedom, block.squares)))
+    narrow: list[_Block | _Still] = [*tested, *still]
+    few = min(narrow, key=lambda block: block.too_small)
     many = min(tested, key=lambda block: float(chdtrc(block.freedom, block.squares)))
     outcome: Literal["too_little", "as_declared", "too_much", "not_measured"] = "as_declared"
     where = ""
-    if chdtr(few.freedom, few.squares) <= each:
+    if few.too_small <= each:
         outcome, where = "too_little", few.where
     elif chdtrc(many.freedom, many.squares) <= each:
         outcome, where = "too_much", many.where

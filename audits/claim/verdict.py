@@ -56,9 +56,7 @@ def ground_of(
     ledger = ledger_words(claim, accounted, context.outcome.transcript)
     controls = () if observation is None else controls_of(observation)
     if asked.failed:
-        # That declared noise would be enough comforts nobody where it is not what was added.
-        against = f"; {ledger}" if exceeds_claim(accounted, claim) else ""
-        return TapeVerdict("unsound", f"{asked.failed}{against}", *controls)
+        return TapeVerdict("unsound", disproved(asked.failed, claim, accounted, ledger), *controls)
     if observation is None:
         if exceeds_claim(accounted, claim):
             return LedgerVerdict("unsupported", f"{ledger}; no attack tested it: {why}")
@@ -73,6 +71,11 @@ def ground_of(
     if observation is None:
         return LedgerVerdict("sound", reason)
     return RunsVerdict(verdict, reason, ledger, *controls_of(observation))
+
+
+def disproved(found: str, claim: PrivacyClaim, accounted: Accounted, ledger: str) -> str:
+    """What refutes a claim; the ledger, which adds up what is declared, has a word only where that is too much."""
+    return f"{found}; {ledger}" if exceeds_claim(accounted, claim) else found
 
 
 def _secrecy(context: AuditContext) -> str:

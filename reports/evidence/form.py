@@ -228,6 +228,11 @@ def _guarantee(release: Release) -> tuple[Line, ...]:
             "Measure accuracy for each group that is affected; this run measures it for all together.",
         ),
         by_person("", "How are raw data collected, kept and accessed?", "Describe each of them."),
+        by_person(
+            "",
+            "Could the method notice that it is audited, or leak by timing?",
+            "No rerun shows either: say who read the code, and that what is deployed is what was audited.",
+        ),
     )
 
 

@@ -15,17 +15,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedassay.audits.claim.tape.answers import Answer, Attempt, Fault, answered
+from fedassay.audits.claim.tape.answers import Answer, Fault, answered
 from fedassay.audits.claim.tape.blocks import LEVEL, BlockTest, noise_in_blocks
 from fedassay.audits.claim.tape.coverage import Covered, field_of, misdeclared
+from fedassay.audits.claim.tape.measured import Measured, measured
 from fedassay.audits.claim.tape.sealed import TRIALS, broken_promise
 from fedassay.audits.claim.tape.streams import Floats, expected, fingerprint, standardised
 from fedassay.audits.claim.training import training_facts
 from fedassay.contracts.audit import AuditContext
-from fedassay.exchange.transcript import Transcript
 from fedassay.nets.dp_sgd.tape import trainings
 from fedassay.privacy.tape import Draw, Key, Sealed, Tape
-from fedassay.support.errors import NotRunError
 from fedassay.support.seeds import Seeds
 
 _ROOTS = "roots of noise by cell"
@@ -61,37 +60,31 @@ def _speaks(covered: Covered) -> bool:
 
 
 def _undrawn(context: AuditContext, missing: Sequence[Covered]) -> list[Fault]:
-    """Fields whose noise is on no tape: the same to the bit under other seeds, they have none."""
+    """Fields whose noise is on no tape: it is measured, and too little of it refutes what is declared."""
     if not missing:
         return []
-    attempt = Attempt()
-    try:
-        with attempt:
-            other = context.rerun(context.clients, context.seeds.child("tape", "other seeds")).transcript
-    except NotRunError as error:
-        return [Fault("", f"there is no tape: {error}", "not_asked")]
-    if attempt.failure:
-        return [Fault("", f"a run with other seeds failed ({attempt.failure})", "crashed")]
-    return [fault for covered in missing for fault in _of_undrawn(covered, other)]
+    found = measured(context)
+    if found.status == "crashed":
+        return [Fault("", found.reason, "crashed")]
+    return [fault for covered in missing for fault in _of_undrawn(covered, found)]
 
 
-def _of_undrawn(covered: Covered, other: Transcript) -> Iterator[Fault]:
-    own = covered.message
-    again = [m for m in other.messages if (m.round, m.sender, m.receiver) == (own.round, own.sender, own.receiver)]
+def _of_undrawn(covered: Covered, found: Measured) -> Iterator[Fault]:
+    left = []
     for name in covered.fields:
-        values = own.fields[name].values
-        if values.size and any(name in m.fields and _same(values, m.fields[name].values) for m in again):
-            where = f"{name} of {own.sender} in round {own.round}"
+        own = found.fields.get(name)
+        if name in found.still:
+            where = f"{name} of {found.still[name]}"
             yield Fault(
-                name, f"{where} is the same to the bit in a run with other seeds: it has no noise of its own"
+                name, f"{where} is the same to the bit in runs with other seeds: it has no noise of its own"
             )
-            return
-    words = f"the noise of {covered.where} was not drawn through the door: write {covered.door}"
-    yield Fault(", ".join(covered.fields), words, "not_asked")
-
-
-def _same(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+        elif own is not None and own.outcome == "too_little":
+            yield Fault(name, f"{name} carries less noise than it declares: {found.words(name)}")
+        elif covered.message.fields[name].size:
+            left.append(name)
+    for name in left:
+        words = f"the noise of {name} was not drawn through the door: write {covered.door}; {found.words(name)}"
+        yield Fault(name, words, "not_asked")
 
 
 def _not_the_stream(tape: Tape, cells: list[Covered]) -> Iterator[Fault]:

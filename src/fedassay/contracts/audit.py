@@ -106,6 +106,8 @@ class AuditContext:
             the tape where it was made, and what it says comes with the draws.
         repeat: The first run once more, in a process that never ran the method, with the tape's outputs of others'
             mechanisms alone. Raises `NotRunError` where replays run in a process that may remember the run.
+        reseeded: The first run with other seeds, on its own records and in a process that never ran the method:
+            nothing tells the method that it is another one. Raises `NotRunError` where there is none to run.
         workplace: Device, progress and files.
     """
 
@@ -129,6 +131,7 @@ class AuditContext:
     exposed: Callable[[Sequence[Records], Seeds], Outcome]
     replay: Callable[[Sequence[Records], Tape, str], tuple[Outcome, Tape]]
     redraw: Callable[[Sequence[Records], Tape, Callable[[Tape], object]], tuple[Tape, object]]
+    reseeded: Callable[[Seeds], Outcome]
     repeat: Callable[[Tape], Outcome]
     workplace: Workplace
 

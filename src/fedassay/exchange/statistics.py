@@ -241,7 +241,11 @@ def _rank(message: Message, classes: int) -> Iterator[Remark]:
     live = int((np.diag(gram.second) > 0).sum())
     # Under noise the eigenvalues that stand out are fewer than the records.
     if 0 < size.rank < live and size.noise == 0:
-        text = f"the second moment of {live} active features has rank {size.rank}: the number of records"
+        text = (
+            f"the second moment of {live} active features has rank {size.rank}: there are at least so many records"
+        )
+        if gram.counts is not None:
+            text += ", which the counts say as well"
         yield Remark("rank", message.sender, found[0], np.array([float(size.rank)]), text, gram.counts is None)
 
 

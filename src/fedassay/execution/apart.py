@@ -14,6 +14,7 @@ import gc
 import io
 import os
 import pickle
+import random
 import shutil
 import tempfile
 import warnings
@@ -30,6 +31,7 @@ from fedassay.contracts.method import Outcome
 from fedassay.data.records import Records
 from fedassay.exchange.transcript import Message
 from fedassay.privacy.tape import Draw, Entry, Key, Sealed, Tape, taped
+from fedassay.support.devices import seed_draws
 from fedassay.support.seeds import Seeds
 from fedassay.support.types import Floats, Images
 
@@ -61,6 +63,7 @@ class Question:
         seeds: Of the cell.
         look: What is asked of its tape; None: nothing.
         brief: Whether the run ends after its last draw.
+        stirred: Whether the global generators, which every such process has alike, are seeded from `seeds`.
     """
 
     clients: tuple[Records, ...]
@@ -69,6 +72,7 @@ class Question:
     seeds: Seeds
     look: Look | None = None
     brief: bool = False
+    stirred: bool = False
 
 
 class Reply(NamedTuple):
@@ -139,6 +143,13 @@ class Apart:
             raise found
         assert isinstance(found, Reply)
         return found
+
+
+def stir(seeds: Seeds) -> None:
+    """Seed the global generators of Python, NumPy and torch: for methods that draw from these."""
+    random.seed(seeds.integer("python"))
+    np.random.seed(seeds.integer("numpy") % 2**32)  # noqa: NPY002
+    seed_draws(seeds.integer("torch"), "cpu")
 
 
 def replied(work: Work, question: Question) -> Reply:
@@ -228,6 +239,8 @@ def _answered(work: Work, given: bytes, folder: Path) -> bytes:
     try:
         question = _Unpacker(given, work.known).load()
         assert isinstance(question, Question)
+        if question.stirred:
+            stir(question.seeds)
         outcome, tape, looked = replied(work, question)
         return pickle.dumps(Reply(None if outcome is None else _plain(outcome), _plain_tape(tape), looked))
     except Exception as error:  # noqa: BLE001

@@ -128,6 +128,10 @@ class Source(Protocol):
         """`replay` up to the last draw, and what `look` says of its tape; arguments and errors as there."""
         ...
 
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """See `AuditContext.reseeded`."""
+        ...
+
     def repeat(self, tape: Tape) -> Outcome:
         """The first run once more; see `AuditContext.repeat`."""
         ...

@@ -5,13 +5,14 @@ The only runner of cells: it does not know whether a method of ours was run or m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 
+from fedassay.audits.claim.tape.measured import as_believed, unbelieved
 from fedassay.audits.evidence import Subject
 from fedassay.audits.verdict import admitted, not_run
 from fedassay.backbones.precomputed import REASON, is_precomputed
@@ -62,12 +63,14 @@ class Work:
         case: What there is to do.
         stages: How long each stage took, and what failed; the other stages go on.
         seen: What the adversary sees; None before it does.
+        unbelieved: See `fedassay.audits.claim.tape.measured.unbelieved`.
         coverage: Says of findings whether everything that applies to what was seen was tried.
     """
 
     case: Case
     stages: Stages = field(init=False)
     seen: View | None = field(init=False, default=None)
+    unbelieved: Mapping[str, float] = field(init=False, default_factory=dict)
     coverage: Callable[[Sequence[Finding]], tuple[Coverage, ...]] = field(
         init=False, default_factory=lambda: _no_coverage
     )
@@ -111,10 +114,15 @@ class Work:
 
     def _audited(self, produced: Produced, accounted: Accounted) -> list[Finding]:
         """The findings of every audit, on every attack that it reads."""
-        seen = self.seen = visible(produced.outcome, self.case.threat)
-        attacked = Attacked(self.case.attacks, self.stages, partial(self._attack, seen))
-        context = self._context(produced, accounted, seen)
         case = self.case
+        seen = self.seen = self._visible(produced.outcome)
+        context = self._context(produced, accounted, seen)
+        if case.attacks:
+            with self.stages("noise"):
+                self.unbelieved = unbelieved(context)
+            seen = self.seen = self._visible(produced.outcome)
+            context = replace(context, view=seen)
+        attacked = Attacked(case.attacks, self.stages, partial(self._attack, seen))
         found: dict[int, list[Finding]] = {}
         teller = Teller(case.key, case.place.progress.tell)
         for step in decisive_first(steps_of(case.audits, case.attacks), case.another):
@@ -143,6 +151,11 @@ class Work:
         )
         stage = f"{audit.label}:{attack.label}"
         return self._assessed(audit.name, stage, attack, partial(audit.assess, result, own))
+
+    def _visible(self, outcome: Outcome) -> View:
+        """What the adversary sees of an outcome, with no more noise than was found."""
+        transcript = as_believed(outcome.transcript, self.unbelieved)
+        return visible(replace(outcome, transcript=transcript), self.case.threat)
 
     def _assessed(
         self, audit: str, stage: str, attack: Component[Attack] | None, assess: Callable[[], list[Finding]]
@@ -223,7 +236,7 @@ class Work:
             return self._of_gallery(known.gallery)
 
         def simulate(clients: Sequence[Records], seeds: Seeds) -> View:
-            return visible(case.source.again(clients, seeds), case.threat)
+            return self._visible(case.source.again(clients, seeds))
 
         seeds = self._seeds_of_all_cells("game", case.entry.label)
         try:
@@ -269,6 +282,7 @@ class Work:
             replay=case.source.replay,
             redraw=case.source.redraw,
             repeat=case.source.repeat,
+            reseeded=case.source.reseeded,
             workplace=Workplace(place.device, place.progress, place.folder, (case.key,), known.shared),
         )
 

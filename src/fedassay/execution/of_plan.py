@@ -182,6 +182,16 @@ class SimulatedSource:
         tape = drawn_again(lambda: self._run(self._replayed(clients, "")), answers, folder)
         return tape, look(tape)
 
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """The first run with other seeds, where it never ran if there is such a place."""
+        clients = self.prepared.clients
+        if self.apart is None:
+            task = replace(self._input(clients, seeds, None), device="cpu", simulated=False)
+            return _told(self._run(task), self.prepared)
+        outcome = self._ask(self.apart, Question(clients, None, None, seeds, stirred=True)).outcome
+        assert outcome is not None
+        return _told(outcome, self.prepared)
+
     def repeat(self, tape: Tape) -> Outcome:
         """The first run once more, where the method never ran."""
         if self.apart is None:

@@ -127,6 +127,10 @@ class CapturedSource:
         """See `replay`."""
         raise NotRunError("captured messages have no tape")
 
+    def reseeded(self, seeds: Seeds) -> Outcome:
+        """See `replay`."""
+        raise NotRunError("captured messages cannot be drawn again")
+
     def repeat(self, tape: Tape) -> Outcome:
         """See `replay`."""
         raise NotRunError("captured messages have no tape")
