@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedassay.exchange.message import FieldKind, MessageField
 from fedassay.exchange.models import SentModule
+from fedassay.exchange.release import BEFORE_ANSWERS
 from fedassay.exchange.transcript import SERVER, Message
 from fedassay.exchange.view import View
 
@@ -122,16 +123,8 @@ def _before(message: Message, view: View) -> Message | None:
         if other.sender == SERVER and _weights(other) and other.round <= message.round
     ]
     own = [other for other in sent if other.receiver == message.sender] or sent
-    # Of the same round there are the weights that go out and those that come back; the first are nobody's sum, or
-    # were sent before the client answered.
-    place = next((at for at, other in enumerate(view.messages) if other is message), 0)
-    sooner = {id(other) for other in view.messages[:place]}
-    same = [
-        other
-        for other in own
-        if other.round == message.round
-        and (id(other) in sooner or not any(map(_is_answer, _fields(other))))
-    ]
+    # Of the same round there are the weights that go out and those that come back; the first are nobody's sum.
+    same = [other for other in own if other.round == message.round and not any(map(_is_answer, _fields(other)))]
     earlier = [other for other in own if other.round < message.round]
     return same[0] if same else earlier[-1] if earlier else None
 
@@ -142,7 +135,7 @@ def _fields(message: Message) -> tuple[MessageField, ...]:
 
 def _is_answer(item: MessageField) -> bool:
     """Whether a field was computed from what clients have sent."""
-    return item.release.mechanism == "derived"
+    return item.release.mechanism == "derived" and item.release.note != BEFORE_ANSWERS
 
 
 def _network(view: View) -> nn.Module | None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedassay.api.calls import audit, check, compare, load, read_plan, run
     from fedassay.api.comparison import Comparison
+    from fedassay.api.functions import FunctionAudit, audit_function
     from fedassay.api.run import Run
     from fedassay.plan.schema import Plan
     from fedassay.recorders.plain import Declared, Recorder, record
@@ -37,6 +38,7 @@ __all__ = [
     "DataError",
     "Declared",
     "FedassayError",
+    "FunctionAudit",
     "MissingExtraError",
     "Plan",
     "PlanError",
@@ -45,6 +47,7 @@ __all__ = [
     "Run",
     "__version__",
     "audit",
+    "audit_function",
     "check",
     "compare",
     "load",
@@ -56,6 +59,7 @@ __all__ = [
 _PLACES = {
     **dict.fromkeys(("audit", "check", "compare", "load", "read_plan", "run"), "api.calls"),
     "Comparison": "api.comparison",
+    **dict.fromkeys(("FunctionAudit", "audit_function"), "api.functions"),
     "Run": "api.run",
     "Plan": "plan.schema",
     "Policy": "reports.gate.policy",

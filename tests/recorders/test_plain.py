@@ -172,7 +172,9 @@ def _images_of(folder: Path) -> int:
 def test_gradients_of_which_nothing_was_said_give_their_images(tmp_path: Path) -> None:
     with fedassay.record(tmp_path / "captured", classes=10) as recorder:
         recorder.sent(0, _backpropagated(5, 0)[1])
-    assert {item.kind for item in load_transcript(tmp_path / "captured").messages[0].fields.values()} == {"gradient"}
+    assert {item.kind for item in load_transcript(tmp_path / "captured").messages[0].fields.values()} == {
+        "gradient"
+    }
     assert _images_of(tmp_path / "captured") == 5
 
 

@@ -26,8 +26,8 @@ from fedassay.execution import runfolder
 from fedassay.execution.basis import basis_of_messages, key_of_digests
 from fedassay.execution.case import Case, Place
 from fedassay.execution.cell import Work
-from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.kinds_read import with_readings
+from fedassay.execution.of_transcript import case_of_transcript
 from fedassay.execution.prepare import Prepared, prepare
 from fedassay.execution.workplace import workplace, write_run
 from fedassay.plan.files import check_files
@@ -54,7 +54,7 @@ _WORTH_SAYING = 30.0
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """How to audit; none of it changes the result, but `trust_declared`, and `redact` leaves the private part of it out."""
+    """How to audit; `trust_declared` alone changes the result, and `redact` leaves the private part out."""
 
     device: str = "auto"
     force: bool = False

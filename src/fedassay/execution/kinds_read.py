@@ -1,4 +1,4 @@
-"""What an audit of captured messages says of the kinds that it read: in doubt, inferred, or none that it can use."""
+"""What an audit of captured messages says of the kinds that it read: in doubt, inferred, or of no use to it."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@
 
 A message is a mapping of names to arrays: NumPy arrays, PyTorch tensors (a `state_dict`), numbers; or a list of
 arrays, which are named by their place. What an array means (`kinds`) and how it is protected (`declared`) is said
-by its name; what is not declared counts as exact, a function of the records that no mechanism protects, and of the
-kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration never ends a training: the transcript says what was wrong, and the array is audited
-without its kind.
+by its name. What is not declared counts as exact, a function of the records that no mechanism protects, and of the
+kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration never
+ends a training: the transcript says what was wrong, and the array is audited without its kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedassay.exchange.inference.infer import infer_kinds
-from fedassay.exchange.release import Claim, NoClaim, Release, derived, exact
+from fedassay.exchange.release import BEFORE_ANSWERS, Claim, NoClaim, Release, derived, exact
 from fedassay.exchange.shapes import shape_problem
 from fedassay.exchange.transcript import (
     AGGREGATE,
@@ -92,6 +92,8 @@ class Kept:
             number: Its round.
         """
         fields = {}
+        answered = any(each.round == number and each.sender != SERVER for each in self.messages)
+        down = "computed by the server" if answered else BEFORE_ANSWERS
         for name, array, default in values:
             if array.dtype.kind in "fc" and not np.isfinite(array).all():
                 self.notes[f"{name} of {sender} in round {number} held NaN or infinity and was left out"] = None
@@ -99,7 +101,7 @@ class Kept:
             about = self.declared.get(name)
             if sender == SERVER:
                 # Its model is what clients' updates are read against.
-                fields[name] = MessageField(array, _downwards(default), derived("computed by the server"))
+                fields[name] = MessageField(array, _downwards(default), derived(down))
             elif about is None:
                 fields[name] = MessageField(array, default, exact(note="not declared, so taken to be exact"))
             else:

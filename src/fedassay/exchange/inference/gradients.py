@@ -167,6 +167,4 @@ def _balanced(layer: Layer, sheets: Sheets, classes: int) -> bool:
 
 def _small(tables: Sequence[Sheet]) -> bool:
     """Whether all tables are far smaller than weights with as many inputs."""
-    return all(
-        0 < float(np.sqrt(np.mean(a**2) * a.shape[1])) < _SMALL for sheet in tables for a in sheet.arrays
-    )
+    return all(0 < float(np.sqrt(np.mean(a**2) * a.shape[1])) < _SMALL for sheet in tables for a in sheet.arrays)
