@@ -203,8 +203,8 @@ def _doubt(record: RunRecord) -> Iterator[str]:
     if wrong:
         first, more = wrong[0], f", and {len(wrong) - 1} more fields" if len(wrong) > 1 else ""
         yield (
-            f"Warning: {first['field']} declares {first['declared']}, but its arrays are {first['read_as']}{more}; "
-            "the attacks read what the arrays are."
+            f"Warning: {first['field']} declares {first['declared']}, but its arrays are {first['read_as']}{more}"
+            "; the attacks read what the arrays are."
         )
 
 

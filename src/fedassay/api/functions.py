@@ -4,13 +4,13 @@
         return {"sums": ...}
 
     tested = fedassay.audit_function(clip_and_sum, records, classes=10, output="tested", epsilon=2.0)
-    print("\\n".join(tested.clauses))
+    print(*tested.clauses, sep=" ")
 
-Nothing is known of the code: neither where its noise comes from nor what it computes before. So its noise is tested
-by runs on the same records, and what one record moves by neighbours: records left out, and records replaced by
-corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both apart bounds
-epsilon from below (Kairouz, Oh and Viswanath 2015, theorem 2.1; Clopper and Pearson 1934). The search is one over
-these neighbours alone: what it does not find is not shown to be absent.
+Nothing is known of the code: neither where its noise comes from nor what it computes before. So its noise is
+tested by runs on the same records, and what one record moves by neighbours: records left out, and records at
+corners of the range of the data. The worst of them is run on fresh coins, and the error of telling both apart
+bounds epsilon from below (Kairouz, Oh and Viswanath 2015, theorem 2.1; Clopper and Pearson 1934). The search is
+one over these neighbours alone: what it does not find is not shown to be absent.
 """
 
 from __future__ import annotations
@@ -238,4 +238,4 @@ def _clauses(
         yield f"Claim: epsilon {epsilon:g} {said}."
     if changed:
         yield "Memory: the same records gave another message after other records had been seen."
-    yield "Not tested: code that behaves otherwise when it is audited, and records hidden in the coins of the noise."
+    yield "Not tested: code that behaves otherwise when it is audited, and records hidden in the coins of noise."

@@ -6,9 +6,9 @@
 
 A message is a mapping of names to arrays: NumPy arrays, PyTorch tensors (a `state_dict`), numbers; or a list of
 arrays, which are named by their place. What an array means (`kinds`) and how it is protected (`declared`) is said
-by its name. What is not declared counts as exact, a function of the records that no mechanism protects, and of the
-kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration never
-ends a training: the transcript says what was wrong, and the array is audited without its kind.
+by its name. What is not declared counts as exact, a function of the records that no mechanism protects, and of
+the kind that its own algebra tells (`fedassay.exchange.inference`), else as model parameters. A wrong declaration
+never ends a training: the transcript says what was wrong, and the array is audited without its kind.
 """
 
 from __future__ import annotations
