@@ -273,3 +273,11 @@ def test_weights_are_no_gradient(seed: int, pruned: bool) -> None:
     assert {each.read_as for each in _found([network], **dict.fromkeys("abcd", "parameters")).values()} == {None}
     centred = {"c": last - last.mean(axis=0), "d": end - end.mean()}
     assert {each.read_as for each in _found([centred], **dict.fromkeys("cd", "head")).values()} == {None}
+
+
+def test_second_moments_of_an_optimiser_are_no_gradient() -> None:
+    """They are as small as one, of a network's shapes, and never negative."""
+    rng = np.random.default_rng(0)
+    shapes = {"a": (40, 30), "b": (40,), "c": (CLASSES, 40), "d": (CLASSES,)}
+    arrays = {name: 1e-5 * rng.random(shape) for name, shape in shapes.items()}
+    assert {each.read_as for each in _found([arrays], **dict.fromkeys("abcd", "parameters")).values()} == {None}

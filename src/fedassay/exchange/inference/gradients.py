@@ -166,5 +166,10 @@ def _balanced(layer: Layer, sheets: Sheets, classes: int) -> bool:
 
 
 def _small(tables: Sequence[Sheet]) -> bool:
-    """Whether all tables are far smaller than weights with as many inputs."""
+    """Whether all tables are far smaller than weights with as many inputs, and of both signs.
+
+    An optimiser's second moments are as small, and never negative.
+    """
+    if any((a >= 0).all() or (a <= 0).all() for sheet in tables for a in sheet.arrays):
+        return False
     return all(0 < float(np.sqrt(np.mean(a**2) * a.shape[1])) < _SMALL for sheet in tables for a in sheet.arrays)
